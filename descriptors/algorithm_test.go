@@ -302,12 +302,12 @@ func TestMaxCounters(t *testing.T) {
 		{
 			"two that differ",
 			[]string{file("d", "\nmax_counters: 9"), "domain: d", "# moved\n" + file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 7"), file("d", "\nmax_counters: 5")},
-			5, `c.yaml:2:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, holds`,
+			5, `c.yaml:2:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, applies`,
 		},
 		{
 			"the smallest first",
 			[]string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 9")},
-			5, `a.yaml:1:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, holds`,
+			5, `a.yaml:1:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, applies`,
 		},
 	} {
 		s, ds := compile(t, Options{MergeDomains: true}, append(tc.files, file("e", "\nmax_counters: 77"))...)

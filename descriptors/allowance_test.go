@@ -13,7 +13,7 @@ import (
 // TestAcknowledgedWarnings has each comment acknowledge what it stands beside or above, and
 // no more. What acknowledges nothing is a warning itself.
 func TestAcknowledgedWarnings(t *testing.T) {
-	const restart = `d.yaml:%d:%d: warning: restart: domain "d" > key "%s": a restart forgets counters in memory, which matters for a window of a day or more`
+	const restart = `d.yaml:%d:%d: warning: restart: domain "d" > key "%s": counters in memory are lost at a restart, which matters for windows of a day or more`
 	for _, tt := range []struct {
 		name, content string
 		want          []string
@@ -33,15 +33,15 @@ func TestAcknowledgedWarnings(t *testing.T) {
 		},
 		{
 			"no such code", "- {key: a} # sluice:allow restarts\n",
-			[]string{`d.yaml:3:12: warning: allow: "restarts" is no code of a warning that a comment can acknowledge; did you mean "restart", "leases"?`},
+			[]string{`d.yaml:3:12: warning: allow: "restarts" is not the code of a warning that comments can acknowledge; did you mean "restart", "leases"?`},
 		},
 		{
 			"no code", "- {key: a} # sluice:allow\n",
-			[]string{`d.yaml:3:12: warning: allow: "" is no code of a warning that a comment can acknowledge`},
+			[]string{`d.yaml:3:12: warning: allow: "" is not the code of a warning that comments can acknowledge`},
 		},
 		{
 			"itself", "- {key: a} # sluice:allow allow\n",
-			[]string{`d.yaml:3:12: warning: allow: "allow" is no code of a warning that a comment can acknowledge`},
+			[]string{`d.yaml:3:12: warning: allow: "allow" is not the code of a warning that comments can acknowledge`},
 		},
 		{"text that is no comment", "- {key: \"a# sluice:allow restart\"}\n", nil},
 		{

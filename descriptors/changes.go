@@ -9,22 +9,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Changes is how one set differs from another.
+// Changes describes how one set differs from another.
 type Changes struct {
-	// Added, Removed and Changed are how many rules and domains are new, are gone, and limit otherwise.
+	// Added, Removed and Changed count rules and domains.
 	Added, Removed, Changed int
-	// First says of the first ones, at most [MostChanges], what changed, such as `shop: user 5/hour -> 0/hour`.
+	// First describes the first [MaxChanges] changes, such as `shop: user 5/hour -> 0/hour`.
 	First []string
 }
 
-// MostChanges bounds [Changes].First.
-const MostChanges = 20
+// MaxChanges is the longest [Changes].First.
+const MaxChanges = 20
 
-// Total is how many there are.
 func (c *Changes) Total() int { return c.Added + c.Removed + c.Changed }
 
-// Changes returns how s differs from the set before it, in the order of domains, and of their rules. What
-// says the same elsewhere or in another order is no change.
+// Changes returns how s differs from before, ordered by domain and rule. Moving a rule is not a change.
 func (s *Set) Changes(before *Set) Changes {
 	var c Changes
 	names := slices.Concat(before.names, s.names)
@@ -33,12 +31,12 @@ func (s *Set) Changes(before *Set) Changes {
 		was, is := before.domains[name], s.domains[name]
 		switch {
 		case was == nil:
-			c.say(&c.Added, "%s: new domain, %s", name, rules.Count(is.root.limits(), "limit"))
+			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(is.root.limits(), "limit"))
 		case is == nil:
-			c.say(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
+			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
 		default:
 			if a, b := was.fields(), is.fields(); a != b {
-				c.say(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
+				c.add(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
 			}
 			c.compare(name, &was.root, &is.root)
 		}
@@ -46,14 +44,14 @@ func (s *Set) Changes(before *Set) Changes {
 	return c
 }
 
-func (c *Changes) say(count *int, format string, args ...any) {
+func (c *Changes) add(count *int, format string, args ...any) {
 	*count++
-	if len(c.First) < MostChanges {
+	if len(c.First) < MaxChanges {
 		c.First = append(c.First, fmt.Sprintf(format, args...))
 	}
 }
 
-// compare compares what stands below two nodes that are the same descriptor.
+// compare compares the descriptors below two nodes with the same path.
 func (c *Changes) compare(domain string, was, is *node) {
 	type key struct{ key, value string }
 	old := map[key]*node{}
@@ -86,22 +84,22 @@ func (c *Changes) compare(domain string, was, is *node) {
 	}
 }
 
-// rule compares what the rule of a descriptor grants before and after, empty where there is none.
+// rule compares the text of a rule before and after, which is empty if there is none.
 func (c *Changes) rule(domain string, n *node, was, is string) {
 	switch {
 	case was == is:
 	case was == "":
-		c.say(&c.Added, "%s: %s added, %s", domain, pathText(n.lineage()), is)
+		c.add(&c.Added, "%s: %s added, %s", domain, pathText(n.lineage()), is)
 	case is == "":
-		c.say(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), was)
+		c.add(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), was)
 	default:
-		same := sameEnd(was, is)
-		c.say(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was[:len(was)-same], is[:len(is)-same])
+		same := commonFields(was, is)
+		c.add(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was[:len(was)-same], is[:len(is)-same])
 	}
 }
 
-// sameEnd returns the length of the last words that two texts share, which need not be said.
-func sameEnd(a, b string) (same int) {
+// commonFields returns the length of the fields at the end that two texts have in common.
+func commonFields(a, b string) (same int) {
 	for i := 1; i < min(len(a), len(b)) && a[len(a)-i] == b[len(b)-i]; i++ {
 		if strings.HasPrefix(a[len(a)-i:], ", ") {
 			same = i
@@ -122,7 +120,7 @@ func (r *Rule) text() string {
 	return strings.Join(all, " and ") + r.fields()
 }
 
-// limits is how many limits stand below n.
+// limits returns the number of limits of n and below.
 func (n *node) limits() (sum int) {
 	if n.rule != nil {
 		sum = len(n.rule.Limits) + len(n.rule.Candidates())
@@ -135,7 +133,7 @@ func (n *node) limits() (sum int) {
 	return sum
 }
 
-// Counterpart returns the limit of s whose counters are those of l, which is one of another set, or nil.
+// Counterpart returns the limit of s that has the same counters as l, a limit of another set, or nil.
 func (s *Set) Counterpart(l *Limit) *Limit {
 	d := s.domains[l.Rule.domain.name]
 	if d == nil {
@@ -151,20 +149,20 @@ func (s *Set) Counterpart(l *Limit) *Limit {
 		return nil
 	}
 	for _, other := range n.rule.Limits {
-		if other.counter == l.counter {
+		if other.kind == l.kind {
 			return other
 		}
 	}
 	return nil
 }
 
-// child returns the descriptor of that key and value below n, or nil.
+// child returns the descriptor below n with the given key and value, or nil.
 func (n *node) child(key, value string) *node {
 	if n.below == nil {
 		return nil
 	}
 	if b := n.below.find([]byte(key)); b != nil && value == "" && !isWildcard(key) {
-		return b.any
+		return b.keyOnly
 	} else if b != nil && value != "" {
 		return b.find([]byte(value))
 	}

@@ -65,8 +65,8 @@ func TestChangesAreCut(t *testing.T) {
 		return b.String()
 	}
 	got := load(t, Options{}, rules(2)).Changes(load(t, Options{}, rules(1)))
-	if got.Changed != 50 || got.Total() != 50 || len(got.First) != MostChanges || got.First[0] != "shop: user=u0 1/hour -> 2/hour" {
-		t.Errorf("changes are %+v, want the first %d of 50", got, MostChanges)
+	if got.Changed != 50 || got.Total() != 50 || len(got.First) != MaxChanges || got.First[0] != "shop: user=u0 1/hour -> 2/hour" {
+		t.Errorf("changes are %+v, want the first %d of 50", got, MaxChanges)
 	}
 }
 

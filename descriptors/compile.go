@@ -12,16 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Compile turns configurations into a set of rules, in the order given. It checks what
-// only several descriptors or configurations show together, and what holds for every
-// source. The set is nil if a diagnostic is an error. With warnings alone it is usable.
+// Compile turns configurations into a set of rules, in the given order. It checks what depends on several descriptors or
+// configurations, and what applies to every source. The set is nil if a diagnostic is an error.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	c := &compiler{
 		opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{state: sha256.New()},
 		terms: map[Terms]*Terms{},
 	}
-	c.makeRoom(configs)
-	c.takeAllowances(configs)
+	c.allocate(configs)
+	c.collectAllowances(configs)
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -54,11 +53,9 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	return c.set, c.found.All
 }
 
-// Build compiles what a source has read, and adds what [Compile] finds to what reading
-// found. If reading found an error, some configurations are missing. The others are
-// compiled all the same, so that one round shows all errors, but without Compile's
-// warnings, which may be about what is missing. The diagnostics are in the order of
-// files, by the order in names if it has them, else by name. Build uses up the configs.
+// Build is Compile for a source that has findings of its own. If one is an error, some configurations are missing; Build
+// compiles the others to find more errors, but drops warnings, which may be about what is missing. It orders the
+// diagnostics by files, in the order of names or else by name. It clears configs.
 func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
 	incomplete := found.HasErrors()
 	opt.usesUp = true
@@ -83,28 +80,26 @@ func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt 
 	return set, all
 }
 
-// compiler is the state of one Compile.
+// compiler is the state of one call of Compile.
 type compiler struct {
 	opt    Options
 	set    *Set
 	found  rules.Findings
 	hasher identity.Hasher // without any item
 	sha    hasher
-	// replacing is what the limits of the current domain replace.
-	replacing []replacing
-	// leasing are the limits of the current domain that give leases.
-	leasing []leasing
-	uses    map[*rules.DefaultItem]*entryUse
-	// terms are those of all limits so far.
+	// replacements are those of the current domain, as are leaseLimits.
+	replacements []replacement
+	leaseLimits  []leaseLimit
+	defaultUses  map[*rules.DefaultItem]*defaultUse
+	// terms has the distinct terms of all limits so far.
 	terms map[Terms]*Terms
-	// rules and limits have room for those still to come. Each in a piece of memory of
-	// its own would take more.
+	// rules and limits are preallocated, since allocating each separately takes more memory.
 	rules  []Rule
 	limits []Limit
 }
 
-// makeRoom counts the rules and limits of configs, and makes room for them.
-func (c *compiler) makeRoom(configs []rules.Config) {
+// allocate counts the rules and limits of configs and allocates memory for them.
+func (c *compiler) allocate(configs []rules.Config) {
 	nRules, nLimits := 0, 0
 	var count func(all []rules.Descriptor)
 	count = func(all []rules.Descriptor) {
@@ -120,8 +115,8 @@ func (c *compiler) makeRoom(configs []rules.Config) {
 	c.rules, c.limits, c.set.Limits = make([]Rule, nRules), make([]Limit, nLimits), make([]*Limit, 0, nLimits)
 }
 
-// takeAllowances collects what all files acknowledge.
-func (c *compiler) takeAllowances(configs []rules.Config) {
+// collectAllowances collects the acknowledgements of all files.
+func (c *compiler) collectAllowances(configs []rules.Config) {
 	c.set.allowances = rules.Allowances{}
 	for i := range configs {
 		maps.Copy(c.set.allowances, configs[i].Allowances)
@@ -131,15 +126,15 @@ func (c *compiler) takeAllowances(configs []rules.Config) {
 	}
 }
 
-// take returns the first element of *room, which it takes off.
-func take[T any](room *[]T) *T {
+// popFirst removes the first element of a slice and returns a pointer to it.
+func popFirst[T any](room *[]T) *T {
 	first := &(*room)[0]
 	*room = (*room)[1:]
 	return first
 }
 
-// shared returns the terms that all limits share which grant t.
-func (c *compiler) shared(t Terms) *Terms {
+// sharedTerms returns the Terms that all limits with terms equal to t share.
+func (c *compiler) sharedTerms(t Terms) *Terms {
 	same := c.terms[t]
 	if same == nil {
 		same = new(t)
@@ -161,7 +156,7 @@ func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, arg
 
 func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, calendarMonths: c.opt.CalendarMonths, prefix: c.hasher}
-	d.prefix.AddBytesAt(domainPlace, []byte(name))
+	d.prefix.AddBytesAt(domainPart, []byte(name))
 	all := configs[0].Descriptors
 	for _, cfg := range configs[1:] {
 		all = slices.Concat(all, cfg.Descriptors)
@@ -172,19 +167,19 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	c.maxCounters(d, configs)
 	before := len(c.set.Limits)
 	below := c.level(d, &d.root, all)
-	c.resolve(d, c.set.Limits[before:])
+	c.resolveReplacements(d, c.set.Limits[before:])
 	return c.sha.domain(d, allOrNothing, below)
 }
 
-// allOrNothing returns the domain's all_or_nothing. If configurations differ, true holds.
-// If none has the word, the defaults have it.
+// allOrNothing returns the domain's all_or_nothing: true if any configuration sets it, and the defaults' if none has the
+// field.
 func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
 	said, value := false, false
 	for _, cfg := range configs {
 		said = said || cfg.AllOrNothing != nil
-		value = value || rules.Given(cfg.AllOrNothing, false)
+		value = value || rules.ValueOr(cfg.AllOrNothing, false)
 	}
-	for _, dd := range c.opt.Defaults.Of(d.name) {
+	for _, dd := range c.opt.Defaults.ForDomain(d.name) {
 		if !said && dd.AllOrNothing != nil {
 			said, value = true, *dd.AllOrNothing
 		}
@@ -192,8 +187,7 @@ func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
 	return value
 }
 
-// maxCounters sets the domain's bound. Of several the smallest holds, since no file asks
-// for more than its own.
+// maxCounters sets the domain's max_counters. If files differ the smallest applies, so no file gets more than it asks for.
 func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	var smallest *rules.Config
 	differ := false
@@ -207,7 +201,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 		}
 	}
 	if smallest == nil {
-		for _, dd := range c.opt.Defaults.Of(d.name) {
+		for _, dd := range c.opt.Defaults.ForDomain(d.name) {
 			if d.maxCounters == 0 {
 				d.maxCounters = dd.MaxCounters
 			}
@@ -216,7 +210,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	}
 	d.maxCounters, d.maxCountersAt = smallest.MaxCounters, smallest.Pos
 	if differ {
-		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
+		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, applies", d.maxCounters)
 	}
 }
 
@@ -247,12 +241,12 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		}
 	}
 	parent.below = newLevel(children, func(n, first *node) {
-		c.fail(n.pos, nodePath(d, n), "the same key and value stand twice on this level, first at %s", first.pos)
+		c.fail(n.pos, nodePath(d, n), "duplicate key and value on this level; first at %s", first.pos)
 	})
 	return c.sha.level(&digests)
 }
 
-// pathText returns the place in the tree as [Rule.Path] has it.
+// pathText returns a path as in [Rule.Path].
 func pathText(lineage []*node) string {
 	var b strings.Builder
 	for i, n := range lineage {
@@ -264,7 +258,6 @@ func pathText(lineage []*node) string {
 	return b.String()
 }
 
-// text returns a node as key or key=value.
 func (n *node) text() string { return n.level().String() }
 
 func (n *node) level() rules.Level { return rules.Level{Key: n.key, Value: n.value} }

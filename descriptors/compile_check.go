@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// nodePath returns the place of n in the tree, as diagnostics have it.
+// nodePath returns the [rules.Diagnostic.Path] of n.
 func nodePath(d *domain, n *node) string {
 	path := rules.DomainPath(d.name)
 	for _, n := range n.lineage() {
@@ -19,7 +19,7 @@ func nodePath(d *domain, n *node) string {
 	return path
 }
 
-// limitPath returns the place of limit i of a descriptor.
+// limitPath returns the [rules.Diagnostic.Path] of limit i of a descriptor.
 func limitPath(d *domain, n *node, list bool, i int) string {
 	if list {
 		return fmt.Sprintf("%s > rate_limits[%d]", nodePath(d, n), i)
@@ -27,7 +27,7 @@ func limitPath(d *domain, n *node, list bool, i int) string {
 	return nodePath(d, n) + " > rate_limit"
 }
 
-// checkDescriptor checks what holds for a descriptor of any source.
+// checkDescriptor checks a descriptor from any source.
 func (c *compiler) checkDescriptor(d *domain, n *node) {
 	if n.key == "" {
 		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
@@ -37,10 +37,10 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 	}
 }
 
-// checkLimits checks what holds for the limits of a descriptor of any source.
+// checkLimits checks the limits of a descriptor from any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
-	if rules.InForce(cfg.RateLimits) == 0 {
-		c.fail(cfg.Pos, nodePath(d, n), rules.NoneInForce)
+	if rules.CountActive(cfg.RateLimits) == 0 {
+		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
 	}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
@@ -53,18 +53,18 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 		}
 		if l.Unlimited {
 			if len(cfg.RateLimits) > 1 {
-				c.fail(l.Pos, path(), "an unlimited limit stands in a list of several; it must be the only one")
+				c.fail(l.Pos, path(), "an unlimited limit must be the only limit of its list")
 			}
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" has no meaning beside "quota_mode: true": a quota that is used up is no offence, since another may have room; remove one of them`)
+			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another has room; remove one of them`)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
 			c.fail(l.Pos, path(), "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
 		default:
-			wrong := l.WrongWords()
+			wrong := l.MistakeMessages()
 			for _, message := range wrong {
 				c.fail(l.Pos, path(), "%s", message)
 			}
@@ -79,7 +79,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 }
 
-// checkSameCounter checks that no limit before l in its list has the counters of l.
+// checkSameCounter reports an error if a limit before l in its list has the same counters as l.
 func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path func() string) {
 	i := slices.IndexFunc(before, func(other rules.Limit) bool { return other.SameCounter(l, c.opt.CalendarMonths) })
 	if i < 0 {
@@ -92,10 +92,9 @@ func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path f
 	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
 }
 
-// Advice returns warnings about rules that are valid, but may surprise in a service that
-// counts in memory, or in a store if stored is set, and about acknowledgements that are of no
-// use. `sluice check` shows them. The log of a service that loads the rules has but those of
-// [StoreAdvice]: nothing is wrong there.
+// Advice returns warnings about rules that are valid but may surprise operators of a service that counts in memory, or in a
+// store if stored is set, and about unused acknowledgements. `sluice check` prints them; a service logs only those of
+// [StoreAdvice].
 func Advice(s *Set, stored bool) rules.Diagnostics {
 	ds, other := restartAdvice(s), StoreAdvice(s) // both find acknowledgements that are of use to one
 	if stored {
@@ -105,11 +104,11 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 	return append(append(ds, quotaAdvice(s, stored)...), s.allowances.Unused()...)
 }
 
-// restartAdvice returns warnings about what a restart forgets.
+// restartAdvice warns of counters whose loss at a restart matters.
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && remembers(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
@@ -119,7 +118,7 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 			continue
 		}
 		first := limits[0]
-		message := "a restart forgets counters in memory, which matters for a window of a day or more"
+		message := "counters in memory are lost at a restart, which matters for windows of a day or more"
 		if n := len(limits) - 1; n > 0 {
 			message += fmt.Sprintf(" (and %d more of this domain)", n)
 		}
@@ -129,15 +128,15 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	return ds
 }
 
-// remembers returns for how long a counter of p matters, with its penalty.
-func remembers(p *limiter.Policy) time.Duration {
+// memoryTime returns how long the state of a counter of p matters, including its penalty.
+func memoryTime(p *limiter.Policy) time.Duration {
 	if p.Penalty == nil {
-		return rules.Backlog(p)
+		return rules.RecoveryTime(p)
 	}
-	return max(rules.Backlog(p), slices.Max(p.Penalty.Steps()))
+	return max(rules.RecoveryTime(p), slices.Max(p.Penalty.Steps()))
 }
 
-// StoreAdvice returns warnings about words that mean less where a store has the counters.
+// StoreAdvice warns of fields that do less if counters are in a store.
 func StoreAdvice(s *Set) (ds rules.Diagnostics) {
 	for _, name := range s.names {
 		d := s.domains[name]
@@ -146,7 +145,7 @@ func StoreAdvice(s *Set) (ds rules.Diagnostics) {
 		}
 		ds = append(ds, rules.Diagnostic{
 			Pos: d.maxCountersAt, Severity: rules.Warning, Code: rules.MaxCounters, Path: rules.DomainPath(name),
-			Message: "max_counters bounds what each replica remembers of the store for --store-fallback, not what the store keeps: its own maxmemory does that",
+			Message: "max_counters bounds the counters that each replica keeps for --store-fallback, not those in the store; set the store's maxmemory for that",
 		})
 	}
 	return ds

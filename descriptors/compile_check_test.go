@@ -18,7 +18,7 @@ func TestCompileRejectsWordsThatASourceLetThrough(t *testing.T) {
 		want   string
 	}{
 		{func(l *rules.Limit) { l.Algorithm = limiter.Algorithms }, fmt.Sprintf("unknown algorithm %d", limiter.Algorithms)},
-		{func(l *rules.Limit) { l.Burst = new(uint32(1)) }, `"burst" has no meaning under fixed_window`},
+		{func(l *rules.Limit) { l.Burst = new(uint32(1)) }, `"burst" is not supported by algorithm fixed_window`},
 		{func(l *rules.Limit) { l.Algorithm, l.Burst = limiter.TokenBucket, new(uint32(math.MaxUint32)) }, `"burst" is 4294967295`},
 		{func(l *rules.Limit) { l.Algorithm, l.Burst = limiter.TokenBucket, new(uint32(0)) }, "burst of 0"},
 		{func(l *rules.Limit) { l.Algorithm, l.Slack = limiter.LeakyBucket, new(uint32(math.MaxUint32)) }, `"slack" is 4294967295`},

@@ -9,29 +9,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// entryUse says which rules an item of defaults was for.
-type entryUse struct {
-	fits, holds bool
-	// wrong is the index of the diagnostic about the first rule that the words do not
-	// suit, or -1. More counts the other rules.
-	wrong, more int
+// defaultUse records how an item of defaults was used.
+type defaultUse struct {
+	matches, applied bool
+	// firstError is the index of the diagnostic about the first rule that does not support the item's fields, or -1.
+	// moreErrors counts further such rules.
+	firstError, moreErrors int
 }
 
-// use returns the entryUse of e.
-func (c *compiler) use(e *rules.DefaultItem) *entryUse {
-	if c.uses == nil {
-		c.uses = map[*rules.DefaultItem]*entryUse{}
+func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
+	if c.defaultUses == nil {
+		c.defaultUses = map[*rules.DefaultItem]*defaultUse{}
 	}
-	u := c.uses[e]
+	u := c.defaultUses[e]
 	if u == nil {
-		u = &entryUse{wrong: -1}
-		c.uses[e] = u
+		u = &defaultUse{firstError: -1}
+		c.defaultUses[e] = u
 	}
 	return u
 }
 
-// withDefaults returns a copy of cfg with the words of the item of defaults that holds for
-// it, and that item. Without one it returns cfg itself.
+// withDefaults returns a copy of cfg with the fields of the item of defaults that applies, and the item. If none applies it
+// returns cfg.
 func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rules.Descriptor, *rules.DefaultItem) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
 		return cfg, nil
@@ -41,18 +40,18 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 		path = append(path, n.level())
 	}
 	l := cfg.RateLimits[0]
-	fitting := c.opt.Defaults.Fitting(d.name, path, l.Name)
+	fitting := c.opt.Defaults.Matching(d.name, path, l.Name)
 	for _, e := range fitting {
-		c.use(e).fits = true
+		c.useOf(e).matches = true
 	}
-	if len(fitting) == 0 || cfg.List || l.Unlimited || l.OwnWords() || l.Unit.Seconds() == 0 {
+	if len(fitting) == 0 || cfg.List || l.Unlimited || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
 		return cfg, nil
 	}
 	e := fitting[0]
-	c.use(e).holds = true
-	l = l.With(e)
-	if wrong := l.WrongWords(); len(wrong) > 0 {
-		c.unfit(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
+	c.useOf(e).applied = true
+	l = l.WithDefaults(e)
+	if wrong := l.MistakeMessages(); len(wrong) > 0 {
+		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
 		return cfg, nil
 	}
 	given := *cfg
@@ -60,26 +59,25 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	return &given, e
 }
 
-// unfit reports that the words of e do not suit a rule: the first, and how many more.
-func (c *compiler) unfit(e *rules.DefaultItem, path string, pos rules.Pos, wrong string) {
-	u := c.use(e)
-	if u.wrong >= 0 {
-		u.more++
+// failDefaults reports that a rule does not support the fields of e. It reports the first such rule and counts the others.
+func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos, wrong string) {
+	u := c.useOf(e)
+	if u.firstError >= 0 {
+		u.moreErrors++
 		return
 	}
-	u.wrong = len(c.found.All)
-	c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", path, pos, wrong)
+	u.firstError = len(c.found.All)
+	c.fail(e.Pos, e.At, "the fields do not fit the rule %s at %s: %s", path, pos, wrong)
 }
 
-// finishDefaults completes the diagnostics about defaults after the last rule, and warns
-// of items that hold for no rule.
+// finishDefaults completes the errors about defaults after the last rule, and warns of unused items.
 func (c *compiler) finishDefaults() {
 	if c.opt.Defaults == nil {
 		return
 	}
-	for _, u := range c.uses {
-		if u.wrong >= 0 && u.more > 0 && u.wrong < len(c.found.All) {
-			c.found.All[u.wrong].Message += fmt.Sprintf(" (and %d more rules)", u.more)
+	for _, u := range c.defaultUses {
+		if u.firstError >= 0 && u.moreErrors > 0 && u.firstError < len(c.found.All) {
+			c.found.All[u.firstError].Message += fmt.Sprintf(" (and %d more rules)", u.moreErrors)
 		}
 	}
 	if c.set.Empty() {
@@ -88,7 +86,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules are for this domain, so that its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "there are no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
 			continue
 		}
 		for _, e := range dd.Items {
@@ -97,13 +95,13 @@ func (c *compiler) finishDefaults() {
 	}
 }
 
-// warnUnused warns if an item of defaults, for one domain or all, holds for no rule.
+// warnUnused warns if an item of defaults applies to no rule. domain may be [rules.EveryDomain].
 func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
-	u := c.use(e)
+	u := c.useOf(e)
 	switch {
-	case u.holds || e.Path == nil && e.Name == "":
-	case u.fits:
-		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
+	case u.applied || e.Path == nil && e.Name == "":
+	case u.matches:
+		c.warn(rules.UnusedDefaults, e.Pos, e.At, "these defaults apply to no rule: the rules with %s are unlimited, lists, have fields of their own, or match an earlier item", e.Target())
 	default:
 		candidates := map[string]bool{}
 		for _, l := range c.set.Limits {

@@ -12,15 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// digest is a hash of part of the rules. That of the whole is [Set.Hash].
+// digest is a hash of a part of the rules; [Set.Hash] is that of all.
 //
-// It depends on what the rules say with their defaults, not on where they stand or how
-// they are spelt. So the same rules have the same digest in any files and over xDS. The
-// order of descriptors is part of it only for wildcards: the first one that fits holds,
-// so swapping two changes what requests match.
+// It depends on the rules with their defaults, not on their places or spelling, so the same rules in other files or from xDS
+// have the same digest. The order of descriptors matters only for wildcards, of which the first match applies.
 type digest [sha256.Size]byte
 
-// hasher makes digests. One hash and one buffer serve all of them in turn.
+// hasher makes digests, with one hash and one buffer for all.
 type hasher struct {
 	state hash.Hash
 	buf   []byte
@@ -28,15 +26,14 @@ type hasher struct {
 
 func (h *hasher) add(d digest) { h.state.Write(d[:]) }
 
-// sum returns the digest of what was written since the last one.
+// sum returns the digest of the bytes written since the last call.
 func (h *hasher) sum() (d digest) {
 	h.state.Sum(d[:0])
 	h.state.Reset()
 	return d
 }
 
-// set returns the text of [Set.Hash] for the digests of all domains, in the order of
-// their names.
+// set returns [Set.Hash] for the digests of all domains, in the order of their names.
 func (h *hasher) set(domains []digest) string {
 	for _, d := range domains {
 		h.add(d)
@@ -45,8 +42,8 @@ func (h *hasher) set(domains []digest) string {
 	return hex.EncodeToString(d[:8])
 }
 
-// domain returns the digest of a domain. AllOrNothing is what the rules and their
-// defaults say. [Options.AllOrNothing] is left out, since it is not part of the rules.
+// domain returns the digest of a domain. allOrNothing is the value from rules and defaults; [Options.AllOrNothing] is not
+// part of the rules.
 func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	fmt.Fprintf(h.state, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
 	h.add(below)
@@ -55,7 +52,7 @@ func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 
 // levelDigests are the digests of the descriptors of one level.
 type levelDigests struct {
-	// literal is the sum of those without a wildcard, word by word: the same in any order.
+	// literal is the sum of those without a wildcard, which does not depend on their order.
 	literal  [4]uint64
 	literals int
 	wild     []digest // in file order
@@ -81,8 +78,7 @@ func (h *hasher) level(all *levelDigests) digest {
 	return h.sum()
 }
 
-// descriptor returns the digest of a descriptor with the words that it has from
-// defaults, given that of the level below it.
+// descriptor returns the digest of a descriptor with its fields from defaults, given the digest of the level below.
 func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	metadata := ""
 	if c.Metadata != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// label gives each limit of a list a label of its own for metrics: its name, else its
-// rate. Equal names get the rate behind them, equal rates the algorithm.
-func label(limits []*Limit) {
+// labelLimits sets the metric labels of the limits of a list: the name, or else the rate. Rate and algorithm are appended
+// to equal labels if they differ, and a number otherwise.
+func labelLimits(limits []*Limit) {
 	for _, l := range limits {
 		l.Label = l.Name
 		if l.Name == "" {
@@ -20,13 +20,13 @@ func label(limits []*Limit) {
 			l.Label += " shadow"
 		}
 	}
-	tellApart(limits, func(l *Limit) string {
+	disambiguate(limits, func(l *Limit) string {
 		if l.Name == "" {
 			return ""
 		}
 		return " " + rate(l)
 	})
-	tellApart(limits, func(l *Limit) string { return " " + rules.AlgorithmName(l.Policy.Algorithm) })
+	disambiguate(limits, func(l *Limit) string { return " " + rules.AlgorithmName(l.Policy.Algorithm) })
 	has := func(limits []*Limit, label string) bool {
 		return slices.ContainsFunc(limits, func(l *Limit) bool { return l.Label == label })
 	}
@@ -39,17 +39,17 @@ func label(limits []*Limit) {
 	}
 }
 
-// beforeRow is between the label of a limit in a list and the name of a row.
-const beforeRow = ": "
+// rowSeparator separates the label of a limit in a list from the name of a row.
+const rowSeparator = ": "
 
-// checkLabels checks that no name of a row gives a limit of a list the label of another limit, with a row or without.
+// checkLabels reports an error if the name of a row could give a limit of a list the label of another limit.
 func (c *compiler) checkLabels(d *domain, n *node, limits []*Limit) {
 	for _, l := range limits {
 		if l.Table == nil {
 			continue
 		}
 		for i, other := range limits {
-			if row, ok := strings.CutPrefix(other.Label, l.Label+beforeRow); ok {
+			if row, ok := strings.CutPrefix(other.Label, l.Label+rowSeparator); ok {
 				c.fail(other.Pos, limitPath(d, n, true, i),
 					"a row %q of table %q could have the label %q of this limit in metrics, since the limit at %s has the label %q; give one of the two another name",
 					rules.Shorten(row), l.Table.Name(), rules.Shorten(other.Label), l.Pos, rules.Shorten(l.Label))
@@ -58,8 +58,8 @@ func (c *compiler) checkLabels(d *domain, n *node, limits []*Limit) {
 	}
 }
 
-// tellApart adds what more returns to equal labels if it differs between them.
-func tellApart(limits []*Limit, more func(l *Limit) string) {
+// disambiguate appends more(l) to equal labels if it differs between their limits.
+func disambiguate(limits []*Limit, more func(l *Limit) string) {
 	first, differ := map[string]string{}, map[string]bool{}
 	for _, l := range limits {
 		if text, ok := first[l.Label]; !ok {

@@ -6,16 +6,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// replacing is a limit with the names that it replaces.
-type replacing struct {
+// replacement is a limit with the names of the limits that it replaces.
+type replacement struct {
 	limit *Limit
 	names []string
 	path  func() string
 }
 
-// names keeps what the limits of r replace. resolve does the rest once all names of the
-// domain are known.
-func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
+// collectReplacements records what the limits of r replace, for resolveReplacements.
+func (c *compiler) collectReplacements(d *domain, r *Rule, cfg *rules.Descriptor) {
 	inForce := r.Limits
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
@@ -24,16 +23,15 @@ func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
 		}
 		if len(l.Replaces) > 0 {
 			path := func() string { return limitPath(d, r.node, cfg.List, i) }
-			r.ensureRare().replacedNames = append(r.ensureRare().replacedNames, l.Replaces...)
-			c.replacing = append(c.replacing, replacing{inForce[0], l.Replaces, path})
+			r.ensureOptional().replacedNames = append(r.ensureOptional().replacedNames, l.Replaces...)
+			c.replacements = append(c.replacements, replacement{inForce[0], l.Replaces, path})
 		}
 		inForce = inForce[1:]
 	}
 }
 
-// resolve gives an id to each name that a limit of the domain replaces, so that requests
-// compare numbers instead of names.
-func (c *compiler) resolve(d *domain, limits []*Limit) {
+// resolveReplacements assigns an id to each name that a limit of the domain replaces, so that requests compare numbers.
+func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 	bearers := map[string][]*Limit{}
 	for _, l := range limits {
 		if l.Name != "" {
@@ -42,7 +40,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 	}
 	c.checkLeases()
 	ids := map[string]int32{}
-	for _, r := range c.replacing {
+	for _, r := range c.replacements {
 		for _, name := range r.names {
 			if len(bearers[name]) == 0 {
 				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
@@ -57,21 +55,21 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 					l.nameID, l.Rule.replaceable = id, true
 				}
 			}
-			if rare := r.limit.Rule.ensureRare(); !slices.Contains(rare.replaces, id) {
+			if rare := r.limit.Rule.ensureOptional(); !slices.Contains(rare.replaces, id) {
 				rare.replaces = append(rare.replaces, id)
 			}
 		}
 	}
 	c.warnMutual()
-	c.replacing = nil
+	c.replacements = nil
 }
 
-// warnMutual warns of two limits that replace each other: a request that matches both is
-// limited by neither. It reports each pair of names once, at the later limit.
+// warnMutual warns of two limits that replace each other: a request that matches both is limited by neither. It reports
+// each pair of names once, at the later limit.
 func (c *compiler) warnMutual() {
 	type pair struct{ name, other string }
 	first := map[pair]*Limit{}
-	for _, r := range c.replacing {
+	for _, r := range c.replacements {
 		own := r.limit.Name
 		if own == "" {
 			continue

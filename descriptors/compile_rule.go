@@ -7,19 +7,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// rule compiles the limits of a descriptor. It returns cfg with the words that the
-// descriptor has from defaults.
+// rule compiles the limits of a descriptor. It returns cfg with the fields from defaults.
 func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
 	cfg, defaults := c.withDefaults(d, n, cfg)
 	lineage := n.lineage()
-	r := take(&c.rules)
+	r := popFirst(&c.rules)
 	*r = Rule{
 		domain: d, node: n,
 		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
 	}
 	shared := sharedPatterns(lineage)
 	if cfg.Metadata != nil || shared != nil {
-		r.rare = &rareWords{metadata: cfg.Metadata, shared: shared}
+		r.optional = &optionalFields{metadata: cfg.Metadata, shared: shared}
 	}
 	switch {
 	case r.Shadow:
@@ -31,30 +30,30 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
-	inForce := c.limitsOf(r, cfg, defaults, false, rules.InForce(cfg.RateLimits))
+	inForce := c.limitsOf(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
 	if candidates := c.limitsOf(r, cfg, defaults, true, len(inForce)); len(candidates) > 0 {
-		r.ensureRare().candidates = candidates
+		r.ensureOptional().candidates = candidates
 	}
 	r.Limits = inForce
-	c.lends(r, cfg, defaults)
-	c.divide(d, n, r, cfg)
+	c.collectLeaseLimits(r, cfg, defaults)
+	c.compileQuota(d, n, r, cfg)
 	if cfg.List {
-		label(c.set.Limits[before:])
+		labelLimits(c.set.Limits[before:])
 		c.checkLabels(d, n, c.set.Limits[before:])
 	}
 	n.rule = r
-	c.names(d, r, cfg)
+	c.collectReplacements(d, r, cfg)
 	return cfg
 }
 
-// limitsOf compiles the limits of a rule that are in force, so many of them, or its
-// candidates. A candidate counts denied hits as if it were one of those in force.
+// limitsOf compiles either the active limits of a rule or its candidates. active is the number of active limits; the default
+// of count_refused depends on it, for candidates too.
 func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, inForce int) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
 		b := cfg.RateLimits[i]
 		if c.opt.CalendarMonths {
-			b.ByCalendarMonth()
+			b.UseCalendarMonth()
 		}
 		if b.Shadow != candidates {
 			continue
@@ -64,27 +63,26 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.Given(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
-			t.counter = rules.CounterWord(&t.Policy, b.Shadow)
+			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
+			t.kind = rules.CounterKind(&t.Policy, b.Shadow)
 		}
-		l := take(&c.limits)
+		l := popFirst(&c.limits)
 		*l = Limit{
-			Terms: c.shared(t), Reservation: newReservation(b.Reserve), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
+			Terms: c.sharedTerms(t), Reservation: newReservation(b.Reserve), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)),
 		}
-		c.useTable(l, &b)
+		c.compileTable(l, &b)
 		c.set.Limits = append(c.set.Limits, l)
 	}
 	return slices.Clip(c.set.Limits[before:])
 }
 
-// countsRefused returns the default of count_refused, the word for counting denied hits,
-// for a descriptor with that many limits.
+// countsRefused returns the default of count_refused for a descriptor with the given number of limits.
 func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }
 
-// sharedPatterns returns what stands in rareWords.shared.
+// sharedPatterns returns the value of optionalFields.shared.
 func sharedPatterns(lineage []*node) [][]byte {
 	var shared [][]byte
 	for i, n := range lineage {

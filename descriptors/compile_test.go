@@ -35,7 +35,7 @@ func TestCompileDiagnostics(t *testing.T) {
 			name:  "duplicate over merged files",
 			merge: true,
 			files: []string{"domain: d\ndescriptors: [{key: a, value: x}]", "domain: d\ndescriptors:\n- {key: a}\n- {key: a, value: x}"},
-			want:  []string{`b.yaml:4:3: error: domain "d" > key "a" value "x": the same key and value stand twice on this level, first at a.yaml:2:15`},
+			want:  []string{`b.yaml:4:3: error: domain "d" > key "a" value "x": duplicate key and value on this level; first at a.yaml:2:15`},
 		},
 		{
 			name: "duplicates deep down, all of them",
@@ -53,8 +53,8 @@ descriptors:
     value: x*
 `},
 			want: []string{
-				`a.yaml:7:9: error: domain "d" > key "a" > key "b" value "x*": the same key and value stand twice on this level, first at a.yaml:5:9`,
-				`a.yaml:10:9: error: domain "d" > key "a" > key "b": the same key and value stand twice on this level, first at a.yaml:9:9`,
+				`a.yaml:7:9: error: domain "d" > key "a" > key "b" value "x*": duplicate key and value on this level; first at a.yaml:5:9`,
+				`a.yaml:10:9: error: domain "d" > key "a" > key "b": duplicate key and value on this level; first at a.yaml:9:9`,
 			},
 		},
 		{
@@ -125,7 +125,7 @@ func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Replaces = []string{""} })}, "has no name"},
 		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unit: rules.Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},
-		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unlimited: true}}}, "must be the only one"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unlimited: true}}}, "must be the only limit of its list"},
 	} {
 		s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{tc.desc}}}, Options{})
 		if s != nil || ds.Err() == nil || !strings.Contains(ds.Err().Error(), tc.want) {
@@ -302,7 +302,7 @@ descriptors:
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}
-	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": a restart forgets counters in memory, which matters for a window of a day or more (and 1 more of this domain)`
+	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more of this domain)`
 	if got := ds[0].String(); got != want {
 		t.Errorf("Advice = %s, want %s", got, want)
 	}

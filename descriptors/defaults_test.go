@@ -120,8 +120,8 @@ func TestDefaultsCountAsInRules(t *testing.T) {
 				t.Fatal(ds, ds2)
 			}
 			w, g := written.Limits[0], given.Limits[0]
-			if w.String() != g.String() || w.counter != g.counter || w.Policy.CountRefused != g.Policy.CountRefused {
-				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.counter, w, w.counter)
+			if w.String() != g.String() || w.kind != g.kind || w.Policy.CountRefused != g.Policy.CountRefused {
+				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.kind, w, w.kind)
 			}
 		}
 	}
@@ -146,11 +146,11 @@ descriptors:
 		name, defaults string
 		want           []string
 	}{
-		{"nothing", "# later", []string{`defaults.yaml:1:1: error: the file holds no defaults; it must have at least "domain"`}},
+		{"nothing", "# later", []string{`defaults.yaml:1:1: error: the file contains no defaults; it must have at least "domain"`}},
 		{"no map", "[]", []string{`defaults.yaml:1:1: error: the file must be a map with "domain" and "defaults", not a list`}},
 		{"no domain", "defaults: []", []string{`defaults.yaml:1:1: error: "domain" is missing or empty; every document of defaults names its domain, or "*" for all`}},
 		{"a misspelt domain is not missing too", "domian: shop", []string{
-			`defaults.yaml:1:1: error: unknown word "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, defaults)`,
+			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, defaults)`,
 		}},
 		{"rules", "domain: shop\ndescriptors: []", []string{
 			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, defaults)`,
@@ -164,53 +164,53 @@ descriptors:
 		}},
 		{"items", "domain: shop\ndefaults:\n- 5\n- name: ''\n- {path: [], rate_limit: {burst: 2}}\n- {nam: x}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: an item of defaults must be a map with "rate_limit", not 5`,
-			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: "rate_limit" is missing; it holds the words that the rules get`,
-			`defaults.yaml:4:9: error: domain "shop" > defaults[1]: "name" is empty; it is that of the rules, or leave it out for all`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: "rate_limit" is missing; it has the fields to set`,
+			`defaults.yaml:4:9: error: domain "shop" > defaults[1]: "name" is empty; set the name of the rules, or remove it for all rules`,
 			`defaults.yaml:5:10: error: domain "shop" > defaults[2] > path: "path" must be a list of maps with "key" and "value", one for each level down to the rule, not an empty one`,
-			`defaults.yaml:5:27: error: domain "shop" > defaults[2] > rate_limit: "burst" has no meaning under fixed_window; it belongs to "algorithm: token_bucket"`,
-			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: "rate_limit" is missing; it holds the words that the rules get`,
-			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown word "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit)`,
+			`defaults.yaml:5:27: error: domain "shop" > defaults[2] > rate_limit: "burst" is not supported by algorithm fixed_window; it requires "algorithm: token_bucket"`,
+			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: "rate_limit" is missing; it has the fields to set`,
+			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit)`,
 		}},
 		{"paths", "domain: shop\ndefaults:\n- path: [user, {kee: a}, {value: b}, {key: a, value: 1.5}]\n  name: x\n  rate_limit: {count_refused: true}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path is that of one rule`,
 			`defaults.yaml:3:10: error: domain "shop" > defaults[0] > path[0]: an item of path must be a map with "key", not "user"`,
-			`defaults.yaml:3:17: error: domain "shop" > defaults[0] > path[1]: unknown word "kee" in an item of path; did you mean "key"? (allowed: key, value)`,
+			`defaults.yaml:3:17: error: domain "shop" > defaults[0] > path[1]: unknown field "kee" in an item of path; did you mean "key"? (allowed: key, value)`,
 			`defaults.yaml:3:26: error: domain "shop" > defaults[0] > path[2]: "key" is missing or empty; every level needs one`,
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
 		{"words", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
 			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table)`,
 			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
-			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown word "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table)`,
+			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table)`,
 			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table, not an empty one`,
 			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
-			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" has no meaning under sliding_window; it belongs to "algorithm: leaky_bucket"`,
+			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" is not supported by algorithm sliding_window; it requires "algorithm: leaky_bucket"`,
 		}},
 		{"two items for the same rules", "domain: shop\ndefaults:\n- rate_limit: {count_refused: true}\n- rate_limit: {count_refused: false}\n- {name: rare, rate_limit: {count_refused: false}}\n- {name: rare, rate_limit: {count_refused: false}}\n" +
 			"- {path: [{key: user}], rate_limit: {count_refused: false}}\n- {path: [{key: user, value: ''}], rate_limit: {count_refused: false}}", []string{
-			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: these rules have an item already, on line 3; only one can hold`,
-			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: these rules have an item already, on line 5; only one can hold`,
-			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: these rules have an item already, on line 7; only one can hold`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: these rules already have an item, on line 3; only one can apply`,
+			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: these rules already have an item, on line 5; only one can apply`,
+			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: these rules already have an item, on line 7; only one can apply`,
 		}},
 		{"a number that one rule cannot have", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
-			`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21: ` +
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21: ` +
 				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36`,
 		}},
 		{"one that several cannot", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
-			`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "user" at rules.yaml:4:17: ` +
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "user" at rules.yaml:4:17: ` +
 				`a window of 100000000 minutes is longer than 10 years; the highest unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
 		}},
 		{"a log of too many", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: these words do not fit the rule domain "shop" > key "many" at rules.yaml:13:17: ` +
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the fields do not fit the rule domain "shop" > key "many" at rules.yaml:13:17: ` +
 				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is kept; sliding_window has no such bound`,
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
 			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
 			`defaults.yaml:3:3: warning: unused-defaults: domain "shop" > defaults[0]: no rule has the name "per_user"; did you mean "per-user"?`,
 			`defaults.yaml:4:3: warning: unused-defaults: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
-			`defaults.yaml:5:3: warning: unused-defaults: domain "shop" > defaults[2]: no rule gets these words: those of the name "own" are unlimited, a list, have words of their own, or have an item that comes before`,
+			`defaults.yaml:5:3: warning: unused-defaults: domain "shop" > defaults[2]: these defaults apply to no rule: the rules with the name "own" are unlimited, lists, have fields of their own, or match an earlier item`,
 			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
-			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules are for this domain, so that its defaults have no effect; did you mean "shop"?`,
+			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": there are no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
 		}},
 		{"a word without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
 			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,

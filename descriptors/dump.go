@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// Dump writes every limit, a line each, as envoyproxy/ratelimit's /rlconfig does:
+// Dump writes a line for each limit, as envoyproxy/ratelimit's /rlconfig does:
 //
 //	domain.key_value.key2: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: false
 //
-// Fields that envoyproxy/ratelimit does not have follow. Domains are sorted; the limits of a domain are in file order.
+// The fields that envoyproxy/ratelimit does not have follow, if they are set. Domains are sorted; the limits of a domain are
+// in file order.
 func (s *Set) Dump(w io.Writer) error {
 	for _, l := range s.Limits {
 		if _, err := io.WriteString(w, dump(l)); err != nil {

@@ -7,27 +7,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Explanation says, step by step, which rule a descriptor matches.
+// Explanation explains step by step which rule a descriptor matches.
 type Explanation struct {
 	// Rule is the rule that applies, or nil.
 	Rule *Rule
-	// Reason says in a sentence why no rule applies. It is empty if one does.
+	// Reason is a sentence why no rule applies, or empty.
 	Reason string
 
 	entries []Entry
-	// walk is what was tried for each entry, a line each, behind the domain.
-	walk string
+	// trace lists the attempts for each entry, one on each line, after the domain.
+	trace string
 }
 
-// Explain walks the rules as [Set.Plan] does for a descriptor without a limit of its own,
-// and records what it tries.
+// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its attempts.
 func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain %q", domain)
 	d := s.domains[domain]
 	if d == nil {
 		b.WriteString(" is not configured" + rules.DidYouMean(rules.Nearest(domain, s.names)) + "\n")
-		return Explanation{walk: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)}
+		return Explanation{trace: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)}
 	}
 	b.WriteString("\n")
 	rule, reason := d.explain(&b, entries)
@@ -45,12 +44,12 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 		case n.parent == nil:
 			return nil, "the domain has no descriptors"
 		default:
-			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: one that is deeper than the rules matches nothing",
+			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: deeper descriptors match nothing",
 				len(entries), pathText(n.lineage()), n.pos)
 		}
 		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
 		if n = n.below.explain(b, &entries[i]); n == nil {
-			return nil, fmt.Sprintf("no descriptor matches entry %d; there is no way back to another branch", i+1)
+			return nil, fmt.Sprintf("no descriptor matches entry %d; matching does not backtrack", i+1)
 		}
 	}
 	if n.rule == nil {
@@ -62,7 +61,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 	return n.rule, reason
 }
 
-// explain does what next does, and writes each way that it tries.
+// explain is next, and writes each attempt.
 func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	try := func(kind, text string, n *node, hit bool) bool {
 		outcome := "none"
@@ -92,31 +91,30 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 		}
 	}
 	if branch != nil {
-		n = branch.any
+		n = branch.keyOnly
 	}
 	try("key only", sent.Key, n, n != nil)
 	return n
 }
 
-// String returns the explanation for people, in several lines.
 func (x Explanation) String() string {
 	if x.Rule == nil {
-		return x.walk + "no limit: " + x.Reason + "\n"
+		return x.trace + "no limit: " + x.Reason + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.walk, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
+	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	for _, l := range x.Rule.Candidates() {
-		fmt.Fprintf(&b, "candidate, which denies nothing: %s\n", l.describe())
+		fmt.Fprintf(&b, "candidate (never denies): %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	return b.String()
 }
 
-// describeRow says which row of the limit's table a request has, in a line. It is empty if the limit has no table.
+// describeRow returns a line about the row of the limit's table that applies, or "" if the limit has no table.
 func (l *Limit) describeRow(entries []Entry) string {
 	if l.Table == nil {
 		return ""
@@ -124,16 +122,16 @@ func (l *Limit) describeRow(entries []Entry) string {
 	rows, hit, ok := l.Table.find(nil, entries)
 	columns := rows.Columns()
 	if columns == nil {
-		return fmt.Sprintf("  row of table %s: it has none yet, so that this number holds\n", l.Table.Name())
+		return fmt.Sprintf("  row of table %s: the table has no rows yet, so this number applies\n", l.Table.Name())
 	}
 	var key []string
 	levels, _ := l.Table.levelsOf(*columns)
 	for i, level := range levels {
 		key = append(key, (*columns)[i]+"="+string(entries[level].Value))
 	}
-	text := "none, so that this number holds"
+	text := "none, so this number applies"
 	if ok {
-		of, unlimited := new(Plan).rowOf(l, nil, entries)
+		of, unlimited := new(Plan).limitForRow(l, nil, entries)
 		if text = "unlimited"; !unlimited {
 			text = of.numbers(true)
 		}

@@ -39,7 +39,7 @@ entry 2: path=/api/x
 rule: user=vip* > path=/api/* at a.yaml:8:9, share_threshold: true
 limit: 60/minute, algorithm: fixed_window, at a.yaml:11:13
 limit: 1000/day, algorithm: fixed_window, count_refused: true, name: "daily", at a.yaml:13:13
-candidate, which denies nothing: 30/minute, algorithm: fixed_window, at a.yaml:12:13
+candidate (never denies): 30/minute, algorithm: fixed_window, at a.yaml:12:13
 `},
 		{"shop", "user=joe", `domain "shop"
 entry 1: user=joe
@@ -70,7 +70,7 @@ entry 1: user=joe
   exact     user=joe: none
   wildcard  user=vip*: does not fit, at a.yaml:3:5
   wildcard  user=*: hit at a.yaml:15:5
-no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5: one that is deeper than the rules matches nothing
+no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5: deeper descriptors match nothing
 `},
 		{"shop", "user=vip method=GET", `domain "shop"
 entry 1: user=vip
@@ -79,7 +79,7 @@ entry 1: user=vip
 entry 2: method=GET
   exact     method=GET: none
   key only  method: none
-no limit: no descriptor matches entry 2; there is no way back to another branch
+no limit: no descriptor matches entry 2; matching does not backtrack
 `},
 		{"shop", "", `domain "shop"
 no limit: a descriptor without entries matches nothing

@@ -45,7 +45,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 		}
 	}
 	if l.Reservation != nil {
-		text += ", " + l.Reservation.words.String()
+		text += ", " + l.Reservation.reserve.String()
 	}
 	if l.Policy.Penalty != nil {
 		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
@@ -78,7 +78,7 @@ func (r *Rule) fields() (text string) {
 	}{
 		{"shadow_mode", r.Shadow},
 		{"quota_mode", r.Quota},
-		{"share_threshold", r.few().shared != nil},
+		{"share_threshold", r.optionalOrZero().shared != nil},
 		{"detailed_metric", r.detailedMetric},
 		{"value_to_metric", r.valueToMetric()},
 	} {
@@ -86,7 +86,7 @@ func (r *Rule) fields() (text string) {
 			text += ", " + f.name + ": true"
 		}
 	}
-	if names := r.few().replacedNames; names != nil {
+	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}
 	if q := r.Divided(); q != nil {

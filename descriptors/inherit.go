@@ -7,50 +7,47 @@ import (
 	"strings"
 )
 
-// An inheritance is what a set has from the sets before it. It grows from set to set, since a request may outlive any
-// number of sets.
+// inheritance is state from earlier sets. It is passed on from set to set, since a request may outlive any number of them.
 type inheritance struct {
-	// sets is the number of sets before.
 	sets int
-	// gave has the keys of rules that gave leases, and learnt the estimates of limits. Each is kept with the number of the
-	// last set that had it.
-	gave   map[keyPath]kept[keyPatterns]
-	learnt map[limitName]kept[*estimate]
+	// leaseKeys has the keys of rules that granted leases, and estimates those of limits. Each has the number of the last set
+	// that contained it.
+	leaseKeys map[keyPath]aged[keyPatterns]
+	estimates map[limitName]aged[*estimate]
 }
 
-type kept[T any] struct {
+type aged[T any] struct {
 	value T
 	last  int
 }
 
-// mostInherited is the largest number of key paths, and of estimates, that a set inherits. Those of the oldest sets are
-// forgotten first.
-const mostInherited = 1 << 13
+// maxInherited bounds the key paths, and the estimates, that a set inherits. Those of the oldest sets are dropped first.
+const maxInherited = 1 << 13
 
 type limitName struct{ domain, name string }
 
-// A keyPath is the keys that lead to a rule, quoted. A rule with another keyPath gets none of the descriptors that come
-// to the rule, unless one of them has wildcards.
+// keyPath is the keys that lead to a rule, quoted. Rules with different key paths match different descriptors, unless a key
+// has wildcards.
 type keyPath struct{ domain, keys string }
 
 // keyPatterns are the keys that lead to a rule, from the first level down.
 type keyPatterns []pattern
 
-// Inherit makes s the successor of old, the set before it, or nil. It must be called once, before s is used.
+// Inherit makes s the successor of old, the previous set, which may be nil. It must be called once, before s is used.
 //
-//   - Limits estimate what requests cost from what those of the same domain and name have learnt.
-//   - Requests that began under earlier sets, however many sets ago, bring leases back to rules that may give none. Rules
-//     with the keys of a rule that gave some ignore these. As hits they would use up, or refund, the complete limit.
+//   - Limits inherit the estimates of limits with the same domain and name.
+//   - Requests that began under an earlier set may return leases to rules that no longer grant any. Rules with the keys of a
+//     rule that did ignore them: counted as hits or refunds they would use up or refill the limit.
 func (s *Set) Inherit(old *Set) {
 	s.used = true
 	if old == nil {
 		return
 	}
-	s.inherited = old.bequest()
+	s.inherited = old.forSuccessor()
 	var wild []keyPath // the paths with wildcards
-	for path, k := range s.inherited.gave {
+	for path, k := range s.inherited.leaseKeys {
 		if d := s.domains[path.domain]; d != nil {
-			d.gave = append(d.gave, k.value)
+			d.formerLeaseKeys = append(d.formerLeaseKeys, k.value)
 		}
 		if isWildcard(path.keys) {
 			wild = append(wild, path)
@@ -58,42 +55,42 @@ func (s *Set) Inherit(old *Set) {
 	}
 	for _, l := range s.Limits {
 		if v := l.Reservation; v != nil && v.estimate != nil {
-			if k, ok := s.inherited.learnt[limitName{l.Rule.Domain(), l.Name}]; ok {
+			if k, ok := s.inherited.estimates[limitName{l.Rule.Domain(), l.Name}]; ok {
 				v.estimate = k.value
 			}
 		}
-		if len(s.inherited.gave) > 0 && !l.Rule.few().leases && s.inherited.gaveTo(l.Rule, wild) {
-			l.Rule.ensureRare().leases = true
+		if len(s.inherited.leaseKeys) > 0 && !l.Rule.optionalOrZero().leases && s.inherited.hadLeases(l.Rule, wild) {
+			l.Rule.ensureOptional().leases = true
 		}
 	}
 }
 
-// Used reports whether Inherit was called: requests may still read the set. It must not be called concurrently with Inherit.
+// Used reports whether Inherit was called, so requests may still read the set. It must not be called concurrently with Inherit.
 func (s *Set) Used() bool { return s.used }
 
-// bequest returns what the set after s inherits.
-func (s *Set) bequest() inheritance {
-	in := inheritance{s.inherited.sets + 1, maps.Clone(s.inherited.gave), maps.Clone(s.inherited.learnt)}
-	if in.gave == nil {
-		in.gave, in.learnt = map[keyPath]kept[keyPatterns]{}, map[limitName]kept[*estimate]{}
+// forSuccessor returns what the next set inherits.
+func (s *Set) forSuccessor() inheritance {
+	in := inheritance{s.inherited.sets + 1, maps.Clone(s.inherited.leaseKeys), maps.Clone(s.inherited.estimates)}
+	if in.leaseKeys == nil {
+		in.leaseKeys, in.estimates = map[keyPath]aged[keyPatterns]{}, map[limitName]aged[*estimate]{}
 	}
 	for _, l := range s.Limits {
 		if l.Policy.UsesLeases() && !l.Rule.Unlimited {
 			path, patterns := l.Rule.keys()
-			in.gave[path] = kept[keyPatterns]{patterns, in.sets}
+			in.leaseKeys[path] = aged[keyPatterns]{patterns, in.sets}
 		}
 		if v := l.Reservation; v != nil && v.estimate != nil {
-			in.learnt[limitName{l.Rule.Domain(), l.Name}] = kept[*estimate]{v.estimate, in.sets}
+			in.estimates[limitName{l.Rule.Domain(), l.Name}] = aged[*estimate]{v.estimate, in.sets}
 		}
 	}
-	forgetOldest(in.gave)
-	forgetOldest(in.learnt)
+	forgetOldest(in.leaseKeys)
+	forgetOldest(in.estimates)
 	return in
 }
 
-// forgetOldest deletes the elements beyond [mostInherited] that the oldest sets had last.
-func forgetOldest[K comparable, T any](m map[K]kept[T]) {
-	if len(m) <= mostInherited {
+// forgetOldest reduces m to maxInherited elements. It deletes those that were last in the oldest sets.
+func forgetOldest[K comparable, T any](m map[K]aged[T]) {
+	if len(m) <= maxInherited {
 		return
 	}
 	var last []int
@@ -101,7 +98,7 @@ func forgetOldest[K comparable, T any](m map[K]kept[T]) {
 		last = append(last, k.last)
 	}
 	slices.Sort(last)
-	excess := len(m) - mostInherited
+	excess := len(m) - maxInherited
 	newest := last[excess-1] // of those to be deleted
 	for _, all := range []bool{false, true} {
 		for key, k := range m {
@@ -113,15 +110,15 @@ func forgetOldest[K comparable, T any](m map[K]kept[T]) {
 	}
 }
 
-// gaveTo reports whether a rule that gave leases may have got descriptors that come to r. Wild has the paths with
+// hadLeases reports whether a rule that granted leases can have matched descriptors that match r. wild are the key paths with
 // wildcards.
-func (in *inheritance) gaveTo(r *Rule, wild []keyPath) bool {
+func (in *inheritance) hadLeases(r *Rule, wild []keyPath) bool {
 	path, patterns := r.keys()
-	if _, ok := in.gave[path]; ok {
+	if _, ok := in.leaseKeys[path]; ok {
 		return true
 	}
 	if isWildcard(path.keys) {
-		for other, k := range in.gave {
+		for other, k := range in.leaseKeys {
 			if other.domain == path.domain && k.value.overlaps(patterns) {
 				return true
 			}
@@ -129,7 +126,7 @@ func (in *inheritance) gaveTo(r *Rule, wild []keyPath) bool {
 		return false
 	}
 	return slices.ContainsFunc(wild, func(other keyPath) bool {
-		return other.domain == path.domain && in.gave[other].value.overlaps(patterns)
+		return other.domain == path.domain && in.leaseKeys[other].value.overlaps(patterns)
 	})
 }
 
@@ -144,14 +141,14 @@ func (r *Rule) keys() (keyPath, keyPatterns) {
 	return keyPath{r.Domain(), string(b)}, patterns
 }
 
-// gaveLeases reports whether rules of the domain with these keys gave leases in sets before this one.
-func (d *domain) gaveLeases(entries []Entry) bool {
-	return slices.ContainsFunc(d.gave, func(keys keyPatterns) bool {
+// hadLeases reports whether rules of the domain with these keys granted leases in earlier sets.
+func (d *domain) hadLeases(entries []Entry) bool {
+	return slices.ContainsFunc(d.formerLeaseKeys, func(keys keyPatterns) bool {
 		return slices.EqualFunc(keys, entries, func(p pattern, e Entry) bool { return p.matches(e.Key) })
 	})
 }
 
-// overlaps reports whether keys may match both. It is exact unless both have wildcards on a level.
+// overlaps reports whether some keys match both. It may be wrong, with true, if both have wildcards on a level.
 func (k keyPatterns) overlaps(other keyPatterns) bool {
 	return slices.EqualFunc(k, other, func(a, b pattern) bool {
 		switch {

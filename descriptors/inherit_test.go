@@ -91,7 +91,7 @@ func TestEstimatesOutliveARollback(t *testing.T) {
 func TestAnInheritanceIsBounded(t *testing.T) {
 	const atOnce = 1000
 	var set *Set
-	for n := range mostInherited/atOnce + 3 {
+	for n := range maxInherited/atOnce + 3 {
 		var text strings.Builder
 		text.WriteString("domain: d\ndescriptors:\n")
 		for i := range atOnce {
@@ -101,11 +101,11 @@ func TestAnInheritanceIsBounded(t *testing.T) {
 		next.Inherit(set)
 		set = next
 	}
-	if n := len(set.inherited.gave); n != mostInherited {
-		t.Fatalf("%d key paths are inherited, want %d", n, mostInherited)
+	if n := len(set.inherited.leaseKeys); n != maxInherited {
+		t.Fatalf("%d key paths are inherited, want %d", n, maxInherited)
 	}
-	oldest := set.inherited.sets - mostInherited/atOnce
-	for path, k := range set.inherited.gave {
+	oldest := set.inherited.sets - maxInherited/atOnce
+	for path, k := range set.inherited.leaseKeys {
 		if k.last < oldest {
 			t.Fatalf("%v of set %d is inherited in place of newer ones", path, k.last)
 		}
@@ -113,16 +113,16 @@ func TestAnInheritanceIsBounded(t *testing.T) {
 }
 
 func TestForgetOldest(t *testing.T) {
-	m := map[int]kept[int]{}
-	for i := range mostInherited + 40 {
-		m[i] = kept[int]{last: i / 30}
+	m := map[int]aged[int]{}
+	for i := range maxInherited + 40 {
+		m[i] = aged[int]{last: i / 30}
 	}
 	forgetOldest(m)
 	ofSet := map[int]int{}
 	for _, k := range m {
 		ofSet[k.last]++
 	}
-	if len(m) != mostInherited || ofSet[0] != 0 || ofSet[1] != 20 || ofSet[2] != 30 {
-		t.Errorf("%d are left, want %d; of the first sets %d, %d, %d", len(m), mostInherited, ofSet[0], ofSet[1], ofSet[2])
+	if len(m) != maxInherited || ofSet[0] != 0 || ofSet[1] != 20 || ofSet[2] != 30 {
+		t.Errorf("%d are left, want %d; of the first sets %d, %d, %d", len(m), maxInherited, ofSet[0], ofSet[1], ofSet[2])
 	}
 }

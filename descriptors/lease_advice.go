@@ -8,19 +8,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// A limit that holds requests should not let go of them sooner than they end, nor much later.
+// A concurrency limit should not release requests before they end, nor much later.
 const (
 	shortestHold = time.Minute
 	longestHold  = 24 * time.Hour
 )
 
-// GivesLeases reports whether a limit holds something until a request ends.
+// GivesLeases reports whether a limit of the set grants leases.
 func (s *Set) GivesLeases() bool {
 	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.UsesLeases() })
 }
 
-// leaseAdvice warns of limits whose leases may be lost, or end too soon or too late, and notes what the rules alone
-// do not say of them.
+// leaseAdvice warns of limits whose leases may be lost or have an unsuitable duration, and notes what operators have to
+// configure elsewhere.
 func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	var first *Limit
 	giving, byName := 0, map[string]*Limit{}
@@ -39,7 +39,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if o := byName[l.Name]; o == nil {
 			byName[l.Name] = l
 		} else if o.Rule.domain != l.Rule.domain {
-			warn("domain %q at %s has leases under the name %q, too: where one chain of Envoy's has filters for both, the second overwrites the first's lease, which is never given back; choose another name",
+			warn("domain %q at %s has leases under the name %q, too: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
 				o.Rule.Domain(), o.Pos, rules.Shorten(l.Name))
 		}
 		if l.HasWindow() {
@@ -48,7 +48,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 			adviseHold(l, warn)
 		}
 		if most := l.Rule.domain.maxCounters; most > 0 {
-			warn("max_counters of the domain evicts the least used of more than %d counters, and with it what requests hold there: make it greater than the number of keys that have requests at once", most)
+			warn("max_counters of the domain evicts the least used of more than %d counters, with the leases of running requests: make it greater than the number of keys with concurrent requests", most)
 		}
 	}
 	if first != nil {
@@ -57,42 +57,42 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	return ds
 }
 
-// adviseHold warns of a number and a window that do not suit what a concurrency limit holds.
+// adviseHold warns of unsuitable numbers and windows of concurrency limits.
 func adviseHold(l *Limit, warn func(format string, args ...any)) {
 	window := rules.WindowText(l.Unit, l.UnitMultiplier)
 	switch {
 	case l.RequestsPerUnit == 0:
-		warn("0 at once denies every request: write how many may run, or remove the limit")
+		warn("0 denies every request: set how many may run at once, or remove the limit")
 	case l.Policy.Window < shortestHold:
-		warn("a place is free again after %s, even while its request runs, so that more than %d run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
+		warn("a slot is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
 	case l.Policy.Window > longestHold:
-		warn("a place that nobody gives back, as where an Envoy ended, stays taken for %s: make the window little longer than the longest request", window)
+		warn("a slot that is not released, as when an Envoy ends, stays taken for %s: make the window only a little longer than the longest request", window)
 	}
 }
 
-// adviseReserve warns of amounts and times that do not suit what a limit reserves.
+// adviseReserve warns of unsuitable amounts and TTLs of reservations.
 func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	v := l.Reservation
 	switch most := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
 	case v.Hits(&l.Policy)*2 > most:
-		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
+		warn("a request reserves %d of %d, so only one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
 	case l.Policy.Reserve.Life() < shortestHold:
-		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
+		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
 }
 
-// leaseNote says where the end call must come to.
+// leaseNote states which process the end call has to reach.
 func leaseNote(more int, stored bool) string {
-	text := "what a request holds here is given back by a call at its end"
+	text := "a lease of this limit is released by a call at the end of the request"
 	if more > 0 {
-		text += fmt.Sprintf(" (and that of %d more)", more)
+		text += fmt.Sprintf(" (as are those of %d more limits)", more)
 	}
 	if stored {
-		return text + ": do not run --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
+		return text + ": do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
 	}
-	return text + ": that call must come to the process that gave the lease. So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); " +
-		"and not --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
+	return text + ": that call must reach the process that granted the lease. Run one replica, use a --store, or shard both calls by the same key (examples/sharded); " +
+		"and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {

@@ -20,14 +20,14 @@ func held(name string) string {
 }
 
 func TestNamesOfLeases(t *testing.T) {
-	const lost = `of two leases under one name in the dynamic metadata one is lost; choose another`
+	const lost = `of two leases with the same name in the dynamic metadata, one is lost; choose another`
 	for _, tc := range []struct {
 		name, rules string
 		want        []string
 	}{
 		{"one", "- {key: a, rate_limit: " + held("streams") + "}", nil},
 		{"none", "- {key: a, rate_limit: " + held("") + "}", []string{
-			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: "name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`,
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: "name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`,
 		}},
 		{"two rules", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + held("n") + "]}", []string{
 			`a.yaml:5:3: error: domain "d" > key "b" > rate_limits[1]: name "n" is that of domain "d" > key "a" > rate_limit at a.yaml:3:24, too: ` + lost,
@@ -37,13 +37,13 @@ func TestNamesOfLeases(t *testing.T) {
 		}},
 		{"the name of a limit that gives none", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
 		{"of the metadata", "- {key: a, rate_limit: " + held("sluice") + "}\n- {key: b, rate_limit: " + held("descriptors") + "}", []string{
-			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is taken: the dynamic metadata has it for something else (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
-			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is taken: the dynamic metadata has it for something else (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
+			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 		}},
 		{"a second lease", "- {key: a, rate_limit: " + held("n.2") + "}\n- {key: b, rate_limit: " + held("n") + "}\n- {key: c, rate_limit: " + held("n.1") + "}\n- {key: d, rate_limit: " + held("m.2") + "}\n" +
 			"- {key: e, rate_limit: " + held("n.10") + "}\n- {key: f, rate_limit: " + held("n.02") + "}", []string{
-			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is what a second lease of "n" in one request is called (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
-			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is what a second lease of "n" in one request is called (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is that of a second lease of "n" in one request (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
+			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is that of a second lease of "n" in one request (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,12 +66,12 @@ func TestOddNamesOfLeases(t *testing.T) {
 		"a b": false, "a:b": false, "a(b": false, "a)b": false, `a"b`: false, "a\tb": false, "a\x00b": false, "a\u00a0b": false, strings.Repeat("n", 5000): true,
 	} {
 		_, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{Key: "k", RateLimits: []rules.Limit{{
-			Words: rules.Words{Algorithm: limiter.Concurrency}, Unit: rules.Minute, UnitMultiplier: 1, RequestsPerUnit: 1, Name: name,
+			DefaultFields: rules.DefaultFields{Algorithm: limiter.Concurrency}, Unit: rules.Minute, UnitMultiplier: 1, RequestsPerUnit: 1, Name: name,
 		}}}}}}, Options{})
 		if got := !ds.HasErrors(); got != ok {
 			t.Errorf("name %.20q is allowed: %v, want %v: %v", name, got, ok, ds)
 		}
-		if !ok && !strings.Contains(ds[0].Message, "cannot stand in Envoy's %DYNAMIC_METADATA(...)%: leave out spaces and") {
+		if !ok && !strings.Contains(ds[0].Message, "cannot be used in Envoy's %DYNAMIC_METADATA(...)%: leave out spaces and") {
 			t.Errorf("name %.20q: %v", name, ds)
 		}
 	}
@@ -81,8 +81,8 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 	const three = "domain: shop\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
 	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
-	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24: ` +
-		`"name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams" (and 1 more rules)`}
+	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24: ` +
+		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams" (and 1 more rules)`}
 	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
@@ -91,7 +91,7 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // its own
 		t.Errorf("diagnostics %v, want none: %v", ds, s)
 	}
-	want = []string{`defaults.yaml:3:3: error: domain "shop" > defaults[0]: a "name" in rate_limit is for one rule, so that the item needs its "path"`}
+	want = []string{`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "name" in rate_limit is for one rule, so the item needs a "path"`}
 	if s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- rate_limit: {name: streams}"); s != nil || !cmp.Equal(want, lines(ds)) {
 		t.Errorf("diagnostics (-want +got):\n%s", cmp.Diff(want, lines(ds)))
 	}
@@ -116,31 +116,31 @@ func TestAdviceOfLeases(t *testing.T) {
 		{"as it should be", []string{limit("unit: minute, unit_multiplier: 10, requests_per_unit: 5")}, nil},
 		{"a day", []string{limit("unit: day, requests_per_unit: 5")}, nil},
 		{"two domains", []string{limit("unit: hour, requests_per_unit: 5"), strings.Replace(limit("unit: hour, requests_per_unit: 5"), "domain: d", "domain: e", 1)}, []string{
-			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 has leases under the name "n", too: where one chain of Envoy's has filters for both, ` +
-				`the second overwrites the first's lease, which is never given back; choose another name`,
+			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 has leases under the name "n", too: if a filter chain of Envoy has filters for both domains, ` +
+				`the second overwrites the first's lease, which is then never released; choose another name`,
 		}},
 		{"a short one", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a place is free again after 59 seconds, even while its request runs, so that more than 5 run at once: make the window longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot is released after 59 seconds even if its request still runs, so more than 5 may run at once: make the window longer than the longest request`,
 		}},
 		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a place that nobody gives back, as where an Envoy ended, stays taken for 2 days: make the window little longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot that is not released, as when an Envoy ends, stays taken for 2 days: make the window only a little longer than the longest request`,
 		}},
 		{"a reserve", []string{reserve("amount: 500")}, nil},
 		{"a reserve of more than half", []string{reserve("amount: 501")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a request reserves 501 of 1000, so that one runs at a time: reserve less, or raise the limit`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a request reserves 501 of 1000, so only one runs at a time: reserve less, or raise the limit`,
 		}},
 		{"a short ttl, and a window more", []string{reserve("amount: 50, ttl: 5s")}, nil},
 		{"a short ttl, and a short window more", []string{strings.Replace(reserve("amount: 50, ttl: 5s"), "unit: hour", "unit: second", 1)}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": what a request reserves is free again after 6s, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a reservation expires after 6s even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request`,
 		}},
 		{"a short ttl that releases", []string{reserve("p90: true, first: 50, ttl: 5s, unsettled: release")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": what a request reserves is free again after 5s, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a reservation expires after 5s even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request`,
 		}},
 		{"none", []string{limit("unit: hour, requests_per_unit: 0")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": 0 at once denies every request: write how many may run, or remove the limit`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": 0 denies every request: set how many may run at once, or remove the limit`,
 		}},
 		{"evicted", []string{"max_counters: 100\n" + limit("unit: hour, requests_per_unit: 5")}, []string{
-			`a.yaml:4:24: warning: leases: domain "d" > key "k": max_counters of the domain evicts the least used of more than 100 counters, and with it what requests hold there: make it greater than the number of keys that have requests at once`,
+			`a.yaml:4:24: warning: leases: domain "d" > key "k": max_counters of the domain evicts the least used of more than 100 counters, with the leases of running requests: make it greater than the number of keys with concurrent requests`,
 		}},
 		{"acknowledged", []string{strings.Replace("max_counters: 100\n"+limit("unit: day, unit_multiplier: 2, requests_per_unit: 5"), "\n- ", "\n# sluice:allow leases\n- ", 1)}, nil},
 	} {
@@ -158,10 +158,10 @@ func TestAdviceOfLeases(t *testing.T) {
 func TestNoteOfLeases(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
 	for stored, want := range map[bool]string{
-		false: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): that call must come to the process that gave the lease. ` +
-			`So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); and not --grpc-transport=grpc-go, which returns no lease of a client that goes away early`,
-		true: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): ` +
-			`do not run --grpc-transport=grpc-go, which returns no lease of a client that goes away early`,
+		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (as are those of 1 more limits): that call must reach the process that granted the lease. ` +
+			`Run one replica, use a --store, or shard both calls by the same key (examples/sharded); and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early`,
+		true: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (as are those of 1 more limits): ` +
+			`do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early`,
 	} {
 		if got := lines(Advice(s, stored)); !slices.Equal(got, []string{want}) {
 			t.Errorf("Advice(stored %v) = %q, want %q", stored, got, want)

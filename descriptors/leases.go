@@ -7,17 +7,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A limit that gives leases tells each in the reply's dynamic metadata, under its name. Envoy brings it back when
-// the request's stream has ended: as the hits of a descriptor with the same entries, of either sign, since not all
-// that write Envoy's configuration can say is_negative_hits.
-
-// FirstLease is the least number of hits that is a lease to a rule that gives some.
+// FirstLease is the smallest lease: smaller hits are never a lease.
+//
+// A limit that grants leases returns each in the response's dynamic metadata, under the limit's name. When the request ends,
+// Envoy returns the lease as the hits of a descriptor with the same entries. The hits may have either sign, since not every
+// Envoy configuration can set is_negative_hits.
 const FirstLease = limiter.FirstLease
 
-// findLeases makes charges of rules that give leases what they are. Those of a descriptor that brings a lease give it
-// back, and those beside it on the same rule are what the request has cost. Others begin a request. With look none
-// changes anything.
-func (p *Plan) findLeases(look bool) {
+// classifyLeaseCharges marks the charges of lease-granting rules as acquisition, release or settlement. A descriptor that
+// returns a lease releases it, and other descriptors of the request on the same rule settle the cost. All others acquire.
+// With readOnly, charges change nothing.
+func (p *Plan) classifyLeaseCharges(look bool) {
 	brings := false // a lease
 	for i := range p.Matches {
 		m := &p.Matches[i]
@@ -30,7 +30,7 @@ func (p *Plan) findLeases(look bool) {
 		if !m.leases() {
 			continue
 		}
-		ends := brings && (m.Lease > 0 || p.endsBeside(m))
+		ends := brings && (m.Lease > 0 || p.returnsLeaseFor(m))
 		for at := range p.ChargesOf(i) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
@@ -38,11 +38,11 @@ func (p *Plan) findLeases(look bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case ends && c.Policy.Algorithm == limiter.Concurrency: // it holds its place since before
+			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already has a slot
 				c.Hits = 0
 			case reserves && c.Refund: // only a lease gives back
 				c.Hits = 0
-			case reserves && !ends && c.Hits <= mostOfStart:
+			case reserves && !ends && c.Hits <= maxStartHits:
 				if c.Reserve, c.Hits = true, 0; !look {
 					c.Hits = p.Limits[at].Reservation.Hits(c.Policy)
 				}
@@ -51,11 +51,11 @@ func (p *Plan) findLeases(look bool) {
 	}
 }
 
-// mostOfStart is the most hits of a request that reserves: it does not know yet what it costs. So more hits than that are
-// a cost, which comes without its lease because the service did not answer when the request began.
-const mostOfStart = 1
+// maxStartHits is the largest number of hits of a request that reserves, since its cost is not known yet. More hits are a
+// cost without a lease, because the service did not answer when the request began.
+const maxStartHits = 1
 
-// ChargesOf returns the charges of match i, those of candidates too.
+// ChargesOf yields the charges of match i, including those of candidates.
 func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for at := p.Matches[i].First; at < p.Matches[i].First+p.Matches[i].Count; at++ {
@@ -63,7 +63,7 @@ func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 				return
 			}
 		}
-		// They stand in the order of matches.
+		// Candidates are in the order of matches.
 		first, _ := slices.BinarySearchFunc(p.Candidates, i, func(c Candidate, i int) int { return c.Match - i })
 		for _, candidate := range p.Candidates[first:] {
 			if candidate.Match != i || !yield(candidate.Charge) {
@@ -73,12 +73,12 @@ func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 	}
 }
 
-// endsBeside reports whether another descriptor of the request brings a lease for the rule of m.
-func (p *Plan) endsBeside(m *Match) bool {
+// returnsLeaseFor reports whether a descriptor of the request returns a lease to the rule of m.
+func (p *Plan) returnsLeaseFor(m *Match) bool {
 	return slices.ContainsFunc(p.Matches, func(o Match) bool { return o.Lease > 0 && o.limitedBy() == m.limitedBy() })
 }
 
-// limitedBy returns the rule whose words apply to the descriptor, or nil.
+// limitedBy returns the rule whose fields apply to the descriptor, or nil.
 func (m *Match) limitedBy() *Rule {
 	if m.override != nil {
 		return m.override.rule
@@ -86,18 +86,18 @@ func (m *Match) limitedBy() *Rule {
 	return m.Rule
 }
 
-// leases reports whether large hits of m are a lease: its rule gives leases, or rules with its keys did.
+// leases reports whether large hits of m are a lease: its rule, or rules with the same keys in earlier sets, granted leases.
 func (m *Match) leases() bool {
 	r := m.limitedBy()
-	return r != nil && r.few().leases || m.override != nil && m.override.leased
+	return r != nil && r.optionalOrZero().leases || m.override != nil && m.override.leased
 }
 
-// BringsLeases reports whether the request gives back a lease.
-func (p *Plan) BringsLeases() bool {
+// ReturnsLease reports whether the request returns a lease.
+func (p *Plan) ReturnsLease() bool {
 	return slices.ContainsFunc(p.Matches, func(m Match) bool { return m.Lease > 0 })
 }
 
-// AllLeases returns the matches and the charges of all leases that the request takes.
+// AllLeases yields the match and the charge of each lease that the request acquired.
 func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := range p.Matches {
@@ -110,14 +110,14 @@ func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	}
 }
 
-// LeaseName is the name of a lease: that of the limit that gave it and, from the second descriptor on that comes to the
-// limit, the number of the descriptor among these.
+// LeaseName is the name of a lease: that of its limit and the number of the descriptor among those of the request that match
+// the limit.
 type LeaseName struct {
 	Limit string
 	Nth   int
 }
 
-// LeaseLimit returns the name of the limit that charge at of match i, which gives leases, gives them under.
+// LeaseLimit returns the name of the limit of charge at of match i.
 func (p *Plan) LeaseLimit(i, at int) string {
 	if o := p.Matches[i].override; o != nil {
 		return o.rule.Limits[0].Name
@@ -125,8 +125,8 @@ func (p *Plan) LeaseLimit(i, at int) string {
 	return p.Limits[at].Name
 }
 
-// NamedLeases returns the charges of all leases that the request takes, with the names of the leases. Descriptors that get
-// no lease count in these too, such as those of an unlimited row: Envoy's configuration has a fixed name for each.
+// NamedLeases yields the charges of all acquired leases with the names of the leases. Descriptors without a lease, such as
+// those with an unlimited row, are numbered too, since Envoy's configuration has a fixed name for each.
 func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	return func(yield func(int, LeaseName) bool) {
 		if p.leaseNames == nil {
@@ -152,7 +152,7 @@ func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	}
 }
 
-// countLeaseNames adds m to the descriptors that come to each limit by whose name it may be given a lease.
+// countLeaseNames counts m for the name of each of its limits that may grant a lease.
 func (m *Match) countLeaseNames(names map[string]int) {
 	r := m.limitedBy()
 	if m.override != nil {

@@ -41,7 +41,7 @@ func (d *desk) ask(ds ...Descriptor) *Plan {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: ds}, Global{})
 	d.table.Decide(opening, &d.plan.Batch)
-	d.plan.Learn()
+	d.plan.RecordCosts()
 	return &d.plan
 }
 
@@ -210,7 +210,7 @@ func TestReservationsThatNobodySettles(t *testing.T) {
 				algorithm+", reserve: {amount: 400, ttl: 60s, unsettled: "+unsettled+"}}}]}")
 			d.lease()
 			for _, after := range slices.Sorted(maps.Keys(want)) {
-				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{begins()}}, Global{Look: true})
+				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{begins()}}, Global{ReadOnly: true})
 				d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
 				if got := d.plan.Batch.Decisions[0].Before; got != want[after] {
 					t.Errorf("%s, %s: %d are held after %v, want %d", algorithm, unsettled, got, after, want[after])

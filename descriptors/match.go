@@ -7,30 +7,27 @@ import (
 
 // domain is one domain's compiled rules.
 type domain struct {
-	name string
-	// index is the domain's place in Set.names.
+	name         string
 	index        int
 	allOrNothing bool
 	// calendarMonths is [Options.CalendarMonths].
 	calendarMonths bool
-	// maxCounters is 0 if the domain has no bound of its own.
+	// maxCounters is 0 if the domain shares memory with others.
 	maxCounters int64
-	// maxCountersAt is where the document begins that says so, zero if defaults do.
+	// maxCountersAt is the place of the document with max_counters, zero if it comes from defaults.
 	maxCountersAt rules.Pos
-	// divides says that a limit of the domain is divided among Envoys.
+	// divides is true if a limit of the domain is divided among Envoys.
 	divides bool
 	root    node
-	// prefix is the hash of the name, which each identity has.
+	// prefix is the hash of the name, with which each identity starts.
 	prefix identity.Hasher
-	// replaceable is how many names of limits are replaced by a limit. Their ids are
-	// 1..replaceable.
+	// replaceable is the number of names that limits of the domain replace. Their ids are 1..replaceable.
 	replaceable int
-	// gave has the keys of the domain's rules that gave leases in sets before this one.
-	gave []keyPatterns
+	// formerLeaseKeys has the keys of the domain's rules that granted leases in earlier sets.
+	formerLeaseKeys []keyPatterns
 }
 
-// match returns the node that the entries lead to, or nil. Without entries it is
-// the root, which has no rule.
+// match returns the node that the entries lead to, or nil. Without entries it is the root, which has no rule.
 func (d *domain) match(entries []Entry) *node {
 	n := &d.root
 	for i := range entries {

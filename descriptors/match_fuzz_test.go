@@ -287,7 +287,7 @@ func usable(c rules.Config, req *Request, d Descriptor) bool {
 		return false
 	}
 	lender := lender(c, d)
-	return lender == nil || o.RequestsPerUnit <= rules.GreatestNumber(max(limiter.FixedWindow, lender.Algorithm))
+	return lender == nil || o.RequestsPerUnit <= rules.MaxRequests(max(limiter.FixedWindow, lender.Algorithm))
 }
 
 // lender returns the limit whose words an override takes, or nil.
@@ -483,7 +483,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 					words = &left[i][at-m.First]
 				}
 				reserve := new(limiter.Reserve)
-				if words.Reserve.Set(reserve, &want); r.Life() != reserve.Life() || r.MaxReservations() != reserve.MaxReservations() || r.ReleasesWithoutCost() != reserve.ReleasesWithoutCost() {
+				if words.Reserve.Configure(reserve, &want); r.Life() != reserve.Life() || r.MaxReservations() != reserve.MaxReservations() || r.ReleasesWithoutCost() != reserve.ReleasesWithoutCost() {
 					t.Fatalf("Charges[%d].Policy.Reserve = %+v, want %+v", at, r, reserve)
 				}
 			}

@@ -140,12 +140,12 @@ func TestCounterWordHoldsAlgorithmAndWindow(t *testing.T) {
 		{Algorithm: limiter.FixedWindow + 1, Window: time.Hour, Limit: 1},
 		{Algorithm: limiter.FixedWindow, Window: time.Hour + time.Second, Limit: 1},
 	} {
-		if rules.CounterWord(&fixed, false) == rules.CounterWord(&other, false) {
+		if rules.CounterKind(&fixed, false) == rules.CounterKind(&other, false) {
 			t.Errorf("%+v and %+v share counters", fixed, other)
 		}
 	}
 	edited := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 2, CountRefused: true}
-	if rules.CounterWord(&fixed, false) != rules.CounterWord(&edited, false) {
+	if rules.CounterKind(&fixed, false) != rules.CounterKind(&edited, false) {
 		t.Errorf("%+v and %+v have different counters", fixed, edited)
 	}
 }

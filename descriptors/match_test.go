@@ -79,7 +79,7 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 }
 
 func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
-	for _, n := range []int{1, fewEnough, fewEnough + 1, 100} {
+	for _, n := range []int{1, maxLinearSearch, maxLinearSearch + 1, 100} {
 		cfg := rules.Config{Domain: "d"}
 		limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
 		for i := range n {

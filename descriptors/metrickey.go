@@ -2,15 +2,15 @@ package descriptors
 
 import "bytes"
 
-// compileMetric finds out which levels of the metric key have values of the request.
+// compileMetric determines which levels of the metric key have values of the request.
 func (r *Rule) compileMetric(lineage []*node, detailed bool) {
-	shared := r.few().shared
+	shared := r.optionalOrZero().shared
 	for i, n := range lineage {
 		if (!detailed && !n.valueToMetric) || shared != nil && shared[i] != nil ||
 			n.value != "" && !isWildcard(n.key) && !isWildcard(n.value) {
 			continue
 		}
-		rare := r.ensureRare()
+		rare := r.ensureOptional()
 		if rare.runtime == nil {
 			rare.runtime = make([]bool, len(lineage))
 		}
@@ -19,9 +19,9 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 	r.detailedMetric = detailed
 }
 
-// MetricKeys writes the names that rules have in metrics.
+// MetricKeys makes the names of rules in metrics.
 type MetricKeys struct {
-	// NoDots has `_` stand for each dot of a key or value, so that dots divide levels only.
+	// NoDots replaces dots in keys and values by `_`, so that dots only separate levels.
 	NoDots bool
 }
 
@@ -30,17 +30,16 @@ func (r *Rule) AppendMetricKey(dst []byte, entries []Entry) (key []byte, key1End
 	return MetricKeys{}.Append(dst, r, entries)
 }
 
-// Append appends a rule's metric key, without its domain, to the empty dst. It is what
-// envoyproxy/ratelimit builds: all levels joined by dots. The first level is key[:key1End] and the
-// second key[key1End+1:key2End]; key2End is 0 if there is only one. Entries are those that matched a
-// rule with RuntimeMetric. Without entries the key has the patterns of the rules file in place of their
-// values. It allocates nothing but what dst has to grow.
+// Append appends a rule's metric key, without its domain, to the empty dst: all levels joined by dots, as in
+// envoyproxy/ratelimit. The first level is key[:key1End] and the second key[key1End+1:key2End]; key2End is 0 if there is only
+// one. entries matched the rule; they are required if the rule has RuntimeMetric. If they are nil the key has the patterns of
+// the rules. It allocates only to grow dst.
 func (k MetricKeys) Append(dst []byte, r *Rule, entries []Entry) (key []byte, key1End, key2End int) {
 	key, _, key1End, key2End = k.appendTo(dst, r, r.node, entries)
 	return key, key1End, key2End
 }
 
-// appendTo appends the levels of a rule down to n. Level is that of n.
+// appendTo appends the levels of a rule down to n. level is that of n.
 func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key []byte, level, key1End, key2End int) {
 	if n.parent.parent != nil {
 		dst, level, key1End, key2End = k.appendTo(dst, r, n.parent, entries)
@@ -48,10 +47,10 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 		level++
 	}
 	start := len(dst)
-	if entries != nil && r.RuntimeMetric && r.rare.runtime[level] {
+	if entries != nil && r.RuntimeMetric && r.optional.runtime[level] {
 		// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
 		// whose value is empty, unless some level shares its threshold.
-		keepUnderscore := r.detailedMetric && r.rare.shared == nil
+		keepUnderscore := r.detailedMetric && r.optional.shared == nil
 		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, keepUnderscore)
 	} else {
 		dst = appendMetricLevel(dst, n.key, n.value, false)
@@ -61,8 +60,7 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 	return dst, level, key1End, key2End
 }
 
-// AppendOverride is Append for a descriptor with a limit of its own: the key has the values of all
-// levels.
+// AppendOverride is Append for a descriptor with a limit of its own: the key has the values of all levels.
 func (k MetricKeys) AppendOverride(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
 	for i := range entries {
 		if i > 0 {
@@ -76,7 +74,7 @@ func (k MetricKeys) AppendOverride(dst []byte, entries []Entry) (key []byte, key
 	return dst, key1End, key2End
 }
 
-// sanitize makes one level fit for statsd in place.
+// sanitize replaces characters of a level that statsd does not support.
 func (k MetricKeys) sanitize(level []byte) {
 	sanitize(level)
 	for i, c := range level {
@@ -107,17 +105,15 @@ func appendMetricLevel[T string | []byte](dst []byte, key, value T, keepUndersco
 	return dst
 }
 
-// MetricDomain returns the name that a domain has in metrics, sanitised like a
-// level of a metric key. Its other dots stay: it is a label of its own.
+// MetricDomain returns the name of a domain in metrics, sanitized like a level of a metric key. Dots stay, since the domain
+// is a separate label.
 func MetricDomain(name string) string {
 	b := []byte(name)
 	sanitize(b)
 	return string(b)
 }
 
-// sanitize makes one level of a metric key fit for statsd in place, as
-// envoyproxy/ratelimit does: `:` and `|`, and the dots of dotted quads, become
-// `_`. Other dots stay.
+// sanitize replaces `:`, `|` and the dots of dotted quads in a level by `_`, as envoyproxy/ratelimit does.
 func sanitize(b []byte) {
 	for i, c := range b {
 		if c == ':' || c == '|' {
@@ -138,8 +134,7 @@ func sanitize(b []byte) {
 	}
 }
 
-// dottedQuad returns the length of the dotted quad that b begins with, or 0: four
-// times one to three digits. More digits may follow.
+// dottedQuad returns the length of the dotted quad at the start of b, or 0. More digits may follow it.
 func dottedQuad(b []byte) int {
 	i := 0
 	for part := range 4 {

@@ -10,15 +10,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Namer names the counters of a store that several processes share, so that all of them
-// find the same one. It is immutable.
+// A Namer names the counters of a store, so that several processes find the same ones. It is immutable.
 //
-// A name is the prefix, `s1{`, 22 characters, `}` and what the counter holds: a letter, the window
-// in seconds, and the sub-windows of a ring. The characters are 128 bits of SHA-256 over the secret, the
-// domain and the entries, with their lengths, in base64url: no value of a client stands in
-// the store, and nobody without the secret can make two names collide on purpose beforehand.
-// The braces keep all limits of a descriptor in one slot of a cluster. `s1` is the version of
-// this text and of what stands under the names.
+// A name is the prefix, `s1{`, 22 characters, `}`, a letter for the algorithm, the window in seconds, and the sub-windows of a
+// sliding window. The characters are 128 bits of SHA-256 over the secret, the domain and the entries in base64url: the store
+// contains no client values, and without the secret nobody can construct a collision. The braces place all limits of a
+// descriptor in one slot of a cluster. `s1` is the version of the names and of the values.
 //
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}f60_     fixed window; the store adds its start, Unix seconds
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}r60.10   sliding window of 10 sub-windows
@@ -29,33 +26,31 @@ import (
 type Namer struct {
 	prefix []byte // of every such name
 	seed   []byte // what is hashed before the domain
-	// ratelimit is what envoyproxy/ratelimit's names begin with; nil if none are given.
+	// ratelimit is the prefix of envoyproxy/ratelimit's names; nil if none are used.
 	ratelimit []byte
 }
 
-// exactBegins is what exact names begin with, behind the prefix.
+// exactBegins follows the prefix in names of [NewNamer].
 const exactBegins = "s1{"
 
-// NewNamer returns what names counters with the prefix. All processes that share counters need
-// the same secret, which may be empty.
+// NewNamer returns a Namer with the given prefix. Processes that share counters need the same secret, which may be empty.
 //
-// What is hashed is a list of byte strings, each behind its length as a varint: secret, domain, and
-// each entry's key and value.
+// The hash covers a list of byte strings, each preceded by its length as a varint: the secret, the domain, and each entry's
+// key and value.
 func NewNamer(prefix string, secret []byte) *Namer {
 	return &Namer{prefix: append([]byte(prefix), exactBegins...), seed: appendPart(nil, secret)}
 }
 
-// NewRatelimitNamer returns what gives counters the names that envoyproxy/ratelimit gives them, where
-// these can mean but one counter, and the names of [NewNamer] elsewhere. The prefix is that of
-// CACHE_KEY_PREFIX there. Rules need [Options.RatelimitNames].
+// NewRatelimitNamer returns a Namer that uses envoyproxy/ratelimit's names for counters for which they are unambiguous, and
+// the names of [NewNamer] for others. prefix is envoyproxy/ratelimit's CACHE_KEY_PREFIX. Rules need
+// [Options.RatelimitNames].
 func NewRatelimitNamer(prefix string, secret []byte) *Namer {
 	n := NewNamer(prefix, secret)
 	n.ratelimit = append([]byte{}, prefix...)
 	return n
 }
 
-// Name fills p.Names, the names of p's charges. p was planned for req. It allocates nothing
-// once p has grown.
+// Name sets p.Names to the names of p's charges. p was planned for req. It allocates nothing once p has grown.
 func (n *Namer) Name(p *Plan, req *Request) {
 	p.Names, p.nameBytes = p.Names[:0], p.nameBytes[:0]
 	for i := range p.Matches {
@@ -68,7 +63,7 @@ func (n *Namer) Name(p *Plan, req *Request) {
 		}
 		var shared [][]byte
 		if m.override == nil {
-			shared = m.Rule.few().shared
+			shared = m.Rule.optionalOrZero().shared
 		}
 		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, shared)
 		for c := m.First; c < m.First+m.Count; c++ {
@@ -76,12 +71,12 @@ func (n *Namer) Name(p *Plan, req *Request) {
 		}
 	}
 	for _, c := range p.Candidates {
-		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule.few().shared)
+		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule.optionalOrZero().shared)
 		n.name(p, c.Charge, sum[:16])
 	}
 }
 
-// name names charge c of a descriptor with that sum.
+// name appends the name of charge c of a descriptor with the given sum.
 func (n *Namer) name(p *Plan, c int, sum []byte) {
 	from, b := len(p.nameBytes), p.nameBytes
 	b = append(b, n.prefix...)
@@ -90,7 +85,7 @@ func (n *Namer) name(p *Plan, c int, sum []byte) {
 	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
 }
 
-// appendCandidate appends what tells a limit that is not in force from one that is.
+// appendCandidate appends the mark of a candidate's names.
 func appendCandidate(dst []byte, l *Limit) []byte {
 	if l.Candidate {
 		return append(dst, 's')
@@ -98,24 +93,23 @@ func appendCandidate(dst []byte, l *Limit) []byte {
 	return dst
 }
 
-// NameSum is what a name of [NewNamer] tells of a counter's domain and entries: a hash of them, as it stands there.
+// NameSum is the hash of a counter's domain and entries in a name of [NewNamer].
 type NameSum [22]byte
 
-// Sum returns the sum in a name, and false for a name of envoyproxy/ratelimit, which has none.
+// Sum returns the hash in a name. ok is false for a name of envoyproxy/ratelimit, which has none.
 func (n *Namer) Sum(name []byte) (sum NameSum, ok bool) {
 	text, ok := bytes.CutPrefix(name, n.prefix)
 	ok = ok && copy(sum[:], text) == len(sum)
 	return sum, ok
 }
 
-// Named returns the name of a counter with the sum that counts by p, of a limit that is in force.
+// Named returns the name of a counter with the given hash and policy, of an active limit.
 func (n *Namer) Named(sum NameSum, p *limiter.Policy) []byte {
 	name, _ := rules.AppendKind(append(append(append([]byte{}, n.prefix...), sum[:]...), '}'), p)
 	return name
 }
 
-// sum hashes a descriptor's entries. Where shared has an element that is not nil, it stands in
-// place of the entry's value, as in an identity.
+// sum hashes a descriptor's entries. Elements of shared that are not nil replace the values of entries.
 func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [sha256.Size]byte {
 	b := p.hashed[:0]
 	b = append(b, n.seed...)
@@ -131,7 +125,6 @@ func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [s
 	return sha256.Sum256(b)
 }
 
-// appendPart appends b's length and b.
 func appendPart(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }

@@ -37,7 +37,7 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 		return false
 	}
 	entries := req.Descriptors[i].Entries
-	shared := rule.few().shared
+	shared := rule.optionalOrZero().shared
 	for _, part := range rule.identity.open {
 		if bytes.IndexByte(entries[part.level].Value, '_') >= 0 {
 			return false
@@ -97,7 +97,7 @@ func (s *Set) StoreName(l *Limit) StoreName {
 		return exact
 	}
 	parts, open := []string{r.Domain()}, false
-	shared := r.few().shared
+	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		value := n.value
 		switch {
@@ -141,7 +141,7 @@ func (r *Rule) notAsRatelimit() string {
 	case strings.HasPrefix(r.Domain(), exactBegins):
 		return "its domain begins as exact names do"
 	}
-	shared := r.few().shared
+	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		switch {
 		case isWildcard(n.key):
@@ -201,7 +201,7 @@ func (r *Rule) nameForm() *nameForm {
 		cuts = binary.AppendUvarint(cuts, n)
 	}
 	literal(r.Domain())
-	shared := r.few().shared
+	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		literal(n.key)
 		switch {

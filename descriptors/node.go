@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// fewEnough is the greatest number of keys or values for which comparing all of them is
-// faster than hashing.
-const fewEnough = 8
+// maxLinearSearch is the largest number of keys or values for which a linear search is faster than a hash table.
+const maxLinearSearch = 8
 
 // node is a descriptor of the tree.
 type node struct {
@@ -32,7 +31,7 @@ func (n *node) lineage() []*node {
 	return all
 }
 
-// level is the descriptors below one node, made ready for matching.
+// level has the descriptors below one node.
 type level struct {
 	branches []branch
 	byKey    map[string]*branch // nil where branches are few enough
@@ -42,16 +41,15 @@ type level struct {
 	children []node
 }
 
-// branch is what one key can lead to.
+// branch has the descriptors that entries with one key can match.
 type branch struct {
 	key     string
 	exact   []exact
 	byValue map[string]*node // nil where exact is few enough
-	// wild are the wildcards that fit the key, in file order: those of its values
-	// and those whose key has a `*`.
+	// wild are the wildcards for the key, in file order: those of its values, and keys with a `*`.
 	wild []wildcard
-	// any is the descriptor without a value, or nil.
-	any *node
+	// keyOnly is the descriptor without a value, or nil.
+	keyOnly *node
 }
 
 type exact struct {
@@ -73,8 +71,8 @@ func newWildcard(n *node) wildcard {
 	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
 }
 
-// newLevel makes descriptors of one level, in file order, ready for matching. It calls
-// twice for each with the key and value of one before.
+// newLevel indexes the descriptors of one level, which are in file order. It calls twice for each duplicate of a key and
+// value.
 func newLevel(children []node, twice func(n, first *node)) *level {
 	l := &level{children: children}
 	at := map[string]int{} // where in l.branches a key is
@@ -104,7 +102,7 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 			first = l.branches[i].add(n, withValue[i])
 		case !isWildcard(n.key):
 			b := &l.branches[find(n.key)]
-			first, b.any = b.any, n
+			first, b.keyOnly = b.keyOnly, n
 		default:
 			first, anyOf[n.key] = anyOf[n.key], n
 		}
@@ -115,8 +113,8 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 			l.wild = append(l.wild, newWildcard(n))
 		}
 	}
-	l.spread()
-	if len(l.branches) > fewEnough {
+	l.distributeWildcards()
+	if len(l.branches) > maxLinearSearch {
 		l.byKey = make(map[string]*branch, len(l.branches))
 		for i := range l.branches {
 			l.byKey[l.branches[i].key] = &l.branches[i]
@@ -125,9 +123,8 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 	return l
 }
 
-// spread gives each branch all wildcards that fit its key, in file order: those of its own
-// values and those whose key is a pattern.
-func (l *level) spread() {
+// distributeWildcards adds to each branch the wildcards that can match its key, in file order.
+func (l *level) distributeWildcards() {
 	values := map[string][]int{}
 	var keys []int
 	for i := range l.children {
@@ -153,9 +150,9 @@ func (l *level) spread() {
 	}
 }
 
-// add adds the node of a value, one of so many. It returns the one that is there already.
+// add adds a node with a value. values is the number of values in the branch. If the value has a node, add returns that.
 func (b *branch) add(n *node, values int) (first *node) {
-	if values > fewEnough {
+	if values > maxLinearSearch {
 		if b.byValue == nil {
 			b.byValue = make(map[string]*node, values)
 		}
@@ -171,7 +168,7 @@ func (b *branch) add(n *node, values int) (first *node) {
 	return nil
 }
 
-// next returns the node that an entry leads to, or nil.
+// next returns the node that an entry matches, or nil.
 func (l *level) next(e *Entry) *node {
 	b := l.find(e.Key)
 	if b == nil {
@@ -190,7 +187,7 @@ func (l *level) next(e *Entry) *node {
 			return w.node
 		}
 	}
-	return b.any
+	return b.keyOnly
 }
 
 // find returns the branch of a key, or nil.
@@ -206,7 +203,7 @@ func (l *level) find(key []byte) *branch {
 	return nil
 }
 
-// find returns the node of exactly that value, or nil.
+// find returns the node with exactly that value, or nil.
 func (b *branch) find(value []byte) *node {
 	if b.byValue != nil {
 		return b.byValue[string(value)]

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// override makes the descriptor's own limit apply to m instead of rule, which may be nil.
-// It reports whether that limit is usable.
+// override applies the descriptor's own limit to m instead of rule, which may be nil. It returns false if the limit is not
+// usable.
 func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	unit, multiplier := rules.Unit(o.Unit), max(1, o.UnitMultiplier)
 	seconds := unit.Seconds() * int64(multiplier) // below 2^57
@@ -22,31 +22,31 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		// of the first block.
 		policy = rule.Limits[0].Policy
 	}
-	if !rules.Renumber(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
+	if !rules.Rescale(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
 		return false
 	}
-	rules.Recalendar(&policy, unit, multiplier, d.calendarMonths)
+	rules.UpdateCalendar(&policy, unit, multiplier, d.calendarMonths)
 	if cap(p.overrides) < len(p.Matches) {
 		// Limits and Charges point to the elements, so only an empty list may move.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))
 	}
 	p.overrides = append(p.overrides, overrideLimit{rule: rule, Limit: Limit{Index: -1}, terms: Terms{
 		Policy: policy, RequestsPerUnit: o.RequestsPerUnit,
-		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy, false),
+		Unit: unit, UnitMultiplier: multiplier, kind: rules.CounterKind(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
 	if l.Terms = &l.terms; policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
-		l.Reservation.words.Set(&l.reserve, &l.terms.Policy)
+		l.Reservation.reserve.Configure(&l.reserve, &l.terms.Policy)
 		l.terms.Policy.Reserve = &l.reserve
 	}
 	m.Override, m.override = true, l
-	p.Leases = p.Leases || rule != nil && rule.few().leases
+	p.Leases = p.Leases || rule != nil && rule.optionalOrZero().leases
 	return true
 }
 
-// chargeOverride charges m's override. Its counter is keyed by the values as sent, even if
-// the rule shares one counter. Shadow and quota mode of the rule do not apply.
+// chargeOverride charges m's override. Its counter has the values as sent, even if the rule shares one counter. The rule's
+// shadow and quota mode do not apply.
 func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Global, group int32) {
 	mode := limiter.Enforce
 	if global.Quota {
@@ -55,7 +55,7 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 	}
 	p.charge(m, &m.override.Limit, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
 	m.Count++
-	if o := m.override; o.rule == nil && m.Hits >= limiter.FirstLease && d.gaveLeases(desc.Entries) {
+	if o := m.override; o.rule == nil && m.Hits >= limiter.FirstLease && d.hadLeases(desc.Entries) {
 		o.leased, p.Leases = true, true
 	}
 }

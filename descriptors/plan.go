@@ -8,9 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Plan fills p with the charges of req. It allocates nothing once p has grown to
-// the size of such requests. P refers to s and to req's bytes until it is used
-// again.
+// Plan sets p to the charges of req. It allocates nothing once p has grown. p refers to s and to req's bytes until it is
+// used again.
 func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	d := s.domains[string(req.Domain)]
 	p.begin(d, len(req.Descriptors))
@@ -21,18 +20,18 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	replacing, candidates := false, false
 	for i := range req.Descriptors {
 		rule := p.match(d, i, &req.Descriptors[i])
-		if rule == nil || rule.rare == nil {
+		if rule == nil || rule.optional == nil {
 			continue
 		}
-		candidates = candidates || len(rule.rare.candidates) > 0
-		p.Leases = p.Leases || rule.rare.leases
-		if len(rule.rare.replaces) > 0 {
+		candidates = candidates || len(rule.optional.candidates) > 0
+		p.Leases = p.Leases || rule.optional.leases
+		if len(rule.optional.replaces) > 0 {
 			if !replacing {
 				replacing = true
 				p.beginReplacing(d)
 			}
-			for _, id := range rule.rare.replaces {
-				p.replacedIn[id] = p.turn
+			for _, id := range rule.optional.replaces {
+				p.replacedIn[id] = p.generation
 			}
 		}
 	}
@@ -58,7 +57,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.chargeCandidates(req, global.Rows, group+1, replacing)
 	}
 	if p.Leases {
-		p.findLeases(global.Look)
+		p.classifyLeaseCharges(global.ReadOnly)
 	}
 }
 
@@ -79,8 +78,7 @@ func (p *Plan) begin(d *domain, n int) {
 	}
 }
 
-// match fills in what descriptor i of the request came to. It returns the rule if
-// that is to be applied.
+// match sets p.Matches[i]. It returns the rule to apply, or nil.
 func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 	m := &p.Matches[i]
 	var rule *Rule
@@ -98,14 +96,13 @@ func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 }
 
 func (p *Plan) beginReplacing(d *domain) {
-	p.turn++
+	p.generation++
 	if n := d.replaceable + 1; len(p.replacedIn) < n {
 		p.replacedIn = append(p.replacedIn, make([]uint64, n-len(p.replacedIn))...)
 	}
 }
 
-// hits returns the hits of a descriptor. 0 in the request stands for 1, 0 in the
-// descriptor for a peek.
+// hits returns the hits of a descriptor. 0 means 1 in the request, and a peek in the descriptor.
 func hits(req *Request, desc *Descriptor) uint64 {
 	if desc.HasHits {
 		return desc.Hits
@@ -127,7 +124,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 			continue
 		}
 		if l.Table != nil {
-			of, unlimited := p.rowOf(l, global.Rows, desc.Entries)
+			of, unlimited := p.limitForRow(l, global.Rows, desc.Entries)
 			if l = of; unlimited {
 				m.Unlimited = l
 				continue
@@ -152,18 +149,18 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 }
 
 func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode limiter.Mode, group int32) {
-	h.AddWordAt(counterPlace, l.counter)
+	h.AddWordAt(counterPart, l.kind)
 	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
 	})
 	p.Limits = append(p.Limits, l)
 }
 
-// shareCounter reports whether a charge of the same rule, the first of which is given, has the counter of l already: rows can
-// give two limits of a list the same window. That charge is then by the one of the two limits that admits less.
+// shareCounter reports whether a charge of the same rule, from index first on, has the counter of l: rows can give two limits
+// of a list the same window. The charge then uses the stricter of the two limits.
 func (p *Plan) shareCounter(first int, l *Limit) bool {
 	for at := first; at < len(p.Limits); at++ {
-		if other := p.Limits[at]; other.counter == l.counter {
+		if other := p.Limits[at]; other.kind == l.kind {
 			if cmp.Or(cmp.Compare(l.Policy.Limit, other.Policy.Limit), cmp.Compare(l.Policy.Capacity(), other.Policy.Capacity())) < 0 {
 				p.Limits[at], p.Batch.Charges[at].Policy = l, &l.Policy
 			}
@@ -174,10 +171,11 @@ func (p *Plan) shareCounter(first int, l *Limit) bool {
 }
 
 // replaced reports whether a limit of the request replaces l.
-func (p *Plan) replaced(l *Limit) bool { return l.nameID != 0 && p.replacedIn[l.nameID] == p.turn }
+func (p *Plan) replaced(l *Limit) bool {
+	return l.nameID != 0 && p.replacedIn[l.nameID] == p.generation
+}
 
-// chargeCandidates charges the limits that are not in force, behind all others and each for
-// itself, from the group on.
+// chargeCandidates appends the charges of candidates, each in a group of its own from the given one on.
 func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, replacing bool) {
 	for i := range p.Matches {
 		m := &p.Matches[i]
@@ -192,7 +190,7 @@ func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, r
 				continue
 			}
 			if l.Table != nil {
-				of, unlimited := p.rowOf(l, snapshot, desc.Entries)
+				of, unlimited := p.limitForRow(l, snapshot, desc.Entries)
 				if l = of; unlimited {
 					continue
 				}

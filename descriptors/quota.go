@@ -5,11 +5,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Divided returns the word quota of the rule's limit, or nil if Envoys ask for each request.
-func (r *Rule) Divided() *rules.Quota { return r.few().quota }
+// Divided returns the field quota of the rule's limit, or nil if the limit is not divided among Envoys.
+func (r *Rule) Divided() *rules.Quota { return r.optionalOrZero().quota }
 
-// QuotaLimit returns what is divided among Envoys for each bucket of the rule, or nil if the rule is not divided. With shadow
-// nothing is denied, as of a rule in shadow mode: its limit is there all the same, for [quota.Divider.Beyond].
+// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil. With shadow, as in shadow
+// mode, it denies nothing, but [quota.Divider.Beyond] uses its numbers.
 func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	q := r.Divided()
 	if q == nil {
@@ -33,7 +33,7 @@ func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 // Divides reports whether a limit of the set is divided among Envoys.
 func (s *Set) Divides() bool { return s.divides }
 
-// Divided returns the domains that have limits which are divided among Envoys. A nil set has none.
+// Divided returns the domains with divided limits. s may be nil.
 func (s *Set) Divided() (names []string) {
 	if s == nil {
 		return nil
@@ -49,7 +49,7 @@ func (s *Set) Divided() (names []string) {
 // Knows reports whether a domain is configured.
 func (s *Set) Knows(domain []byte) bool { return s.domains[string(domain)] != nil }
 
-// Match returns the rule that the entries of a descriptor lead to, or nil. It allocates nothing.
+// Match returns the rule that a descriptor matches, or nil. It allocates nothing.
 func (s *Set) Match(domain []byte, entries []Entry) *Rule {
 	d := s.domains[string(domain)]
 	if d == nil {
@@ -61,8 +61,8 @@ func (s *Set) Match(domain []byte, entries []Entry) *Rule {
 	return nil
 }
 
-// divide notes that the limit of a rule is divided, and checks what holds for its descriptor.
-func (c *compiler) divide(d *domain, n *node, r *Rule, cfg *rules.Descriptor) {
+// compileQuota sets and checks the quota of a rule.
+func (c *compiler) compileQuota(d *domain, n *node, r *Rule, cfg *rules.Descriptor) {
 	var l *rules.Limit
 	for i := range cfg.RateLimits {
 		if cfg.RateLimits[i].Quota != nil {
@@ -74,14 +74,14 @@ func (c *compiler) divide(d *domain, n *node, r *Rule, cfg *rules.Descriptor) {
 	}
 	path := nodePath(d, n)
 	if len(cfg.RateLimits) > 1 {
-		c.fail(l.Pos, path, `"quota" stands in a list of several limits: Envoy has one bucket for a descriptor; write one rate_limit`)
+		c.fail(l.Pos, path, `"quota" is not supported in a list of several limits, since Envoy has one bucket for a descriptor; use rate_limit`)
 	}
 	if r.Quota {
-		c.fail(l.Pos, path, `"quota_mode" has no meaning beside "quota": an Envoy asks for one descriptor of a request alone; remove it`)
+		c.fail(l.Pos, path, `"quota_mode" is not supported with "quota": an Envoy asks for one descriptor of a request alone; remove it`)
 	}
-	if r.few().shared != nil {
-		c.fail(l.Pos, path, `"share_threshold" has no meaning beside "quota": each value is a bucket of its own in Envoy; remove one of them`)
+	if r.optionalOrZero().shared != nil {
+		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value is a bucket of its own in Envoy; remove one of them`)
 	}
-	r.ensureRare().quota = l.Quota
+	r.ensureOptional().quota = l.Quota
 	c.set.divides, d.divides = true, true
 }

@@ -6,17 +6,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// reportSeconds is how often Envoy reports what it admitted, whatever its configuration says.
+// reportSeconds is Envoy's report interval, whatever its configuration says.
 const reportSeconds = 5
 
-// leastDivided is the smallest limit per second that n Envoys can divide: each may save so many tokens, and gets no
-// more in the time between two reports.
-func leastDivided(q *rules.Quota, n int) float64 {
+// minDivisible is the smallest limit per second that n Envoys can divide: between two reports, the share of each must yield
+// min_tokens.
+func minDivisible(q *rules.Quota, n int) float64 {
 	return float64(n) * float64(q.MinTokens) / reportSeconds
 }
 
-// quotaAdvice warns of limits that are too small to be divided, and notes what the rules alone do not say of divided
-// ones.
+// quotaAdvice warns of limits that are too small to divide, and notes what operators have to know about divided limits.
 func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	if !s.divides {
 		return nil
@@ -30,10 +29,10 @@ func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if first == nil {
 			first = l
 		}
-		least, rate := leastDivided(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
+		least, rate := minDivisible(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
 		if rate < least && !s.allowances.Allow(rules.SmallQuota, l.Pos) {
 			ds = append(ds, l.diagnostic(rules.Warning, rules.SmallQuota, fmt.Sprintf(
-				"%s is too small for two Envoys to divide: each may save %d tokens, which is more than its share brings between two reports; at least %.2g a second can be divided, or leave out quota",
+				"%s is too small for two Envoys to divide: each may save %d tokens, more than its share yields between two reports; use at least %.2g a second, or remove quota",
 				l.rateText(), q.MinTokens, least)))
 		}
 	}
@@ -41,18 +40,17 @@ func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		return ds
 	}
 	q := first.Rule.Divided()
-	text := fmt.Sprintf("n Envoys divide this limit: beside its rate they let pass up to n x %d requests at once, or what %v of the rate brings if that is more, so that %.2g a second are the least for n = 10. ",
-		q.MinTokens, q.Burst, leastDivided(q, 10))
+	text := fmt.Sprintf("n Envoys divide this limit: in addition to its rate they admit bursts of up to n x %d requests, or the requests of %v at this rate if that is more. For n = 10 the rate should be at least %.2g a second. ",
+		q.MinTokens, q.Burst, minDivisible(q, 10))
 	if stored {
-		text += "Of several sluices that share the store one divides a domain at a time: have Envoys check the health of quota." + first.Rule.Domain() + " (docs/rlqs.md)"
+		text += "Only one of the sluices that share the store divides a domain at a time: let Envoys check the health of quota." + first.Rule.Domain() + " (docs/rlqs.md)"
 	} else {
-		text += "Without a store each of N sluices divides the whole limit, so that they let pass N x as much: of several, all Envoys must ask the same one"
+		text += "Without a store each of N sluices divides the full limit, so that together they admit N times as much: all Envoys must use the same one"
 	}
-	text += ". A rate limit filter that asks for it as well has a counter of its own, so that both let pass twice as much"
+	text += ". A rate limit filter that uses the same rule has a counter of its own, so that the two together admit twice as much"
 	return append(ds, first.diagnostic(rules.Note, "", text))
 }
 
-// rateText is the limit's number as rules have it.
 func (l *Limit) rateText() string {
 	return fmt.Sprintf("%d in %s", l.RequestsPerUnit, rules.WindowText(l.Unit, l.UnitMultiplier))
 }

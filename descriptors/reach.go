@@ -8,28 +8,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Form is what is known of an entry before there is a request.
+// Form describes an entry of descriptors that Envoy's configuration makes.
 type Form struct {
 	Key, Value string
-	// AnyKey says that the key can be any, AnyValue that the value can.
+	// AnyKey and AnyValue mean that the key or the value is not known.
 	AnyKey, AnyValue bool
-	// Optional says that the entry may be missing.
+	// Optional means that the entry may be missing.
 	Optional bool
 }
 
-// Reach is where descriptors of one form can lead.
+// Reach lists what descriptors of one form can match.
 type Reach struct {
-	// Rules are all rules that such a descriptor can match.
 	Rules []*Rule
-	// Passes says that one can match a descriptor that lets pass: without a limit, and with
-	// none below it.
+	// Passes is true if one can match a descriptor without a limit and with none below it.
 	Passes bool
-	// Reason says in a sentence why nothing can match, and what is nearest. It is empty if
-	// something can.
+	// Reason is a sentence why nothing can match, with the nearest descriptors, or empty.
 	Reason string
 }
 
-// Reach returns where descriptors of that form can lead. The domain must be configured.
+// Reach returns what descriptors of the given form can match. The domain must be configured.
 func (s *Set) Reach(domain string, forms []Form) Reach {
 	d := s.domains[domain]
 	if d == nil {
@@ -47,7 +44,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 			}
 		}
 		if len(next) == 0 {
-			r.Reason = stuck(at, &forms[i], i)
+			r.Reason = noMatchReason(at, &forms[i], i)
 			return r
 		}
 		at = next
@@ -69,7 +66,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 	return r
 }
 
-// reachable returns the nodes to which an entry of that form can lead.
+// reachable returns the nodes that an entry of the given form can match.
 func reachable(at []*node, f *Form) []*node {
 	var next []*node // each once, since each node has one parent
 	for _, n := range at {
@@ -93,8 +90,8 @@ func reachable(at []*node, f *Form) []*node {
 	return next
 }
 
-// stuck says why an entry leads nowhere from any of the nodes.
-func stuck(at []*node, f *Form, i int) string {
+// noMatchReason returns why an entry matches nothing below any of the nodes.
+func noMatchReason(at []*node, f *Form, i int) string {
 	var open []*node
 	for _, n := range at {
 		if n.below != nil {
@@ -106,7 +103,7 @@ func stuck(at []*node, f *Form, i int) string {
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:
-		return fmt.Sprintf("the rules end with %s at %s: a descriptor that is deeper matches nothing", pathText(n.lineage()), n.pos)
+		return fmt.Sprintf("the rules end with %s at %s: deeper descriptors match nothing", pathText(n.lineage()), n.pos)
 	}
 	n = open[0]
 	below := "the rules begin with "
@@ -120,7 +117,7 @@ func stuck(at []*node, f *Form, i int) string {
 	return fmt.Sprintf("nothing matches entry %d, %s: %s%s%s", i+1, rules.Shorten(entry), below, keysText(open), rules.DidYouMean(similar(f.Key, open)))
 }
 
-// keysText returns what stands below nodes, with its places, the first few of many.
+// keysText lists the first few descriptors below nodes, with their places.
 func keysText(at []*node) string {
 	const most = 3
 	var names []string
@@ -142,7 +139,7 @@ func keysText(at []*node) string {
 	return list
 }
 
-// similar returns the key below nodes that was likely meant, none if it is there.
+// similar returns the key below nodes that was likely meant, or none if the key exists.
 func similar(key string, at []*node) []string {
 	var keys []string
 	for _, n := range at {

@@ -9,36 +9,35 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Reservation says how many hits a request reserves on a limit. Its methods may be called concurrently.
+// A Reservation determines how many hits a request reserves on a limit. Its methods may be called concurrently.
 type Reservation struct {
-	words *rules.Reserve
-	// estimate is nil if all reserve the same.
+	reserve *rules.Reserve
+	// estimate is nil if the amount is fixed.
 	estimate *estimate
 }
 
-// settledCosts is of how many requests the cost is kept, and ninth the place of the cost, in ascending order, that nine
-// of ten did not exceed.
+// costSamples is the number of recent costs that an estimate is made of, and p90Index the index of their 90th percentile.
 const (
-	settledCosts = 64
-	ninth        = settledCosts * 9 / 10
+	costSamples = 64
+	p90Index    = costSamples * 9 / 10
 )
 
-// An estimate is what nine of ten of the last requests have cost.
+// estimate is the 90th percentile of recent costs.
 type estimate struct {
 	p90   atomic.Uint64
 	mu    sync.Mutex
-	costs [settledCosts]uint64
+	costs [costSamples]uint64
 	next  int
 }
 
-// newReservation returns what a limit's word reserve means, nil without.
+// newReservation returns the Reservation for a limit's field reserve, or nil.
 func newReservation(r *rules.Reserve) *Reservation {
 	if r == nil {
 		return nil
 	}
-	v := &Reservation{words: r}
+	v := &Reservation{reserve: r}
 	if r.Amount == 0 {
-		// Cheap requests end first. So until as many have ended as it takes, the first estimate holds.
+		// Cheap requests end first, so the initial estimate has full weight until enough requests have ended.
 		v.estimate = &estimate{}
 		for i := range v.estimate.costs {
 			v.estimate.costs[i] = uint64(r.First)
@@ -48,23 +47,23 @@ func newReservation(r *rules.Reserve) *Reservation {
 	return v
 }
 
-// Hits is what the next request reserves on a counter of p, whose numbers may be those of a row or an override.
+// Hits returns how many hits the next request reserves on a counter of p, whose numbers may be those of a row or an override.
 func (v *Reservation) Hits(p *limiter.Policy) uint64 {
-	least, most := v.words.Range(p)
+	least, most := v.reserve.Range(p)
 	if v.estimate == nil {
 		return least
 	}
 	return min(max(least, v.estimate.p90.Load()), most)
 }
 
-// Estimated reports whether that is what nine of ten have cost lately.
+// Estimated reports whether Hits depends on recent costs.
 func (v *Reservation) Estimated() bool { return v.estimate != nil }
 
-// Settled takes note of what a request has cost, for a caller that settles it by itself: see [Plan.Learn].
-func (v *Reservation) Settled(cost uint64) { v.learn(cost) }
+// RecordCost records the cost of a request, for callers that settle without a [Plan].
+func (v *Reservation) RecordCost(cost uint64) { v.recordCost(cost) }
 
-// learn takes note of what a request has cost. It takes a microsecond.
-func (v *Reservation) learn(cost uint64) {
+// recordCost takes about a microsecond.
+func (v *Reservation) recordCost(cost uint64) {
 	e := v.estimate
 	if e == nil {
 		return
@@ -72,14 +71,14 @@ func (v *Reservation) learn(cost uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.costs[e.next] = cost
-	e.next = (e.next + 1) % settledCosts
+	e.next = (e.next + 1) % costSamples
 	sorted := e.costs
 	slices.Sort(sorted[:])
-	e.p90.Store(sorted[ninth])
+	e.p90.Store(sorted[p90Index])
 }
 
-// Learn takes note of what the request has cost that its leases reserved hits for, after the batch is decided.
-func (p *Plan) Learn() {
+// RecordCosts records the costs that the request settles. It must be called after the batch is decided.
+func (p *Plan) RecordCosts() {
 	for i := range p.Matches {
 		if p.Matches[i].Lease == 0 {
 			continue
@@ -89,17 +88,16 @@ func (p *Plan) Learn() {
 			if v == nil || v.estimate == nil || p.Batch.Decisions[at].Charged == 0 {
 				continue
 			}
-			if cost, known := p.CostBeside(at); known {
-				v.learn(cost)
+			if cost, known := p.LeaseCost(at); known {
+				v.recordCost(cost)
 			}
 		}
 	}
 }
 
-// CostBeside returns what the request has cost for which charge at, decided, brings a lease of reserved hits. Another charge
-// on the same counter says so. Of several leases on one counter the first that was held has the first cost, and so on,
-// as the batch was decided. The cost is not known if there are fewer costs.
-func (p *Plan) CostBeside(at int) (hits uint64, known bool) {
+// LeaseCost returns the cost that is settled together with the lease that charge at returns: another charge on the same counter
+// has it. The nth live lease on a counter has the nth cost. known is false if there are fewer costs.
+func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
 	of, earlier := &p.Batch.Charges[at], 0
 	isSame := func(c *limiter.Charge) bool { return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm }
 	for i := range at {

@@ -23,7 +23,7 @@ func newDeskWithRows(t *testing.T, rows, text string) *desk {
 // heldOf returns what is used and held on the counter of a descriptor, a while after the beginning.
 func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
 	d.t.Helper()
-	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{Look: true})
+	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{ReadOnly: true})
 	d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
 	return d.plan.Batch.Decisions[0].Before
 }
@@ -76,7 +76,7 @@ domain: d
 descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, table: t, reserve: {p90: true, first: 400}}}]
 `)
 		for range 64 {
-			d.set.Limits[0].Reservation.Settled(5000)
+			d.set.Limits[0].Reservation.RecordCost(5000)
 		}
 		if got := d.ask(begins()).Batch.Decisions[0].Charged; got != want {
 			t.Errorf("under a row of %s, after requests of 5000, one reserves %d, want %d", row, got, want)

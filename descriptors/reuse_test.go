@@ -65,7 +65,7 @@ func TestPlansAreUsedAgain(t *testing.T) {
 				}
 				req.Descriptors = append(req.Descriptors, d)
 			}
-			set, global, fresh := sets[r.IntN(len(sets))], Global{Quota: r.IntN(8) == 0, Look: r.IntN(8) == 0}, Plan{}
+			set, global, fresh := sets[r.IntN(len(sets))], Global{Quota: r.IntN(8) == 0, ReadOnly: r.IntN(8) == 0}, Plan{}
 			for _, p := range []*Plan{&fresh, &reused} {
 				set.Plan(p, req, global)
 				namer.Name(p, req)

@@ -7,39 +7,35 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Options say how configurations compile.
+// Options configure Compile.
 type Options struct {
-	// MergeDomains lets several Configs name one domain; else that is an error.
+	// MergeDomains lets several Configs have the same domain, which is an error otherwise.
 	MergeDomains bool
 	// AllOrNothing sets all_or_nothing for every domain.
 	AllOrNothing bool
-	// CalendarMonths has limits of unit month without the word calendar go by the calendar in UTC, those that requests carry
-	// too. Only windows that can do so do.
+	// CalendarMonths applies the calendar in UTC to limits of unit month without the field calendar, including overrides, if
+	// their algorithm supports it.
 	CalendarMonths bool
-	// Defaults are words for rules that come without; nil for none.
+	// Defaults are fields for rules that lack them, or nil.
 	Defaults *rules.Defaults
-	// HashKey keys the counters' identities.
+	// HashKey is the key of the counters' identities.
 	HashKey identity.Key
-	// Tables are those that limits may name; nil for none.
+	// Tables are the tables that limits may name, or nil.
 	Tables *tables.Registry
-	// TablesLater has the compiler take tables of any columns, which the caller is to hold against [Set.TablesFit].
+	// TablesLater disables the check of tables' columns; the caller must call [Set.TablesFit].
 	TablesLater bool
-	// RatelimitNames has the compiler decide which rules' counters get envoyproxy/ratelimit's names: see
-	// [NewRatelimitNamer].
+	// RatelimitNames determines which counters can have envoyproxy/ratelimit's names: see [NewRatelimitNamer].
 	RatelimitNames bool
 
-	// usesUp empties each descriptor of a source once it is compiled, so that the two
-	// trees are never both whole in memory.
+	// usesUp clears each descriptor of a source once it is compiled, so that the two trees are not in memory together.
 	usesUp bool
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
 type Set struct {
-	// Limits are all configured limits; each Limit's Index is its place here.
 	Limits []*Limit
-	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the
-	// same defaults have the same hash, wherever they come from. [Options] are not part
-	// of it.
+	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the same defaults have the same hash,
+	// whatever their source and the other [Options].
 	Hash string
 
 	divides bool
@@ -51,22 +47,20 @@ type Set struct {
 	// mistakable are the rules whose counters could have envoyproxy/ratelimit's names, if that of
 	// another rule could not be the same. Nil unless [Options.RatelimitNames] was set.
 	mistakable map[*Rule]*Rule
-	// tables are those that limits name, each once.
-	tables []*tables.Table
-	used   bool // see Used
-	// inherited is what the sets before this one have left to it.
+	// tables are the tables that limits name, each once.
+	tables    []*tables.Table
+	used      bool // see Used
 	inherited inheritance
 }
 
-// Domains returns the names of all domains, sorted. It must not be changed.
+// Domains returns the names of all domains, sorted. The caller must not modify it.
 func (s *Set) Domains() []string { return s.names }
 
-// Allows reports whether a comment in the rules acknowledges a warning on one of their lines.
-// Only one goroutine may ask.
+// Allows reports whether a comment acknowledges a warning, and marks it as used. It is not safe for concurrent use.
 func (s *Set) Allows(code rules.Code, pos rules.Pos) bool { return s.allowances.Allow(code, pos) }
 
-// MaxCounters returns how many counters of each size are reserved for the domain, or 0 if
-// its counters share memory with other domains. A domain that is not configured has 0.
+// MaxCounters returns how many counters of each size are reserved for the domain, or 0 if it shares memory with others or is
+// not configured.
 func (s *Set) MaxCounters(domain string) int64 {
 	if d := s.domains[domain]; d != nil {
 		return d.maxCounters
@@ -77,64 +71,61 @@ func (s *Set) MaxCounters(domain string) int64 {
 // Empty reports whether no domain is configured.
 func (s *Set) Empty() bool { return len(s.names) == 0 }
 
-// Rule is a node of the tree that limits, or that is unlimited. There may be hundreds of
-// thousands of them. So it keeps neither what its node tells nor what few rules have.
+// Rule is a node of the tree with limits. There may be hundreds of thousands, so rarely used fields are in optionalFields, and
+// others are derived from the node.
 type Rule struct {
-	// Limits has one element, or all of a rate_limits list that are in force. An unlimited
-	// rule has one, which is never charged and carries name and metrics.
+	// Limits are the active limits. An unlimited rule has one, which is never charged and has name and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
 	Quota     bool
-	// RuntimeMetric says that the metric key holds values of the request
-	// (detailed_metric, value_to_metric): see [Rule.AppendMetricKey].
+	// RuntimeMetric is true if the metric key contains values of the request (detailed_metric, value_to_metric): see
+	// [Rule.AppendMetricKey].
 	RuntimeMetric bool
 
-	// replaceable says that some limit's name has an id.
+	// replaceable is true if some limit's name has an id.
 	replaceable bool
 	// detailedMetric is the field detailed_metric.
 	detailedMetric bool
-	// ratelimitName says that the counters have envoyproxy/ratelimit's names.
+	// ratelimitName is true if the counters have envoyproxy/ratelimit's names.
 	ratelimitName bool
-	// mode is that of the rule's charges unless quota mode is global.
+	// mode is the mode of the rule's charges unless quota mode is global.
 	mode limiter.Mode
 
-	domain *domain
-	node   *node
-	// identity makes the identities of the rule's counters.
+	domain   *domain
+	node     *node
 	identity ruleIdentity
-	// rare is nil for rules that have nothing of it.
-	rare *rareWords
+	// optional is nil if the rule has none of them.
+	optional *optionalFields
 }
 
-// rareWords is what few rules have.
-type rareWords struct {
+// optionalFields are fields that few rules have.
+type optionalFields struct {
 	metadata map[string]any
-	// shared is nil, or parallel to the levels: the pattern that identities have
-	// in place of the value at share_threshold levels, nil at others.
-	shared [][]byte
-	// candidates are the limits of the list that are not in force.
+	// shared is nil, or parallel to the levels: the pattern that identities contain instead of the value at share_threshold
+	// levels, nil at others.
+	shared     [][]byte
 	candidates []*Limit
 	// replaces are the ids of all names that the rule's limits replace, and replacedNames the names.
 	replaces      []int32
 	replacedNames []string
-	// leases is true if some limit, or candidate, gives leases, or if a rule with these keys did in any set before:
-	// see [Set.Inherit].
+	// leases is true if a limit or candidate grants leases, or if a rule with these keys did in an earlier set: see
+	// [Set.Inherit].
 	leases bool
-	// quota is that of the rule's limit, nil if it is not divided among Envoys.
+	// quota is the field quota of the rule's limit, or nil.
 	quota *rules.Quota
-	// runtime says which levels of the metric key have values of the request. It is
-	// set where RuntimeMetric is.
+	// runtime is parallel to the levels of the metric key: true for levels with values of the request. It is set if
+	// RuntimeMetric is.
 	runtime []bool
 }
 
-// Domain is the name of the rule's domain.
+// Domain returns the name of the rule's domain.
 func (r *Rule) Domain() string { return r.domain.name }
 
-// DomainIndex is the place of the rule's domain in [Set.Domains].
+// DomainIndex returns the index of the rule's domain in [Set.Domains].
 func (r *Rule) DomainIndex() int { return r.domain.index }
 
-// Levels are the keys and values that lead to the rule.
+// Levels returns the keys and values that lead to the rule.
 func (r *Rule) Levels() []rules.Level {
 	var all []rules.Level
 	for _, n := range r.node.lineage() {
@@ -143,205 +134,199 @@ func (r *Rule) Levels() []rules.Level {
 	return all
 }
 
-// Path is the rule's place in the tree for people, such as `user > plan=free`.
+// Path returns the rule's path in the tree, such as `user > plan=free`.
 func (r *Rule) Path() string { return pathText(r.node.lineage()) }
 
-// Pos is where the descriptor stands in its source.
+// Pos returns the place of the descriptor in its source.
 func (r *Rule) Pos() rules.Pos { return r.node.pos }
 
-// Metadata is nil where the rule has none; see [rules.Descriptor.Metadata].
-func (r *Rule) Metadata() map[string]any { return r.few().metadata }
+// Metadata returns the field metadata, or nil; see [rules.Descriptor.Metadata].
+func (r *Rule) Metadata() map[string]any { return r.optionalOrZero().metadata }
 
-// Candidates are the limits of the rule that are counted and decide nothing.
-func (r *Rule) Candidates() []*Limit { return r.few().candidates }
+// Candidates returns the limits of the rule that are counted but never deny.
+func (r *Rule) Candidates() []*Limit { return r.optionalOrZero().candidates }
 
-// noRareWords are those of a rule without any. Nobody writes to it.
-var noRareWords rareWords
+// noOptionalFields must not be modified.
+var noOptionalFields optionalFields
 
-// few returns the rule's rare words, which must not be changed.
-func (r *Rule) few() *rareWords {
-	if r.rare == nil {
-		return &noRareWords
+// optionalOrZero returns the rule's optional fields, which must not be modified.
+func (r *Rule) optionalOrZero() *optionalFields {
+	if r.optional == nil {
+		return &noOptionalFields
 	}
-	return r.rare
+	return r.optional
 }
 
-// ensureRare returns the rule's rare words to be changed, and makes them if there are none.
-func (r *Rule) ensureRare() *rareWords {
-	if r.rare == nil {
-		r.rare = &rareWords{}
+// ensureOptional returns the rule's optional fields to be modified, and allocates them if necessary.
+func (r *Rule) ensureOptional() *optionalFields {
+	if r.optional == nil {
+		r.optional = &optionalFields{}
 	}
-	return r.rare
+	return r.optional
 }
 
-// Terms are what a limit grants. Limits of equal terms share them.
+// Terms are the numbers and the policy of a limit. Equal terms are shared between limits.
 type Terms struct {
 	Policy          limiter.Policy
 	RequestsPerUnit uint32
 	Unit            rules.Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
-	// Candidate says that the limit is not in force (the word shadow).
+	// Candidate is the field shadow: the limit is counted but never denies.
 	Candidate bool
 
-	// Row is the name of the row of a table whose numbers these are. Empty for a row without, and for a rule's own numbers.
+	// Row is the name of the table row that the numbers come from. It is empty for rows without a name and for the rule's own
+	// numbers.
 	Row string
 
-	// counter is what the identities of the limit's counters have besides the
-	// rule's.
-	counter uint64
+	// kind is the [rules.CounterKind] of the limit's counters.
+	kind uint64
 }
 
-// HasWindow reports whether hits count in a window, which clients are told. What a concurrency limit holds for
-// that long at most is no business of theirs.
+// HasWindow reports whether hits count in a window that responses report. The window of a concurrency limit, which bounds how
+// long requests occupy a slot, is not reported to clients.
 func (t *Terms) HasWindow() bool { return t.Policy.Algorithm != limiter.Concurrency }
 
 // Limit is one limit of a rule, or an override that a request carried.
 type Limit struct {
 	*Terms
 	Name string
-	// Label tells limits of one list apart in metrics: the name, else `60/minute`
-	// or `60/10minute`, and what else it takes. Empty outside lists.
+	// Label distinguishes limits of a list in metrics; see labelLimits. It is empty outside lists.
 	Label string
 	// Rule is nil for an override.
 	Rule *Rule
-	// Reservation is what requests reserve, nil for nothing.
+	// Reservation determines how many hits requests reserve, or is nil.
 	Reservation *Reservation
-	// Table is nil where no table has numbers for the limit.
+	// Table is nil if the limit has no table.
 	Table *TableUse
-	// Pos is where the limit stands in its source.
+	// Pos is the place of the limit in its source.
 	Pos rules.Pos
-	// Defaults is the item that gave the limit its words, nil if none did.
+	// Defaults is the item that set fields of the limit, or nil.
 	Defaults *rules.DefaultItem
-	// Index is the limit's place in Set.Limits, or -1 for an override.
+	// Index is the limit's index in Set.Limits, or -1 for an override.
 	Index int32
 
 	// nameID is the id of Name if some limit of the domain replaces it, else 0.
 	nameID int32
 }
 
-// Entry is one key and value of a descriptor in a request. Both are views of the
-// request's bytes.
+// Entry is a key and value of a descriptor in a request. They are views of the request's bytes.
 type Entry struct{ Key, Value []byte }
 
 // Descriptor is one descriptor of a request.
 type Descriptor struct {
 	Entries []Entry
-	// Hits counts only where HasHits is set; else the request's hits do.
+	// Hits are the descriptor's own hits. If HasHits is false the request's hits apply.
 	Hits    uint64
 	HasHits bool
-	// Refund says that the hits are a refund (is_negative_hits).
+	// Refund is true if the hits are a refund (is_negative_hits).
 	Refund bool
-	// Override replaces the configured limit where HasOverride is set.
+	// Override replaces the configured limit if HasOverride is set.
 	Override    Override
 	HasOverride bool
 }
 
-// Override is the limit that a descriptor carries.
+// Override is a limit that a descriptor of a request contains.
 type Override struct {
 	RequestsPerUnit uint32
 	// Unit is as the client sent it and may be undefined.
 	Unit int32
-	// UnitMultiplier is 0 where the client sent none.
+	// UnitMultiplier is 0 if the client sent none.
 	UnitMultiplier uint32
 }
 
-// Request is a rate-limit request. Its byte slices are views of the request's
-// bytes and are only valid as long as those.
+// Request is a rate limit request. Its byte slices are views of the request's bytes.
 type Request struct {
 	Domain      []byte
 	Descriptors []Descriptor
-	// HitsAddend is the request's hits; 0 stands for 1.
+	// HitsAddend is the number of hits; 0 means 1.
 	HitsAddend uint32
 }
 
-// Match says which rule, or limit of its own, applies to a descriptor of the request.
+// Match is the rule or override that applies to a descriptor of the request.
 type Match struct {
-	// Rule is the rule that matched; nil if none did or an override applies.
+	// Rule is the rule that matched, or nil if none did or an override applies.
 	Rule *Rule
-	// Override is set where the descriptor's own limit applies.
+	// Override is true if the descriptor's own limit applies.
 	Override bool
-	// IgnoredOverride is set if the descriptor's own limit is not usable, so the
-	// configured one applies.
+	// IgnoredOverride is true if the descriptor's own limit is not usable, so that the configured one applies.
 	IgnoredOverride bool
-	// Replaced is set if other limits of the request replace all limits of the rule.
+	// Replaced is true if other limits of the request replace all limits of the rule.
 	Replaced bool
-	// Hits are what the descriptor charges to each of its limits, or refunds.
+	// Hits are the hits that the descriptor charges to, or refunds from, each of its limits.
 	Hits uint64
-	// Lease is what the descriptor gives back, 0 for nothing. It may be no lease of ours.
+	// Lease is the lease that the descriptor returns, or 0. The service may not know it.
 	Lease uint64
-	// First and Count are the descriptor's charges in Plan.Batch.Charges. Count
-	// is 0 where nothing is charged: no match, unlimited, or replaced.
+	// Plan.Batch.Charges[First:First+Count] are the descriptor's charges. There are none without a match, and for unlimited
+	// and replaced rules.
 	First, Count int
 
-	// Unlimited is the limit of which a row of a table says that it is none, where therefore nothing is charged. Else nil.
+	// Unlimited is the limit for which a row of a table is unlimited, so that nothing is charged, or nil.
 	Unlimited *Limit
 
-	// override is the limit in Plan.overrides that applies, or nil.
+	// override is the element of Plan.overrides that applies, or nil.
 	override *overrideLimit
 }
 
-// Candidate is a charge of a limit that is not in force.
+// Candidate is a charge of a limit that is counted but never denies.
 type Candidate struct {
-	// Charge is its place in Plan.Batch.Charges, and Match that of its descriptor in
-	// Plan.Matches.
+	// Charge is its index in Plan.Batch.Charges, and Match that of its descriptor in Plan.Matches.
 	Charge, Match int
 }
 
-// overrideLimit is a limit with terms of its own.
+// overrideLimit is a limit with its own terms.
 type overrideLimit struct {
 	Limit
 	terms Terms
-	// reserve is that of terms, whose number of reservations fits the limit.
+	// reserve is that of terms; its number of reservations depends on the limit.
 	reserve limiter.Reserve
 	rule    *Rule // the one that would apply without it, or nil
 	leased  bool  // without a rule: rules with these keys gave leases, so the hits are one
 }
 
-// Plan is a request turned into charges. It is reused from request to request;
-// the zero value is ready. One goroutine uses it at a time.
+// Plan is a request turned into charges. Callers reuse it for further requests; the zero value is ready to use. It is not safe
+// for concurrent use.
 type Plan struct {
 	// KnownDomain reports whether the request's domain is configured.
 	KnownDomain bool
 	// DomainName is the domain's name, or empty if it is not known.
 	DomainName string
-	// DomainIndex is the domain's place in [Set.Domains], or -1 if it is not known.
+	// DomainIndex is the index of the domain in [Set.Domains], or -1 if it is not known.
 	DomainIndex int
-	// Matches has one element per descriptor of the request, in order.
+	// Matches has one element for each descriptor of the request, in order.
 	Matches []Match
 	// Limits is parallel to Batch.Charges.
 	Limits []*Limit
 	Batch  limiter.Batch
-	// Candidates are the last charges of the batch, in their order. No match has them.
+	// Candidates are the last charges of the batch, in order. They do not belong to Matches.
 	Candidates []Candidate
-	// Leases says that a rule gives leases that a descriptor of the request has come to.
+	// Leases is true if a descriptor of the request matched a rule that grants leases.
 	Leases bool
-	// Names are parallel to Batch.Charges, if a [Namer] has named them.
+	// Names is parallel to Batch.Charges after [Namer.Name].
 	Names [][]byte
 
-	// overrides has room for every descriptor of the request before the first is
-	// appended: Limits and Charges point into it.
+	// overrides must not be reallocated while Limits and Charges point into it.
 	overrides []overrideLimit
-	// rowLimits are limits with numbers of rows, of which the request has so many.
+	// rowLimits[:rows] are the limits of the request with numbers of rows.
 	rowLimits []*rowLimit
 	rows      int
-	// replacedIn is the turn in which the name with this id was last replaced. Turns
-	// differ, so nothing has to be cleared between requests.
+	// replacedIn is the generation in which the name with this id was last replaced. Each request has a generation, so the
+	// slice does not have to be cleared.
 	replacedIn []uint64
-	turn       uint64
-	// leaseNames counts the leases that the request takes by the names of their limits.
+	generation uint64
+	// leaseNames counts the leases of the request by the names of their limits.
 	leaseNames map[string]int
-	// nameBytes is the memory of Names, and hashed what a name is the hash of.
+	// nameBytes is the memory of Names, and hashed the input of the last hash.
 	nameBytes, hashed []byte
 }
 
-// Global is what the process sets for all requests.
+// Global are settings of the process for all requests.
 type Global struct {
-	// Quota makes every descriptor a quota one (QUOTA_MODE).
+	// Quota puts every descriptor into quota mode (QUOTA_MODE).
 	Quota bool
-	// Look has charges change nothing: one that would reserve hits reserves none.
-	Look bool
-	// Rows are rows for the tables of the set, as [Set.Snapshot] returns them. Tables without rows in it have their current
-	// rows; so do all tables if it is nil.
+	// ReadOnly makes charges that would reserve hits reserve none, for callers that only read counters.
+	ReadOnly bool
+	// Rows are the table rows to use, from [Set.Snapshot]. Tables without rows in it use their current rows, as all tables do
+	// if it is nil.
 	Rows *Snapshot
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A TableUse is that a limit takes its numbers from a table, where a row has some. Its methods may be called concurrently.
+// A TableUse is the use of a table by a limit. Its methods may be called concurrently.
 type TableUse struct {
 	table *tables.Table
-	at    int // index of table in the tables of the set
-	// keys are those of the levels that lead to the limit, "" where values of requests cannot be columns.
+	index int // index of table in the tables of the set
+	// keys are the keys of the levels that lead to the limit, "" for levels that cannot be a column.
 	keys []string
 	path string
-	// levels are those of the columns that the table has had last.
+	// levels are those of the columns that the table had last.
 	levels atomic.Pointer[columnLevels]
-	// labels are those of rows with names, in metrics.
+	// labels maps the names of rows to metric labels.
 	labels atomic.Pointer[map[string]string]
 }
 
-// columnLevels says at which levels the values of columns stand.
+// columnLevels has the level of each column.
 type columnLevels struct {
 	columns *tables.Columns
 	levels  []int // nil if they do not fit
 }
 
-// Name is that of the table.
+// Name returns the name of the table.
 func (u *TableUse) Name() string { return u.table.Name() }
 
-// Column is the key of the last entry that leads to the limit and can be a column.
+// Column returns the key of the last level that can be a column, or "".
 func (u *TableUse) Column() string {
 	for _, key := range slices.Backward(u.keys) {
 		if key != "" {
@@ -45,7 +45,7 @@ func (u *TableUse) Column() string {
 	return ""
 }
 
-// TableUses returns the uses of a table by the limits of the set.
+// TableUses returns the uses of a table by limits of the set.
 func (s *Set) TableUses(name string) []*TableUse {
 	var uses []*TableUse
 	for _, l := range s.Limits {
@@ -56,7 +56,7 @@ func (s *Set) TableUses(name string) []*TableUse {
 	return uses
 }
 
-// TableFits returns why a table cannot have these columns under the rules of the set, or nil.
+// TableFits returns an error if a limit of the set does not support a table with these columns.
 func (s *Set) TableFits(name string, columns []string) error {
 	for _, use := range s.TableUses(name) {
 		if err := use.Fits(columns); err != nil {
@@ -66,8 +66,8 @@ func (s *Set) TableFits(name string, columns []string) error {
 	return nil
 }
 
-// useTable has a limit take numbers from the table that it names.
-func (c *compiler) useTable(l *Limit, b *rules.Limit) {
+// compileTable sets l.Table if the limit has the field table.
+func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	if b.Table == "" {
 		return
 	}
@@ -79,17 +79,17 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 	}
 	table := entry.Table
 	u := &TableUse{table: table, path: l.Rule.Path()}
-	shared := l.Rule.few().shared
+	shared := l.Rule.optionalOrZero().shared
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
-		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.Words, key) {
-			key = "" // one counter for many values, which cannot have a limit each; or a column that is no key
+		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.RowFields, key) {
+			key = "" // it has one counter for many values, or the name of a row field
 		}
 		u.keys = append(u.keys, key)
 	}
 	if u.Column() == "" {
-		c.fail(b.Pos, path(), "table %q: no row can be for a counter of this rule, since each of its entries stands for many values, or is called as what a row says (%s)",
-			b.Table, strings.Join(tables.Words, ", "))
+		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since each of its entries stands for many values or has the name of a row's field (%s)",
+			b.Table, strings.Join(tables.RowFields, ", "))
 		return
 	}
 	if !c.opt.TablesLater {
@@ -100,21 +100,21 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 			}
 		}
 	}
-	if u.at = slices.Index(c.set.tables, table); u.at < 0 {
-		u.at = len(c.set.tables)
+	if u.index = slices.Index(c.set.tables, table); u.index < 0 {
+		u.index = len(c.set.tables)
 		c.set.tables = append(c.set.tables, table)
 	}
 	l.Table = u
 }
 
-// Snapshot is the rows of tables at one time. Requests that are planned with the same snapshot find the same rows, in however
-// many tables they look. It is immutable.
+// Snapshot contains the rows of tables at one time, so that requests that are planned with it use the same rows of all tables.
+// It is immutable.
 type Snapshot struct {
-	rows []*tables.Rows // by [TableUse].at; nil for a table whose current rows apply
+	rows []*tables.Rows // by [TableUse].index; nil for a table whose current rows apply
 }
 
-// Snapshot returns the current rows of the set's tables that have their rows from files. Rows of other tables change one by
-// one, while requests read them.
+// Snapshot returns the current rows of the set's tables that are read from files. Rows of other tables change one by one while
+// requests read them.
 func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 	if len(s.tables) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 	return snapshot
 }
 
-// TablesFit returns which limits cannot go by the columns of their tables, each in a line, or nil. Columns returns those
+// TablesFit returns an error with a line for each limit that does not support the columns of its table. columns returns those
 // of a table, nil for any.
 func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 	var found rules.Diagnostics
@@ -153,17 +153,17 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 	return found.Err()
 }
 
-// Fits returns why a table cannot have these columns, or nil.
+// Fits returns an error if the limit does not support a table with these columns.
 func (u *TableUse) Fits(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
 		may := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
-		return fmt.Errorf("column %q is no entry of the rule %s%s; those with a value of their own for each counter are %s", rules.Shorten(missing),
+		return fmt.Errorf("column %q is not an entry of the rule %s%s; entries that can be columns are %s", rules.Shorten(missing),
 			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, may)), strings.Join(may, ", "))
 	}
 	return nil
 }
 
-// levelsOf returns the level of each column: the last that has its key.
+// levelsOf returns the level of each column, which is the last with its key, or the first column without a level.
 func (u *TableUse) levelsOf(columns []string) (levels []int, missing string) {
 	for _, column := range columns {
 		at := -1
@@ -180,10 +180,10 @@ func (u *TableUse) levelsOf(columns []string) (levels []int, missing string) {
 	return levels, ""
 }
 
-// find returns the row for the entries of a request. Snapshot may be nil.
+// find returns the row for the entries of a request. snapshot may be nil.
 func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows, hit tables.Hit, ok bool) {
 	if snapshot != nil {
-		rows = snapshot.rows[u.at]
+		rows = snapshot.rows[u.index]
 	}
 	if rows == nil {
 		rows = u.table.Rows()
@@ -209,7 +209,8 @@ func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows,
 	return rows, hit, ok
 }
 
-// label returns the label in metrics of a limit with the row of a name: the name, behind the label of a limit in a list. A new one allocates.
+// label returns the metric label for a row with a name: the name, after the limit's label in a list. It allocates for a new
+// name.
 func (u *TableUse) label(limit, row string) string {
 	if limit == "" || row == "" {
 		return limit + row
@@ -222,7 +223,7 @@ func (u *TableUse) label(limit, row string) string {
 	if known != nil && len(*known) < tables.MaxNames { // else most are of rows that are gone
 		maps.Copy(next, *known)
 	}
-	next[row] = limit + beforeRow + row
+	next[row] = limit + rowSeparator + row
 	u.labels.Store(&next) // one that another goroutine has just added is added again
 	return next[row]
 }
@@ -234,9 +235,9 @@ type rowLimit struct {
 	reserve limiter.Reserve
 }
 
-// rowOf returns a limit that names a table with the numbers of the request's row, or l itself if there is none. Unlimited says that by its
-// row it is no limit.
-func (p *Plan) rowOf(l *Limit, snapshot *Snapshot, entries []Entry) (of *Limit, unlimited bool) {
+// limitForRow returns the limit with the numbers of the request's row, or l itself if there is no row. unlimited is true if the
+// row is.
+func (p *Plan) limitForRow(l *Limit, snapshot *Snapshot, entries []Entry) (of *Limit, unlimited bool) {
 	rows, hit, ok := l.Table.find(snapshot, entries)
 	if !ok {
 		return l, false
@@ -252,26 +253,26 @@ func (p *Plan) rowOf(l *Limit, snapshot *Snapshot, entries []Entry) (of *Limit, 
 	if hit.Unlimited {
 		return &r.Limit, true
 	}
-	r.terms.take(hit, l.Rule.domain.calendarMonths)
+	r.terms.applyRow(hit, l.Rule.domain.calendarMonths)
 	if l.Reservation != nil {
-		l.Reservation.words.Set(&r.reserve, &r.terms.Policy)
+		l.Reservation.reserve.Configure(&r.reserve, &r.terms.Policy)
 		r.terms.Policy.Reserve = &r.reserve
 	}
 	return &r.Limit, false
 }
 
-// take gives t the numbers of a row. A number that the algorithm cannot have counts as the greatest that it can. Months says that
-// [Options.CalendarMonths] is set.
-func (t *Terms) take(hit tables.Hit, months bool) {
+// applyRow sets the numbers of a row. Numbers above the algorithm's maximum become the maximum. months is
+// [Options.CalendarMonths].
+func (t *Terms) applyRow(hit tables.Hit, months bool) {
 	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
 		t.Unit, t.UnitMultiplier = hit.Unit, 1
-		rules.Recalendar(&t.Policy, hit.Unit, 1, months)
+		rules.UpdateCalendar(&t.Policy, hit.Unit, 1, months)
 	}
-	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.GreatestNumber(t.Policy.Algorithm))
+	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.MaxRequests(t.Policy.Algorithm))
 	window := time.Duration(t.Unit.Seconds()*int64(t.UnitMultiplier)) * time.Second
-	rules.Renumber(&t.Policy, t.RequestsPerUnit, window)
+	rules.Rescale(&t.Policy, t.RequestsPerUnit, window)
 	if hit.Burst > 0 && t.Policy.Algorithm == limiter.TokenBucket {
 		t.Policy.Burst = uint32(min(uint64(hit.Burst), t.Policy.MaxHits()))
 	}
-	t.counter = rules.CounterWord(&t.Policy, t.Candidate)
+	t.kind = rules.CounterKind(&t.Policy, t.Candidate)
 }

@@ -221,11 +221,11 @@ func TestRowsCountOnGoing(t *testing.T) {
 // TestTableErrors has tables that do not fit rules.
 func TestTableErrors(t *testing.T) {
 	for file, want := range map[string]string{
-		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; those of --table are t`,
-		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is no entry of the rule kay; did you mean "kay"?; those with a value of their own for each counter are kay`,
-		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `no row can be for a counter of this rule`,
-		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is no entry of the rule a > k*; did you mean "a"?; those with a value of their own for each counter are a`,
-		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or is called as what a row says (requests_per_unit, unit, burst, unlimited, name)`,
+		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; known tables: t`,
+		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"?; entries that can be columns are kay`,
+		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `rows cannot apply to this rule`,
+		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"?; entries that can be columns are a`,
+		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or has the name of a row's field (requests_per_unit, unit, burst, unlimited, name)`,
 		"{key: k, descriptors: [{key: a, rate_limits: [{unit: hour, requests_per_unit: 1, table: u}, {unit: day, requests_per_unit: 1}]}]}": `unknown table "u"`,
 	} {
 		opt, _ := withTable(t, "k,requests_per_unit\nx,1\n")
@@ -235,7 +235,7 @@ func TestTableErrors(t *testing.T) {
 		}
 	}
 	_, found := compile(t, Options{}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]")
-	if err := found.Err(); err == nil || !strings.Contains(err.Error(), `unknown table "t"; name it with --table t=PATH, or --table t beside --tables-dir`) {
+	if err := found.Err(); err == nil || !strings.Contains(err.Error(), `unknown table "t"; name it with --table t=PATH, or --table t with --tables-dir`) {
 		t.Errorf("without tables: %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseEntries reads a descriptor written as k=v,k2=v2. A backslash makes the
-// next character part of a key or value; a key without = has the value "".
+// ParseEntries parses a descriptor written as k=v,k2=v2. A backslash escapes the next character; a key without = has the value
+// "".
 func ParseEntries(text string) ([]Entry, error) {
 	var entries []Entry
 	var key, part []byte
@@ -50,8 +50,7 @@ func ParseEntries(text string) ([]Entry, error) {
 	return entries, nil
 }
 
-// ParseOverride reads the limit of a request, written as 5/hour or 100/10minute.
-// Overrides have no week.
+// ParseOverride parses the limit of a request, written as 5/hour or 100/10minute. Overrides do not support weeks.
 func ParseOverride(text string) (Override, error) {
 	wrong := fmt.Errorf("limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
 	number, window, ok := strings.Cut(text, "/")

@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Unmatched is where the rules end for descriptors that match none: the last descriptor of the rules that
-// they reach, and the key of the entry that leads no further. The zero value is none.
+// Unmatched is the point at which descriptors that match no rule leave the tree: the last descriptor that they match, and the
+// entry that matches nothing below it. The zero value means that a rule matches.
 type Unmatched struct {
 	domain *domain
 	at     *node
-	// entry is the number of the entry that leads no further, from 0, or -1 if all lead somewhere.
+	// entry is the index of the entry that matches nothing, or -1 if all match.
 	entry int
 }
 
-// Unmatched says where the rules of a domain, by its place in [Set.Domains], end for entries that match no rule, and
-// the key at which they do; it is a view of them, nil if all entries match. It returns none if the
-// entries lead to a descriptor without a limit and with nothing below it: that is how rules let pass.
+// Unmatched returns where entries that match no rule leave the tree of a domain, given by its index in [Set.Domains]. key is
+// the key of the entry that matches nothing, a view of entries, or nil. The result is the zero value if a rule matches, or a
+// descriptor without a limit and with nothing below it, which is how rules exempt requests.
 func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	d := s.domains[s.names[domain]]
 	n := &d.root
@@ -37,17 +37,16 @@ func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	return Unmatched{d, n, -1}, nil
 }
 
-// Domain is the domain's name.
 func (u Unmatched) Domain() string { return u.domain.name }
 
-// Entry is the number of the entry that leads no further, from 1, or 0 if all lead somewhere.
+// Entry returns the number of the entry that matches nothing, from 1, or 0 if all match.
 func (u Unmatched) Entry() int { return u.entry + 1 }
 
-// Reached is the last descriptor of the rules that matches, such as `route=search`, empty if none does.
+// Reached returns the last descriptor that matches, such as `route=search`, or "".
 func (u Unmatched) Reached() string { return pathText(u.at.lineage()) }
 
-// Explain says in a sentence why descriptors whose entry has that key match no rule, and which rules
-// are nearest. Meant is the key that was likely meant, or empty.
+// Explain returns a sentence why descriptors with that key in the entry match no rule, and which descriptors are nearest.
+// meant is the key that was likely meant, or "".
 func (u Unmatched) Explain(key string) (why, meant string) {
 	switch {
 	case u.at.parent == nil && u.entry < 0:
@@ -59,5 +58,5 @@ func (u Unmatched) Explain(key string) (why, meant string) {
 			meant = similar[0]
 		}
 	}
-	return stuck([]*node{u.at}, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
+	return noMatchReason([]*node{u.at}, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
 }

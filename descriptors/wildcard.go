@@ -5,16 +5,14 @@ import (
 	"strings"
 )
 
-// pattern is text in which each `*` stands for any number of bytes. It is cut up at the
-// stars, so that matching allocates nothing.
+// pattern is text in which each `*` matches any number of bytes. It is split at the stars, so that matching allocates nothing.
 type pattern struct {
 	// literal is set where the text has no `*`; prefix is then all of it.
 	literal        bool
 	prefix, suffix string
-	// middle holds what stands between two `*`, in order.
+	// middle has the parts between two `*`, in order.
 	middle [][]byte
-	// least is the length of all parts together. Without it prefix and suffix could
-	// overlap: `aa*aa` would match aaa.
+	// least is the length of all parts together. Without it prefix and suffix could overlap: `aa*aa` would match aaa.
 	least int
 }
 

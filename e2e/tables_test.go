@@ -131,7 +131,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 	for ; ; put++ {
 		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
 		if errors.Is(err, errRefused) {
-			if !strings.Contains(err.Error(), "not saved, and not in force: ") {
+			if !strings.Contains(err.Error(), "not saved, and not active: ") {
 				t.Errorf("refused: %v", err)
 			}
 			break
@@ -146,7 +146,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
 		t.Errorf("a row for which there is room: %v", err)
 	}
-	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "a table is saved again"} {
+	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
 		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // lines wait in a queue
 	}
 	s.Kill()

@@ -73,7 +73,7 @@ descriptors:
 		"too long": {
 			host: strings.Replace(both, "actions: [{", "actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }, {", 1),
 			want: []string{
-				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (user, *)(user, *): the rules end with user at rules.yaml:3:5: a descriptor that is deeper matches nothing`,
+				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (user, *)(user, *): the rules end with user at rules.yaml:3:5: deeper descriptors match nothing`,
 				`rules.yaml:3:5: warning: unsent: no route sends a descriptor that user can match: add its actions to the rate_limits of a route or virtual host`,
 			},
 		},

@@ -67,7 +67,7 @@ func TestAcknowledgements(t *testing.T) {
 			`rules.yaml:6:5: warning: unsent: no route sends a descriptor that other can match`,
 		}},
 		"no code": {envoy: "# sluice:allow timout", want: []string{
-			`envoy.yaml:8:13: warning: allow: "timout" is no code of a warning that a comment can acknowledge; did you mean "timeout"?`,
+			`envoy.yaml:8:13: warning: allow: "timout" is not the code of a warning that comments can acknowledge; did you mean "timeout"?`,
 			`envoy.yaml:9:15: warning: timeout: the filter has no timeout`,
 			`rules.yaml:5:5: warning: unsent: no route sends a descriptor that other can match`,
 		}},

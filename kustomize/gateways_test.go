@@ -181,7 +181,7 @@ func startDropIn(c *corev1.Container) error {
 		return err
 	}
 	defer s.Kill()
-	if strings.Contains(s.Log(), "arguments without effect") {
+	if strings.Contains(s.Log(), "ignoring unknown arguments") {
 		return fmt.Errorf("arguments of %q are unknown: %s", c.Args, s.Log())
 	}
 	return nil

@@ -83,7 +83,7 @@ func TestNoAllocations(t *testing.T) {
 				t.Errorf("concluded: %v allocations", n)
 			}
 			if n := testing.AllocsPerRun(100, func() { b.Stored().StateAfter(now, 0, &found[0]); b.Stored().BucketAfter(now, 0) }); n != 0 {
-				t.Errorf("told: %v allocations", n)
+				t.Errorf("reported: %v allocations", n)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestNoAllocations(t *testing.T) {
 				end.Hits, end.Reserve, end.Refund = b.Lease(0), false, true
 				b.Charges = append(b.Charges[:0], end)
 				if tab.Decide(now, b); b.Decisions[0].Charged == 0 {
-					t.Fatal("nothing came back")
+					t.Fatal("no permit was released")
 				}
 				b.Charges = append(b.Charges[:0], take)
 				tab.Decide(now, b)

@@ -170,7 +170,7 @@ type Offset struct {
 
 // A storedCounter is a counter reported by a store, while the charges of a batch are decided.
 type storedCounter struct {
-	reported State // the report; complete for the first charge on the counter, else Stamp and the like
+	reported State // report of the first charge on the counter, with the stamps and leases of this one
 	first    int   // the first charge on the counter, which has the fields below
 
 	changed bool // state is valid: a charge has changed the counter

@@ -69,7 +69,7 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			name: "burst beside rate",
+			name: "burst differs from rate",
 			p:    Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 3},
 			steps: []step{
 				{now: 0, hits: 2, charged: 2, remaining: 1, reset: 200 * msec},
@@ -80,7 +80,7 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			name: "an interval that is no whole unit",
+			name: "interval that is not a whole unit",
 			p:    Policy{Algorithm: TokenBucket, Limit: 3, Window: time.Second, Burst: 3},
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 2, reset: 333_333_334},
@@ -171,7 +171,7 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			name: "leaky bucket that never holds",
+			name: "leaky bucket without delays",
 			p:    Policy{Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 1, MaxWaiting: 9},
 			steps: []step{
 				{now: 0, hits: 3, over: true, retry: Never, reset: time.Second},
@@ -274,7 +274,7 @@ func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	coarse.Prepare()
 	fine.Prepare()
 	if coarse.ready.bucket.unit == fine.ready.bucket.unit {
-		t.Fatal("both limits have one unit: they do not show what happens if it changes")
+		t.Fatal("both limits have the same unit, so a change of unit is not tested")
 	}
 	tab := newTable(t, MinBytes)
 	for i := range 500 {

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata" // do not depend on the time zones of the machine
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // calendarOf returns a calendar with the given zone, anchor and unit.
 func calendarOf(t *testing.T, zone string, anchor int, unit CalendarUnit) *Calendar {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return NewCalendar(location, anchor).WithUnit(unit)
 }
 
@@ -30,14 +30,10 @@ type known struct {
 func knownWindows(t *testing.T) (all []known) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/calendar/windows.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return n
 	}
 	units := map[string]CalendarUnit{"day": Days, "week": Weeks, "month": Months, "year": Years}

@@ -45,7 +45,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 		}
 		after := hit(Charge{})
 		if after.Before < before.Before || after.Remaining > before.Remaining || after.Before == before.Before && after.Reset < before.Reset {
-			t.Fatalf("%+v: %d were charged and given back:\nbefore %+v\n after %+v", p, charged, before, after)
+			t.Fatalf("%+v: %d were charged and refunded:\nbefore %+v\n after %+v", p, charged, before, after)
 		}
 		if slices.Max(charged) > before.Remaining && !p.CountRefused {
 			t.Fatalf("%+v: charged %d with room for %d", p, charged, before.Remaining)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const year = 365 * 24 * time.Hour
@@ -73,7 +75,7 @@ func TestClockThatWasAhead(t *testing.T) {
 			}
 			first := play("back", base+1, 1)
 			if left := span(&p) + time.Hour; first.Over && (jump >= 2*year || max(first.RetryAfter, first.Reset) > left) {
-				t.Errorf("%+v, %v ahead: denied when the clock is back: %+v", p, jump, first)
+				t.Errorf("%+v, %v ahead: denied after the clock was set back: %+v", p, jump, first)
 			}
 			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(span(&p)), base + Time(2*span(&p)), base + Time(2*time.Hour)} {
 				play(fmt.Sprint("look ", n), now, 0)
@@ -99,9 +101,7 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			loaded, _, err := Load(&b, Options{Bytes: 64 << 10, RestoreLeases: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for now := base; now < base+Time(2*time.Hour); now += Time(50 * time.Minute) {
 				c := Charge{ID: counterID(1), Policy: &p, Hits: 1}
 				if got, want := inTable(loaded)(now, c, time.Minute), inTable(tab)(now, c, time.Minute); got != want {
@@ -172,7 +172,7 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 			}
 			gave := decide(tab, base+1, Charge{ID: counterID(1), Policy: p, Hits: ahead.Lease(0), Refund: true}).Decisions[0].Charged
 			if want := map[bool]uint64{true: 10}[jump <= time.Hour]; gave != want {
-				t.Errorf("%v, %v ahead: the lease gives %d back, want %d", life, jump, gave, want)
+				t.Errorf("%v, %v ahead: the lease released %d, want %d", life, jump, gave, want)
 			}
 		}
 	}
@@ -186,14 +186,14 @@ func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	before := [2]uint64{acquirePermit(tab, benchNow, id, p), acquirePermit(tab, benchNow, id, p)}
 	ahead := acquirePermit(tab, benchNow+Time(90*time.Minute), id, p)
 	if d := decide(tab, benchNow+1, Charge{ID: id, Policy: p}).Decisions[0]; d.Before != 2 {
-		t.Errorf("%d places are held, want 2", d.Before)
+		t.Errorf("%d permits are held, want 2", d.Before)
 	}
 	if n := returnLease(tab, benchNow+1, id, p, ahead); n != 0 {
-		t.Error("the lease of the place that began ahead is good")
+		t.Error("the lease of the permit that began ahead is valid")
 	}
 	third := acquirePermit(tab, benchNow+1, id, p)
 	if third == 0 || acquirePermit(tab, benchNow+1, id, p) != 0 {
-		t.Error("beside two that are held, want one place that is free")
+		t.Error("with two permits held, want one free")
 	}
 	for _, lease := range append(before[:], third) {
 		if returnLease(tab, benchNow+2, id, p, lease) != 1 {

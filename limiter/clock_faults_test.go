@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
@@ -227,9 +228,7 @@ func TestClockFaults(t *testing.T) {
 func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitted, denied, jumps int) {
 	t.Helper()
 	tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	clock, b, counts := newBadClock(r, start), &limiter.Batch{}, map[bool]int{}
 	const counters = 2
 	var states [counters][]int64
@@ -252,7 +251,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 			o.hits = uint64(r.IntN(int(min(o.policy.Limit, 20))) + 1)
 		case 2, 3:
 			if o.policy.UsesLeases() {
-				o.hits, o.refund = leases.some(o.counter, r.Uint64N(6)), true
+				o.hits, o.refund = leases.recentLease(o.counter, r.Uint64N(6)), true
 			}
 		}
 		if g.budgets != nil {
@@ -260,7 +259,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 		}
 		got := call(tab, b, o)
 		if o.lease = b.Lease(0); o.lease > 0 {
-			leases.told(o.counter, o.lease)
+			leases.recordLease(o.counter, o.lease)
 		}
 		state, want := g.model(states[o.counter], o)
 		states[o.counter] = state

@@ -15,7 +15,7 @@ import (
 //	         reservation has a second cell with the number of its hits
 //	payload  number of cells that may be in use 13, permits held 13
 //	note     end: latest expiry
-//	         past: milliseconds, or more, from the first expiry to end 35; next cell to try 13;
+//	         past: milliseconds from the first expiry to end, capped, 35; next cell to try 13;
 //	         leases granted 16
 //
 // Until the first permit expires, the payload has the number of held permits. From then on the cells must
@@ -237,8 +237,8 @@ func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, 
 	default: // one permit for all hits
 		return state{used: there.past}, true
 	}
-	told := min(there.past, permitLimit(p))
-	return state{past: min(v.past, told), used: told - min(v.past, told)}, true
+	held := min(there.past, permitLimit(p))
+	return state{past: min(v.past, held), used: held - min(v.past, held)}, true
 }
 
 // leaseHits returns the number of hits that a lease holds in v's counter, 0 if it is not valid, and the

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -62,7 +63,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 			case 3:
 				for lease := range held {
 					if got := returnLease(tab, now, id, p, lease); got != 1 {
-						t.Fatalf("seed %d, step %d: giving back %d freed %d", seed, step, lease, got)
+						t.Fatalf("seed %d, step %d: returning %d released %d", seed, step, lease, got)
 					}
 					delete(held, lease)
 					given = append(given, lease)
@@ -74,7 +75,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 					lease = given[r.IntN(len(given))]
 				}
 				if _, is := held[lease]; !is && returnLease(tab, now, id, p, lease) != 0 {
-					t.Fatalf("seed %d, step %d: %d, which is not held, freed a place", seed, step, lease)
+					t.Fatalf("seed %d, step %d: %d, which is not held, released a permit", seed, step, lease)
 				}
 			}
 			if step%500 == 499 {
@@ -92,9 +93,7 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 		t.Fatal(err)
 	}
 	again, _, err := Load(&file, Options{Bytes: 1 << 20, RestoreLeases: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return again
 }
 
@@ -108,16 +107,16 @@ func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 		leases = append(leases, acquirePermit(tab, benchNow, id, many))
 	}
 	if acquirePermit(tab, benchNow, id, few) != 0 {
-		t.Error("of 50 places that are held a limit of 2 leaves one")
+		t.Error("with 50 permits held, a limit of 2 admits one more")
 	}
 	for i, lease := range leases {
 		if returnLease(tab, benchNow, id, few, lease) != 1 {
-			t.Errorf("lease %d, taken under another limit, is not known", i)
+			t.Errorf("lease %d, granted under another limit, is not valid", i)
 		}
 	}
 	for range 2 {
 		if acquirePermit(tab, benchNow, id, few) == 0 {
-			t.Error("the places that were given back are not free")
+			t.Error("released permits are not free")
 		}
 	}
 	if acquirePermit(tab, benchNow, id, many) == 0 || acquirePermit(tab, benchNow, id, few) != 0 {
@@ -144,12 +143,12 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 		}
 		for i := range b.Charges {
 			if b.Charges[i].Policy == other && b.Decisions[i].Charged > 0 {
-				t.Errorf("order %v: what is decided with the place was charged", order)
+				t.Errorf("order %v: a charge decided with the permit was made", order)
 			}
 		}
 	}
 	if lease := acquirePermit(tab, benchNow, identity.ID{Hi: 1 << 30, Lo: 1}, p); lease == 0 {
-		t.Error("a denied request holds the place")
+		t.Error("a denied request holds a permit")
 	}
 }
 
@@ -167,7 +166,7 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.HasLease())
 		}
 		if acquirePermit(tab, benchNow, counterID(1), atOnce(1)) == 0 {
-			t.Errorf("%s: the place is still held", name)
+			t.Errorf("%s: the permit is still held", name)
 		}
 	}
 	for mode, admits := range map[Mode]bool{Shadow: true, Watch: true, Enforce: false} {
@@ -196,7 +195,7 @@ func TestReturnedLeasesAreNotHits(t *testing.T) {
 			t.Errorf("group %d: denied is %v, decisions %+v", group, b.Denied, b.Decisions)
 		}
 		if tab.Decide(benchNow, b); b.Denied != true || b.HasLease() {
-			t.Errorf("group %d: of two places that are held two are taken once more", group)
+			t.Errorf("group %d: two held permits were acquired again", group)
 		}
 	}
 }
@@ -206,10 +205,10 @@ func TestPermitsAfterClockSetBack(t *testing.T) {
 	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
 	ahead := acquirePermit(tab, benchNow+3600*sec, id, p)
 	if acquirePermit(tab, benchNow, id, p) != 0 {
-		t.Error("a caller who is late by an hour takes a place that is held")
+		t.Error("a caller that is late by an hour acquired a held permit")
 	}
 	if acquirePermit(tab, benchNow-2*sec, id, p) == 0 || returnLease(tab, benchNow, id, p, ahead) != 0 {
-		t.Error("after a clock that was set back by more a place is not free, or its lease is known")
+		t.Error("after the clock was set back further, a permit is not free or its lease is valid")
 	}
 }
 
@@ -230,11 +229,11 @@ func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	c := &Batch{Charges: b.Charges}
 	tab.Decide(benchNow, c)
 	if !c.Denied || c.HasLease() {
-		t.Errorf("three more of four places: denied is %v, leased %v", c.Denied, c.HasLease())
+		t.Errorf("three more of four permits: denied is %v, leased %v", c.Denied, c.HasLease())
 	}
 	tab.Cancel(benchNow, b)
 	if tab.Decide(benchNow, c); c.Denied {
-		t.Error("what was cancelled is still held")
+		t.Error("cancelled permits are still held")
 	}
 	if returnLease(tab, benchNow, id, p, first) != 1 {
 		t.Error("the first lease is gone")
@@ -247,13 +246,13 @@ func TestResetReleasesPermits(t *testing.T) {
 	p, id := atOnce(1), identity.ID{Hi: 1 << 30, Lo: 1}
 	old := acquirePermit(tab, benchNow, id, p)
 	if used := tab.Reset(benchNow, &Batch{Charges: []Charge{{ID: id, Policy: p}}}, 0); used != 1 {
-		t.Errorf("a reset of one place says %d", used)
+		t.Errorf("a reset of one permit returned %d", used)
 	}
 	if acquirePermit(tab, benchNow, id, p) == 0 {
-		t.Error("no place is free after a reset")
+		t.Error("no permit is free after a reset")
 	}
 	if returnLease(tab, benchNow, id, p, old) != 0 {
-		t.Error("a lease of before the reset frees a place of after")
+		t.Error("a lease from before the reset released a later permit")
 	}
 }
 
@@ -269,7 +268,7 @@ func TestHigherLimitKeepsLeases(t *testing.T) {
 			}
 		}
 		if len(held) != int(limit) {
-			t.Fatalf("%d leases of %d places", len(held), limit)
+			t.Fatalf("%d leases of %d permits", len(held), limit)
 		}
 	}
 	for lease := range held {
@@ -312,7 +311,7 @@ func TestPermitsExpireOneByOne(t *testing.T) {
 			end := -floorDiv(-int64(benchNow+n*apart+Time(p.Window)), int64(time.Millisecond)) * int64(time.Millisecond)
 			for at, want := range map[Time]uint64{Time(end - 1): 9 - uint64(n), Time(end): 8 - uint64(n)} {
 				if got := decide(tab, at, Charge{ID: id, Policy: p}).Decisions[0].Before; got != want {
-					t.Errorf("%v apart, place %d: %d are held at %d of its end at %d, want %d", apart, n, got, at, end, want)
+					t.Errorf("%v apart, permit %d: %d are held at %d, expiry %d, want %d", apart, n, got, at, end, want)
 				}
 			}
 		}
@@ -331,7 +330,7 @@ func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 		b.read(benchNow, 0, &b.view)
 		ps := b.view.permits(p)
 		if want := -floorDiv(-int64(benchNow+n*sec/10)-int64(p.Window), int64(time.Millisecond)) * int64(time.Millisecond); ps.first != want {
-			t.Errorf("with %d of 9 held the first ends at %d, want %d", 9-n, ps.first, want)
+			t.Errorf("with %d of 9 held the first expiry is %d, want %d", 9-n, ps.first, want)
 		}
 		if n < 8 {
 			acquirePermit(tab, Time(ps.first), id, p)

@@ -245,10 +245,10 @@ func TestConcurrentStrangers(t *testing.T) {
 				return
 			}
 			if d := decide(tab, min1, take(ids[8+n], p)).Decisions[0]; d.Before != 0 {
-				t.Errorf("stranger %d has used %d before its first hit", n, d.Before)
+				t.Errorf("counter %d has used %d before its first hit", n, d.Before)
 			}
 			if d := decide(tab, min1, Charge{ID: ids[8+n], Policy: p}).Decisions[0]; d.Before > 1 {
-				t.Errorf("stranger %d has used %d after one hit", n, d.Before)
+				t.Errorf("counter %d has used %d after one hit", n, d.Before)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -25,9 +26,7 @@ func counterID(n int) identity.ID {
 func newTable(tb testing.TB, bytes int64) *Table {
 	tb.Helper()
 	t, err := New(Options{Bytes: bytes})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	t.nonces = testNonces
 	return t
 }
@@ -83,7 +82,7 @@ func TestFixedWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "time goes back", p: Policy{Limit: 2, Window: time.Second},
+			name: "clock set back", p: Policy{Limit: 2, Window: time.Second},
 			steps: []step{
 				{now: 10 * sec, hits: 1, charged: 1, remaining: 1, reset: time.Second},
 				{now: 9 * sec, hits: 1, before: 1, charged: 1, reset: 2 * time.Second},
@@ -129,7 +128,7 @@ func TestFixedWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "look", p: Policy{Limit: 2, Window: time.Minute},
+			name: "peek", p: Policy{Limit: 2, Window: time.Minute},
 			steps: []step{
 				{now: min1, remaining: 2, reset: time.Minute},
 				{now: min1, hits: 1, charged: 1, remaining: 1, reset: time.Minute},
@@ -139,7 +138,7 @@ func TestFixedWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "look beyond the limit", p: Policy{Limit: 2, Window: time.Minute, CountRefused: true},
+			name: "peek beyond the limit", p: Policy{Limit: 2, Window: time.Minute, CountRefused: true},
 			steps: []step{
 				{now: min1, hits: 3, charged: 3, over: true, reset: time.Minute, retry: Never},
 				{now: min1, before: 3, over: true, reset: time.Minute, retry: time.Minute},

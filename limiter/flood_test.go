@@ -130,7 +130,7 @@ func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	for range tables {
 		half, all := evicted(func(i int) []byte { return fmt.Append(nil, i) })
 		if random += all; half > 0 || all == 0 {
-			t.Fatalf("of random values %d are evicted by half, %d by the whole of the room, want 0 and some", half, all)
+			t.Fatalf("random values evicted %d at half, %d at full capacity, want 0 and some", half, all)
 		}
 	}
 	random /= tables
@@ -138,7 +138,7 @@ func TestFloodsEvictLikeRandomValues(t *testing.T) {
 		half, all := evicted(flood.text)
 		t.Logf("%s: %d of %d evicted", name, all, random)
 		if half > 0 || all > random*3/2 {
-			t.Errorf("%s: %d are evicted by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
+			t.Errorf("%s: evicted %d at half, %d at full capacity, want 0 and about %d", name, half, all, random)
 		}
 	}
 }

@@ -119,8 +119,8 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 	d, left := &b.Decisions[i], &b.hitsLeft[i]
 	first, rest, gave := *d, *left, b.refunded(i)
 	if b.table == nil { // a store reports no RefundStamp before it makes the refund
-		told := &b.stored[i].reported
-		told.Stamp = cmp.Or(told.RefundStamp, b.stored[b.stored[i].first].newest, told.Time)
+		reported := &b.stored[i].reported
+		reported.Stamp = cmp.Or(reported.RefundStamp, b.stored[b.stored[i].first].newest, reported.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)

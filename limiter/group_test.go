@@ -95,7 +95,7 @@ func TestGroups(t *testing.T) {
 			used:    map[int]uint64{1: 0},
 		},
 		{
-			name:    "look decides with the others",
+			name:    "peek decides with the others",
 			before:  []Charge{hit(12, 3, Enforce, 0)},
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(12, 0, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 3}},
@@ -180,7 +180,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			// The quota of counter 3 is within its limit until the first group charges it.
-			name:    "quota loses its room to the batch, its group gives back",
+			name:    "quota is used up by the batch, its group is undone",
 			charges: []Charge{hit(3, 2, Enforce, 0), hit(1, 1, Enforce, 1), hit(3, 1, Quota, 1), hit(2, 1, Enforce, 2)},
 			want: []outcome{
 				{Charged: 2},

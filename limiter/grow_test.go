@@ -316,7 +316,7 @@ func TestClearedSlotHasAnotherWord(t *testing.T) {
 		seen := class.slotAt(index).word.Load()
 		word, ok := class.freezeLocked(index)
 		if !ok {
-			t.Fatal("a counter that nobody writes cannot be frozen")
+			t.Fatal("a counter without a writer cannot be frozen")
 		}
 		class.clearSlot(index, word)
 		class.fillSlot(index, class.slotAt(index).word.Load(), 2<<kindBits|2, payload)

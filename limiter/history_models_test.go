@@ -385,7 +385,7 @@ func games() []game {
 			policies: counted(limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 3}),
 		},
 		{
-			name: "leaky bucket that holds", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
+			name: "leaky bucket with delays", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
 			budgets: []time.Duration{0, 150 * time.Millisecond, second},
 			policies: counted(limiter.Policy{
 				Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 1, MaxWait: 400 * time.Millisecond, MaxWaiting: 3,

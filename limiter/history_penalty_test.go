@@ -130,7 +130,7 @@ func (m *penaltyMutant) Decide(now limiter.Time, b *limiter.Batch) {
 	b.Decisions = make([]limiter.Decision, 1)
 	c, d := &b.Charges[0], &b.Decisions[0]
 	second := int64(time.Second)
-	look := func() bool {
+	denies := func() bool {
 		level, at := m.level.Load(), m.sentenced.Load()
 		end := at
 		if level > 0 {
@@ -146,8 +146,8 @@ func (m *penaltyMutant) Decide(now limiter.Time, b *limiter.Batch) {
 		d.Over, d.RetryAfter = true, time.Duration(end-int64(now))
 		return true
 	}
-	if m.turn.step(); look() {
-		m.tell(c, d)
+	if m.turn.step(); denies() {
+		m.penalise(c, d)
 		return
 	}
 	m.turn.step()
@@ -161,8 +161,8 @@ func (m *penaltyMutant) Decide(now limiter.Time, b *limiter.Batch) {
 		return
 	}
 	m.turn.step()
-	if !m.eachBegins && look() {
-		m.tell(c, d)
+	if !m.eachBegins && denies() {
+		m.penalise(c, d)
 		return
 	}
 	level := m.level.Load()
@@ -173,10 +173,10 @@ func (m *penaltyMutant) Decide(now limiter.Time, b *limiter.Batch) {
 	m.level.Store(level)
 	m.sentenced.Store(int64(now))
 	d.Over, d.RetryAfter = true, historySteps[level-1]
-	m.tell(c, d)
+	m.penalise(c, d)
 }
 
-func (m *penaltyMutant) tell(c *limiter.Charge, d *limiter.Decision) {
+func (m *penaltyMutant) penalise(c *limiter.Charge, d *limiter.Decision) {
 	if d.Denied = true; c.Hits > uint64(c.Policy.Limit) {
 		d.RetryAfter = limiter.Never
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -46,7 +47,7 @@ func budgetChecker(release bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is the usage
 		Step: func(s, in, out any) (bool, any) {
-			all, o, told := as[[clients*opsAClient + 1][2]uint64](s), as[reservation](in), as[uint64](out)
+			all, o, result := as[[clients*opsAClient + 1][2]uint64](s), as[reservation](in), as[uint64](out)
 			if o.hits > 0 && o.lease == 0 {
 				return true, all
 			}
@@ -65,7 +66,7 @@ func budgetChecker(release bool) porcupine.Model {
 				all[unused] = [2]uint64{o.lease, o.hits}
 				return at == 0 && sum+o.hits <= budgetLimit, all
 			case at == 0:
-				return told == 0, all
+				return result == 0, all
 			}
 			held := all[at][1]
 			all[at] = [2]uint64{}
@@ -75,7 +76,7 @@ func budgetChecker(release bool) porcupine.Model {
 			case !release:
 				all[0][1] += held
 			}
-			return told == held, all
+			return result == held, all
 		},
 	}
 }
@@ -113,13 +114,13 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 					o.hits = 1 + r.Uint64N(4)
 				}
 				t.step()
-				op, told := porcupine.Operation{ClientId: c, Call: clock.Add(1)}, uint64(0)
+				op, result := porcupine.Operation{ClientId: c, Call: clock.Add(1)}, uint64(0)
 				if o.hits > 0 {
 					o.lease = b.reserve(o.hits)
 				} else {
-					told = b.end(o.lease, o.cost)
+					result = b.end(o.lease, o.cost)
 				}
-				op.Input, op.Output, op.Return = o, told, clock.Add(1)
+				op.Input, op.Output, op.Return = o, result, clock.Add(1)
 				mu.Lock()
 				h.ops = append(h.ops, op)
 				if o.hits > 0 && o.lease > 0 {
@@ -154,12 +155,12 @@ func (h *budgetHistory) wrong() string {
 		}
 	}
 	for _, op := range h.ops {
-		o, told := as[reservation](op.Input), as[uint64](op.Output)
+		o, result := as[reservation](op.Input), as[uint64](op.Output)
 		switch {
 		case o.hits > 0 && o.lease == 0 && !h.explained(op, held):
 			return fmt.Sprintf("denied without cause: %v at %d", o, op.Call)
-		case o.hits == 0 && told > 0 && (o.cost >= 0 || h.release):
-			used -= told - uint64(max(0, o.cost))
+		case o.hits == 0 && result > 0 && (o.cost >= 0 || h.release):
+			used -= result - uint64(max(0, o.cost))
 		}
 	}
 	if h.used != used {
@@ -247,9 +248,7 @@ func TestHistoriesReserve(t *testing.T) {
 				r := newRand(t)
 				p.Limit, p.Reserve = budgetLimit, limiter.NewReserve(20, time.Minute, release)
 				p.Prepare()
-				if err := p.Validate(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, p.Validate())
 				for n := range histories() {
 					tab, h := sizedTable(t, 1<<20), &budgetHistory{release: release}
 					h.race(tableTurn(t, r), r, func() budget { return &tableBudget{tab: tab, p: &p} })
@@ -335,7 +334,7 @@ func TestReserveMutants(t *testing.T) {
 		right  bool
 	}{
 		{name: "none", right: true},
-		{name: "looks and then holds", mutant: reserveMistakes{looksFirst: true}},
+		{name: "reads and then reserves", mutant: reserveMistakes{looksFirst: true}},
 		{name: "check then act", mutant: reserveMistakes{checksOnly: true}},
 		{name: "drops and then charges", mutant: reserveMistakes{dropsFirst: true}},
 		{name: "two charge for one", mutant: reserveMistakes{keepsBoth: true}},

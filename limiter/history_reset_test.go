@@ -8,6 +8,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -74,9 +75,7 @@ func TestHistoriesReset(t *testing.T) {
 			check := checker(withReset(g.model), true)
 			for n := range histories() {
 				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				rec := &recorder{}
 				rec.race(tableTurn(t, r), r, resetter{tab}, sprinkle(r, g.plan(r)))
 				if !porcupine.CheckOperations(check, rec.ops) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -46,9 +47,7 @@ func tinyTable(t *testing.T) *limiter.Table {
 func sizedTable(t *testing.T, bytes int64) *limiter.Table {
 	t.Helper()
 	tab, err := limiter.New(limiter.Options{Bytes: bytes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return tab
 }
 

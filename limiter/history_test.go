@@ -16,6 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -44,7 +45,7 @@ func (o op) String() string {
 	if o.refund {
 		verb = "refund"
 	} else if o.hits == 0 {
-		verb = "look"
+		verb = "peek"
 	}
 	return fmt.Sprintf("counter %d at %v %s %d (limit %d, budget %v, lease %d)",
 		o.counter, time.Duration(o.now-epoch), verb, o.hits, o.policy.Limit, o.budget, o.lease)
@@ -104,8 +105,8 @@ type recorder struct {
 	leases map[int][]uint64 // granted to any client, by counter
 }
 
-// told records a lease.
-func (rec *recorder) told(counter int, lease uint64) {
+// recordLease records a lease.
+func (rec *recorder) recordLease(counter int, lease uint64) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	if rec.leases == nil {
@@ -114,9 +115,9 @@ func (rec *recorder) told(counter int, lease uint64) {
 	rec.leases[counter] = append(rec.leases[counter], lease)
 }
 
-// some returns a lease of a counter that was granted recently, perhaps to another client, and perhaps
+// recentLease returns a lease of a counter that was granted recently, perhaps to another client, and perhaps
 // returned since.
-func (rec *recorder) some(counter int, ago uint64) uint64 {
+func (rec *recorder) recentLease(counter int, ago uint64) uint64 {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	all := rec.leases[counter]
@@ -133,13 +134,13 @@ func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 	for _, o := range plan {
 		between()
 		if o.refund && o.policy.UsesLeases() {
-			o.hits = rec.some(o.counter, o.hits)
+			o.hits = rec.recentLease(o.counter, o.hits)
 		}
 		start := rec.clock.Add(1)
 		a := call(d, b, o)
 		end := rec.clock.Add(1)
 		if o.lease = leaseOf(d, b); o.lease > 0 {
-			rec.told(o.counter, o.lease)
+			rec.recordLease(o.counter, o.lease)
 		}
 		ops = append(ops, porcupine.Operation{
 			ClientId: client, Input: o, Call: start, Output: a, Return: end,
@@ -295,9 +296,7 @@ func newRand(tb testing.TB) *rand.Rand {
 	seed := rand.Uint64()
 	if s := os.Getenv("SLUICE_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, err)
 		seed = n
 	}
 	tb.Logf("SLUICE_SEED=%d", seed)
@@ -372,9 +371,7 @@ func TestHistories(t *testing.T) {
 			check := checker(g.model, true)
 			for n := range histories() {
 				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				rec := &recorder{}
 				rec.race(tableTurn(t, r), r, tab, g.plan(r))
 				if !porcupine.CheckOperations(check, rec.ops) {

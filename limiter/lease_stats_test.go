@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -14,9 +15,7 @@ func TestLeaseStats(t *testing.T) {
 	for name, p := range map[string]*Policy{"places": places, "reservations": hits} {
 		p.Prepare()
 		table, err := New(Options{Bytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		at, per := benchNow-benchNow%Time(time.Second), uint64(1)
 		if p == hits {
 			per = 100

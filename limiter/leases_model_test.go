@@ -164,7 +164,7 @@ func (t *leaseTrial) begin() error {
 	for i, c := range t.b.Charges {
 		lease, l := t.b.Lease(i), t.model.of(&c)
 		if (lease > 0) != (!denied && c.Hits > 0) || slices.ContainsFunc(l.holds, func(h modelHold) bool { return h.lease == lease }) {
-			return fmt.Errorf("denied is %v and the lease of %d hits is %d, beside %v", denied, c.Hits, lease, l.holds)
+			return fmt.Errorf("denied is %v and the lease of %d hits is %d, holds %v", denied, c.Hits, lease, l.holds)
 		}
 		if lease > 0 {
 			life := c.Policy.Window
@@ -217,7 +217,7 @@ func (t *leaseTrial) end() error {
 		c := t.b.Charges[at]
 		held := t.model.of(&c).end(t.now, c, costs[i])
 		if got := t.b.Decisions[at].Charged; got != held {
-			return fmt.Errorf("a lease brought back %d, want %d", got, held)
+			return fmt.Errorf("a returned lease held %d, want %d", got, held)
 		}
 		if held > 0 {
 			t.settled++

@@ -59,7 +59,7 @@ func TestMergeInto(t *testing.T) {
 				b.Stored().ReadStates(mirror, now, here)
 				got = here[0]
 				if diff := cmp.Diff(countsOf(want), countsOf(got)); diff != "" {
-					t.Fatalf("at %d, %s left %+v: the table -, who adopted +:\n%s", now, describe(b.Charges), left, diff)
+					t.Fatalf("at %d, %s left %+v: the table -, the merged table +:\n%s", now, describe(b.Charges), left, diff)
 				}
 			}
 		}

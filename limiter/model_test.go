@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -303,9 +304,7 @@ func seeded(t *testing.T) *rand.ChaCha8 {
 	seed := rand.Uint64()
 	if s := os.Getenv("LIMITER_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		seed = n
 	}
 	t.Logf("LIMITER_SEED=%d", seed)

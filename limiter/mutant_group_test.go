@@ -115,7 +115,7 @@ func TestGroupMutants(t *testing.T) {
 	}{
 		{name: "none", right: true},
 		{name: "reserves in the order of the request", mutant: mistakes{unsorted: true}},
-		{name: "rolls back to what it saw", mutant: mistakes{restores: true}},
+		{name: "restores the state it read", mutant: mistakes{restores: true}},
 		{name: "does not roll back", mutant: mistakes{keeps: true}},
 		{name: "check then act", mutant: mistakes{doesNotLook: true}},
 	} {

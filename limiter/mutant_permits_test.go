@@ -125,9 +125,9 @@ func TestPlacesMutants(t *testing.T) {
 		right  bool
 	}{
 		{name: "none", right: true},
-		{name: "stores a take", mutant: permitsMistakes{stores: true}},
+		{name: "stores without a swap", mutant: permitsMistakes{stores: true}},
 		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{looksBefore: true}},
-		{name: "gives back twice", mutant: permitsMistakes{givesTwice: true}},
+		{name: "releases twice", mutant: permitsMistakes{givesTwice: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))

@@ -52,11 +52,11 @@ func mutants() []mutantTest {
 			policy: limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 4, Window: second, Burst: 2},
 		},
 		{
-			name: "table that does not look at the tag again", model: fixedWindow, make: carelessTable, counters: 8,
+			name: "table that does not check the tag again", model: fixedWindow, make: carelessTable, counters: 8,
 			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2, Window: second},
 		},
 		{
-			name: "map that deletes what is taken", model: fixedWindow, make: deletingMap, counters: 8,
+			name: "map that deletes counters in use", model: fixedWindow, make: deletingMap, counters: 8,
 			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2, Window: second},
 		},
 	}

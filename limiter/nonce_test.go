@@ -50,7 +50,7 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 					}
 					g.own = append(g.own, begin())
 					if end(g.own[n]) != 1 {
-						t.Fatal("an own lease gives nothing back")
+						t.Fatal("a valid lease released nothing")
 					}
 				}
 				freed := uint64(0)
@@ -60,14 +60,14 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 					}
 				}
 				if freed > 1 {
-					t.Errorf("%d of %d places of others were freed by %d guesses each", freed, others, guesses)
+					t.Errorf("%d of %d permits of others were released by %d guesses each", freed, others, guesses)
 				}
 				returned := uint64(0)
 				for _, lease := range theirs {
 					returned += end(lease)
 				}
 				if returned+freed != others {
-					t.Errorf("%d leases of others give back what they hold, want all but the %d that were guessed", returned, freed)
+					t.Errorf("%d leases of others are valid, want all but the %d that were guessed", returned, freed)
 				}
 			})
 		}
@@ -135,7 +135,7 @@ func TestEndedLeaseIsStale(t *testing.T) {
 			ended, now = append(ended, lease), now+pace
 		}
 		if most := 2 * tries >> nonceBits; freed > most {
-			t.Errorf("%d of %d ended leases free a newer place, want at most %d", freed, tries, most)
+			t.Errorf("%d of %d ended leases release a newer permit, want at most %d", freed, tries, most)
 		}
 		for n := 1; n < len(ended); n++ {
 			if ended[n] == ended[n-1] {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func ringOfTen(limit uint32) *Policy {
@@ -50,9 +52,7 @@ func TestBytesPerLiveCounter(t *testing.T) {
 		{ringOfTen(5), 150},
 	} {
 		tab, err := New(Options{Bytes: n * tt.bytes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b := &Batch{Charges: []Charge{{Policy: tt.p, Hits: 1}}}
 		for i := range n {
 			b.Charges[0].ID = counterID(i)
@@ -124,9 +124,7 @@ func TestCapacity(t *testing.T) {
 func reserve(tb testing.TB, tab *Table, name string, n int64) *Partition {
 	tb.Helper()
 	partitions, err := tab.Partitions(min1, map[string]int64{name: n})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return partitions[name]
 }
 
@@ -141,9 +139,7 @@ func inPartition(tab *Table, p *Partition, n int, policy *Policy, hits uint64) D
 func TestPartitions(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	partitions, err := tab.Partitions(min1, map[string]int64{"a": 104, "b": 104, "c": 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a, b := partitions["a"], partitions["b"]
 	if a == nil || b == nil || a == b || partitions["c"] != nil {
 		t.Fatalf("Partitions() = %v", partitions)
@@ -283,7 +279,7 @@ func TestReservedMemory(t *testing.T) {
 		}
 	}
 	if lost > 0 {
-		t.Errorf("%d of 3600 counters with memory of their own are lost", lost)
+		t.Errorf("%d of 3600 counters with reserved memory are lost", lost)
 	}
 	reserve(t, tab, "d", 0)
 	if len(tab.partitions) != 1 || len(*tab.donors.Load()) != 2 {

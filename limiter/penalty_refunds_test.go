@@ -55,7 +55,7 @@ func TestRefundsBesideHitsUnderAPenalty(t *testing.T) {
 					counted = 0 // the group is denied
 				}
 				if less := used - decide(tab, benchNow, hit(0)).Decisions[0].Before; gave != want.gave || less != want.gave-counted {
-					t.Errorf("%s: %d came back and %d less is used, want %+v:\n%s", name, gave, less, want, describe(all))
+					t.Errorf("%s: %d were refunded and usage fell by %d, want %+v:\n%s", name, gave, less, want, describe(all))
 				}
 			}
 		}

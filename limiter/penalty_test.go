@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var someSteps = []time.Duration{2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
@@ -46,9 +48,7 @@ func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 func TestPenaltiesRise(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		t.Run(name, func(t *testing.T) {
-			if err := p.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Validate())
 			tab, now := newTable(t, 64<<10), benchNow
 			hit := func(at Time, hits uint64) Decision {
 				return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
@@ -146,7 +146,7 @@ func TestPenaltiesInGroups(t *testing.T) {
 				t.Errorf("under the penalty, in one group: %+v", d)
 			}
 			if d := hit(later, 1); !d[0].Over || d[1].Charged != 1 || d[1].Denied {
-				t.Errorf("under the penalty, in groups of their own: %+v", d)
+				t.Errorf("under the penalty, in separate groups: %+v", d)
 			}
 			if d := hit(benchNow+Time(121*time.Second), 0); d[0].Over || d[0].Charged != 1 || d[1].Charged != 1 {
 				t.Errorf("after the penalty: %+v", d)
@@ -205,7 +205,7 @@ func TestPenaltySurvivesSnapshot(t *testing.T) {
 		changed := *p
 		changed.Penalty = NewPenalty(time.Second, time.Hour)
 		if d := hit(now, &changed); d.Penalty != 2 || d.PenaltyStarted || d.RetryAfter < 4*time.Minute {
-			t.Errorf("%s: with other steps what has begun is %+v", name, d)
+			t.Errorf("%s: with other steps the penalty is %+v", name, d)
 		}
 		removed := *p
 		removed.Penalty = nil
@@ -254,9 +254,7 @@ func TestPenaltyOfACalendar(t *testing.T) {
 		Algorithm: FixedWindow, Limit: 2, Window: 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).WithUnit(Days),
 		Penalty: NewPenalty(time.Hour, 2*time.Hour),
 	}
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Validate())
 	tab, night := newTable(t, 64<<10), Time(1_700_006_400-60)*Time(time.Second) // a minute before midnight
 	offend(t, tab, night, p)
 	hit := func(at Time) Decision {

@@ -136,19 +136,19 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 // least once, and an admitted reservation fits the limit.
 func (b *Batch) reserveHits(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
-	look := func(held uint64) {
+	check := func(held uint64) {
 		for b.read(at, i, v); !b.decideReserve(v, at, i, v.state, held); {
 			b.read(at, i, v)
 		}
 	}
-	if look(b.heldHits(at, i)); d.Over || c.Hits == 0 {
+	if check(b.heldHits(at, i)); d.Over || c.Hits == 0 {
 		return
 	}
-	full := func() { d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0 }
+	denyFull := func() { d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0 }
 	if b.table == nil {
 		t := b.reported(i)
 		if t.Reservations >= uint64(c.Policy.Reserve.hold.Limit) {
-			full()
+			denyFull()
 			return
 		}
 		b.marks[i] = int64(b.stored[i].reported.Lease) //nolint:gosec // a lease
@@ -157,12 +157,12 @@ func (b *Batch) reserveHits(at Time, i int) {
 	}
 	a := b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
 	if a.decideCharge(at, 0); a.Decisions[0].Over {
-		full()
+		denyFull()
 		return
 	}
 	b.marks[i] = a.marks[0]
 	pause(betweenCharges)
-	if look(a.Decisions[0].Before); d.Over {
+	if check(a.Decisions[0].Before); d.Over {
 		a.undoCharge(at, 0)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -33,9 +34,7 @@ type budget struct {
 
 func newBudget(t *testing.T, p *Policy) *budget {
 	t.Helper()
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Validate())
 	return &budget{newTable(t, 1<<20), identity.ID{Hi: 5 << 40, Lo: 77}, p}
 }
 
@@ -120,7 +119,7 @@ func TestUnsettledReservations(t *testing.T) {
 				g := newBudget(t, p)
 				lease := g.reserve(benchNow, 40)
 				if held := g.end(benchNow, lease, -1); held != 40 {
-					t.Errorf("a lease that comes back without a cost held %d", held)
+					t.Errorf("a lease returned without a cost held %d", held)
 				}
 				want := uint64(40)
 				if release {

@@ -41,7 +41,7 @@ func TestResetEqualsNew(t *testing.T) {
 			}
 			before := hit(now, used, 0).Before
 			if got := reset(table, now, nil, used, p); got != before {
-				t.Errorf("Reset = %d, want what was used, %d", got, before)
+				t.Errorf("Reset = %d, want the usage, %d", got, before)
 			}
 			if before == 0 && name != "fine bucket" {
 				t.Error("nothing was used")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -231,9 +232,7 @@ func TestBatchesAreReused(t *testing.T) {
 func newKeyed(tb testing.TB, bytes int64) *Table {
 	tb.Helper()
 	t, err := New(Options{Bytes: bytes, Key: identity.Key{1}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	t.nonces = testNonces
 	return t
 }

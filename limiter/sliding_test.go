@@ -57,7 +57,7 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "refund gives back of the current sub-window", p: second(9, 10),
+			name: "refund of the current sub-window", p: second(9, 10),
 			steps: []step{
 				{now: 0, hits: 4, charged: 4, remaining: 5, reset: 1100 * msec},
 				{now: 100 * ms, hits: 1, refund: true, before: 4, remaining: 5, reset: 1000 * msec},
@@ -223,7 +223,7 @@ func TestSlidingLog(t *testing.T) {
 			},
 		},
 		{
-			name: "refund takes the newest", p: log(4),
+			name: "refund removes the newest", p: log(4),
 			steps: []step{
 				{now: 0, hits: 1, refund: true, remaining: 4, reset: 1},
 				{now: 0, hits: 2, charged: 2, remaining: 2, reset: 2 * sec1},
@@ -298,7 +298,7 @@ func TestLogMoves(t *testing.T) {
 		t.Errorf("hits after the refund: %+v", d)
 	}
 	if d := hits(2*sec, of(500), 0); d.Before != 4 {
-		t.Errorf("look: %+v, want the 4 that moved", d)
+		t.Errorf("peek: %+v, want the 4 that moved", d)
 	}
 	if got := tab.Live(2 * sec); got != 1 {
 		t.Errorf("Live = %d, want 1", got)

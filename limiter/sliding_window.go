@@ -131,9 +131,9 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 	s.loadCells(index)
 	switch {
 	case v.reported != nil: // copy the counts of the store
-		told := view{class: &externalClass, reported: v.reported, head: v.reported.SubWindow}
+		reported := view{class: &externalClass, reported: v.reported, head: v.reported.SubWindow}
 		for x := after.num - r.k; x < after.num; x++ {
-			s.setRingCount(index, floorMod(x, r.k), told.countOf(r.k, x))
+			s.setRingCount(index, floorMod(x, r.k), reported.countOf(r.k, x))
 		}
 	case after.past == 0: // no earlier hits count
 		for n := range uint64(r.k+1) / 2 { //nolint:gosec // positive

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -11,9 +12,7 @@ import (
 func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	t.Helper()
 	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, RestoreLeases: leases})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	checkSlots(t, tab)
 	tab.nonces = nonceKey{0x2545f4914f6cdd1d, 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3, 0x1d8e4e27c47d124f} // other than newTable's
 	return tab
@@ -34,21 +33,21 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 	new1 := acquirePermit(loaded, now, id, p)
 	for _, lease := range old {
 		if returnLease(loaded, now, id, p, lease) != 0 {
-			t.Errorf("the lease %d of before gives something back", lease)
+			t.Errorf("the old lease %d released hits", lease)
 		}
 	}
 	for i := range n - 1 {
 		if acquirePermit(loaded, now, id, p) == 0 {
-			t.Errorf("%d places are held, want 1", n-1-i)
+			t.Errorf("%d permits are held, want 1", n-1-i)
 		}
 	}
 	for _, lease := range old {
 		if returnLease(loaded, now, id, p, lease) != 0 {
-			t.Errorf("the lease %d of before gives something back", lease)
+			t.Errorf("the old lease %d released hits", lease)
 		}
 	}
 	if acquirePermit(loaded, now, id, p) != 0 || returnLease(loaded, now, id, p, new1) != 1 {
-		t.Error("the places of the new process are not what they were")
+		t.Error("the permits of the new process have changed")
 	}
 
 	for name, p := range reserving(1000, 8, false) {
@@ -87,12 +86,12 @@ func TestLeasesSinceASnapshot(t *testing.T) {
 	again := loadWith(t, saved, true)
 	for range n {
 		if acquirePermit(again, benchNow, id, p) == 0 { // at the same time
-			t.Fatal("more places are held than were saved")
+			t.Fatal("more permits are held than were saved")
 		}
 	}
 	for _, lease := range lost {
 		if returnLease(again, benchNow, id, p, lease) != 0 {
-			t.Errorf("the lease %d of a process that has crashed frees a place of the next", lease)
+			t.Errorf("the lease %d of a crashed process released a permit of the next one", lease)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -28,9 +29,7 @@ func TestASnapshotLosesNoSettlement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := benchNow
 			table, err := New(Options{Bytes: 8 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			random := rand.New(rand.NewPCG(1, 2))
 			all := make([]budget, budgets)
 			leases := make([]uint64, budgets)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -187,7 +188,7 @@ func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 		}
 		late := decide(loaded, min1+10*sec, take(counterID(1), p)).Decisions[0]
 		if reset := 50 * time.Second; tt.want == 0 && late.Reset != reset+time.Minute || tt.want == 1 && (late.Reset != reset || late.Before != 1) {
-			t.Errorf("a late call on what was saved at %v: %+v", tt.now, late)
+			t.Errorf("a late call on the snapshot of %v: %+v", tt.now, late)
 		}
 	}
 }
@@ -312,7 +313,7 @@ func TestSaveFails(t *testing.T) {
 	for p := range tab.allPartitions() {
 		for s := range p.sizeClasses() {
 			if s.cursor.Load() != nil {
-				t.Error("a size class takes itself for one that is being saved")
+				t.Error("a size class still has a cursor after the save")
 			}
 		}
 	}
@@ -361,9 +362,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		again := snapshot(t, tab, min1)
 		loaded, saved, err := Load(bytes.NewReader(again), Options{Bytes: 64 << 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got, most := loaded.Live(min1), saved.Counters; got > most {
 			t.Fatalf("%d counters live of %d", got, most)
 		}

@@ -96,16 +96,16 @@ func (s Stored) StateAfter(now Time, i int, left *State) {
 	s.b.readStored(now, i, v)
 	left.clear()
 	p.algorithm().export(v, now, p, v.state, left)
-	told := s.b.reported(i)
-	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = told.HeldHits, told.PenaltyExpiry, told.PenaltyLevel
+	reported := s.b.reported(i)
+	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = reported.HeldHits, reported.PenaltyExpiry, reported.PenaltyLevel
 }
 
 // BucketAfter returns the bucket as charge i left it in Decide of the same time. While the bucket still has
 // this TAT, a delayed charge is the newest and can be cancelled.
 func (s Stored) BucketAfter(now Time, i int) State {
-	var turn State
-	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
-	return turn
+	var after State
+	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &after)
+	return after
 }
 
 // ResetDecisions clears the decisions and makes them parallel to the charges, for [Stored.CopyDecision] and
@@ -134,18 +134,18 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	v := &s.b.view
 	s.b.table = t
 	for i := range found {
-		p, told := s.b.Charges[i].Policy, &found[i]
+		p, reported := s.b.Charges[i].Policy, &found[i]
 		for {
 			s.b.read(now, i, v)
-			told.clear()
-			p.algorithm().export(v, now, p, v.state, told)
+			reported.clear()
+			p.algorithm().export(v, now, p, v.state, reported)
 			if v.slot == nil || v.slot.word.Load() == v.word {
 				break
 			}
 		}
 		if s.b.Charges[i].Penalises() {
 			_, st := s.b.readPenalty(now, i)
-			penalty{}.export(nil, now, nil, st, told)
+			penalty{}.export(nil, now, nil, st, reported)
 		}
 	}
 }
@@ -155,23 +155,23 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 // decided by [Stored.Decide], since a store does not report the time of each hit.
 //
 // A fixed window never returns to an older one. MergeInto does not allocate.
-func (s Stored) MergeInto(t *Table, now Time, i int, told *State) {
+func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 	b := s.b
 	if r := b.Charges[i].Policy.Reserve; r != nil {
-		held := State{Hits: told.HeldHits}
+		held := State{Hits: reported.HeldHits}
 		b.table = t
 		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
 	}
 	if b.Charges[i].Penalises() {
-		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.PenaltyExpiry))
+		t.raisePenalties(b.Charges[i].ID.Hi, millis(reported.PenaltyExpiry))
 		b.table = t
-		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy}).Stored().MergeInto(t, now, 0, told)
+		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy}).Stored().MergeInto(t, now, 0, reported)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
 	there := &b.members[0].seen // as reported by the store
-	*there = view{class: &externalClass, reported: told, at: now}
+	*there = view{class: &externalClass, reported: reported, at: now}
 	a.importState(there, now, p)
 	b.table = t
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap

@@ -311,7 +311,7 @@ func TestDecideAfterStoredDecide(t *testing.T) {
 		table.Decide(at+n*step, b)
 		other.Decide(at+n*step, fresh)
 		if diff := cmp.Diff(fresh.Decisions, b.Decisions); diff != "" {
-			t.Fatalf("hit %d: with a new batch -, with one that a store told of +:\n%s", n, diff)
+			t.Fatalf("hit %d: with a new batch -, with one decided on reported counters +:\n%s", n, diff)
 		}
 	}
 }

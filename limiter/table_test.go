@@ -257,7 +257,7 @@ func TestLateAfterReclaim(t *testing.T) {
 	// Hours late means that the clock was set back.
 	d := decide(tab, min1-2*3600*sec, take(counterID(1), p)).Decisions[0]
 	if d.Reset > time.Minute {
-		t.Errorf("after the clock was set back: decision %+v, want a window of now", d)
+		t.Errorf("after the clock was set back: decision %+v, want the current window", d)
 	}
 }
 

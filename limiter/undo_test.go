@@ -230,7 +230,7 @@ func TestRollBackDrained(t *testing.T) {
 		b.Clock = func() Time { return s.now }
 		b.undoCharge(0, 0)
 		if got := decide(tab, s.now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != s.used {
-			t.Errorf("given back at %v: used %d, want %d", time.Duration(s.now), got, s.used)
+			t.Errorf("undone at %v: used %d, want %d", time.Duration(s.now), got, s.used)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func TestWaitingIsReservedLast(t *testing.T) {
 	b.sortMembers(0, len(b.Charges))
 	for i, m := range b.members {
 		if waits := b.Charges[m.index].Policy.MaxWait > 0; waits != (i >= 13) {
-			t.Errorf("place %d: may wait is %v", i, waits)
+			t.Errorf("position %d: may wait is %v", i, waits)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 		slots := g.table.common.class(hold)
 		there := func() bool { slot, _ := slots.find(tag, g.id); return slot != nil }
 		if lease == 0 || !there() {
-			t.Fatalf("%s: nothing is held", name)
+			t.Fatalf("%s: no hits are held", name)
 		}
 		reads := 0
 		f := func(at point) {
@@ -30,7 +30,7 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 			onPause.Store(nil)
 			b := &Batch{Charges: []Charge{{ID: g.id, Policy: p, Hits: lease, Refund: true}}}
 			if g.table.Decide(benchNow, b); b.Decisions[0].Charged != 3 {
-				t.Errorf("%s: %d came back", name, b.Decisions[0].Charged)
+				t.Errorf("%s: %d were released", name, b.Decisions[0].Charged)
 			}
 			for n := 1; there() && n < 1000; n++ {
 				acquirePermit(g.table, benchNow, counterID(n), hold)
@@ -41,7 +41,7 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 		}
 		onPause.Store(&f)
 		if g.reserve(benchNow, 3) == 0 {
-			t.Errorf("%s: denied, though nothing is held", name)
+			t.Errorf("%s: denied, though no hits are held", name)
 		}
 		if onPause.Swap(nil) != nil {
 			t.Errorf("%s: the counter was read %d times", name, reads)

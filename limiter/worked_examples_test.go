@@ -117,7 +117,7 @@ func TestExampleDebt(t *testing.T) {
 		t.Errorf("answer: %+v, want over and charged", d)
 	}
 	if d := ask(tab, hour0, &p, 0); !d.Over || d.RetryAfter != 18*time.Minute || d.Before != 13000 {
-		t.Errorf("look: %+v, want over for 18m", d)
+		t.Errorf("peek: %+v, want over for 18m", d)
 	}
 	if d := ask(tab, hour0+Time(18*time.Minute), &p, 0); d.Over {
 		t.Errorf("18 minutes later: %+v, want room", d)

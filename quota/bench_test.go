@@ -33,7 +33,7 @@ func newFleet(streams, buckets int) *fleet {
 	return f
 }
 
-// round has each stream report all buckets, get what it is told, and confirm it, in five seconds.
+// round makes each stream report all buckets and confirm the resulting actions, in five seconds.
 func (f *fleet) round(n uint64) (actions int) {
 	for h := range f.streams {
 		f.now += 5 * time.Second / time.Duration(f.streams)
@@ -59,8 +59,7 @@ func (f *fleet) round(n uint64) (actions int) {
 	return actions
 }
 
-// BenchmarkReports is the whole way of a report: it is taken in, its bucket is divided, and what its
-// holder is told is taken out and confirmed.
+// BenchmarkReports measures a report, the division of its bucket, and the taking and confirmation of the actions.
 func BenchmarkReports(b *testing.B) {
 	for _, c := range []struct {
 		streams, buckets int
@@ -107,7 +106,7 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestMemory holds what a bucket of one holder costs, beside its id, and what each further holder does.
+// TestMemory checks the memory of a bucket with one stream, without its ID, and of each further stream.
 func TestMemory(t *testing.T) {
 	const buckets = 20_000
 	measure := func(streams int) float64 {

@@ -70,7 +70,7 @@ func TestBounds(t *testing.T) {
 	if got := r.Counts(); got.Shares != 6 || got.TooManyBuckets != 2 {
 		t.Errorf("%+v", got)
 	}
-	// Where half the room is taken, one idle report is enough.
+	// If half of the memory is used, one idle report is enough.
 	r.told(1)
 	r.pass(5 * time.Second)
 	r.report(1, 0, hundred, 0, 0, 5*time.Second)
@@ -79,9 +79,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRoomIsDividedAmongClients has clients take all the room that they can, each by several streams. Each time another one finds
-// room.
-func TestRoomIsDividedAmongClients(t *testing.T) {
+// TestMemoryIsDividedAmongClients has clients use all the memory that they can, each with several streams. Each time
+// another client still finds some.
+func TestMemoryIsDividedAmongClients(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(quota.Options{Fresh: true, MaxBytes: most})
 	holder, free := quota.StreamID(0), most
@@ -136,9 +136,9 @@ func TestRoomIsDividedAmongClients(t *testing.T) {
 	}
 }
 
-// TestRoomOfLostShares has a client open streams one after another, each of which ends once it has been told something: what it
-// was told still acts, and counts as its own.
-func TestRoomOfLostShares(t *testing.T) {
+// TestMemoryOfLostShares has a client open streams one after another. Their lost rates stay in effect and count as
+// the client's.
+func TestMemoryOfLostShares(t *testing.T) {
 	const most = 1 << 20
 	for _, o := range []quota.Options{{Fresh: true, MaxBytes: most}, {MaxBytes: most}} {
 		r := newRig(o)
@@ -162,9 +162,9 @@ func TestRoomOfLostShares(t *testing.T) {
 	}
 }
 
-// TestPatience holds that who has no assignment and can get none is told to deny, and who may still act
-// on an old one is not.
-func TestPatience(t *testing.T) {
+// TestAssignTimeout checks that a stream that can get no assignment is assigned DENY_ALL after the timeout, unless
+// its Envoy may still act on an earlier assignment.
+func TestAssignTimeout(t *testing.T) {
 	for _, elapsed := range []time.Duration{0, 5 * time.Second} {
 		r := newRig(quota.Options{Fresh: true})
 		r.first(1, 0, hundred)

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestDemandAfterAStep holds what is known of a holder's demand by its first two reports after a step, which came any part
-// of the first one's interval before it. Of one that was denied something before, all is known at once.
+// TestDemandAfterAStep checks the demand estimated from the first two reports after a step, for steps at different
+// parts of the interval.
 func TestDemandAfterAStep(t *testing.T) {
 	const share = 100.0
 	for _, tt := range []struct {

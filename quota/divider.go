@@ -28,6 +28,7 @@ type Report struct {
 // Kind is the kind of an action.
 type Kind uint8
 
+// The kinds of actions.
 const (
 	Assign         Kind = iota + 1 // a token bucket
 	AssignAllowAll                 // the blanket rule ALLOW_ALL
@@ -51,12 +52,12 @@ type Action struct {
 type Outcome uint8
 
 const (
-	// Accepted: the bucket is divided, and an assignment will follow.
+	// Accepted means that the bucket is divided, and an assignment will follow.
 	Accepted Outcome = iota
-	// NoLimit: no rule matches the bucket. Existing assignments are abandoned, and its requests follow the filter's
+	// NoLimit means that no rule matches the bucket. Existing assignments are abandoned, and its requests follow the filter's
 	// no_assignment_behavior. If it has no requests, the Envoy is told to forget it.
 	NoLimit
-	// TooManyBuckets: a bound on buckets is reached. The bucket's requests follow no_assignment_behavior.
+	// TooManyBuckets means that a bound on buckets is reached. The bucket's requests follow no_assignment_behavior.
 	TooManyBuckets
 )
 

@@ -99,8 +99,8 @@ func TestLimitChanges(t *testing.T) {
 	}
 }
 
-// TestLimitGoesWhileSharesAreQueued takes a limit away of which many are about to be told their shares, and which is not yet
-// divided again: they are told nothing but to abandon it.
+// TestLimitGoesWhileSharesAreQueued removes a limit while assignments are queued, before the next division: only
+// Abandon is sent.
 func TestLimitGoesWhileSharesAreQueued(t *testing.T) {
 	const holders = 20
 	r := newRig(quota.Options{Fresh: true})
@@ -124,7 +124,7 @@ func TestLimitGoesWhileSharesAreQueued(t *testing.T) {
 	}
 }
 
-// TestPeers holds what streams take over from those that ended before.
+// TestPeers checks which rates streams inherit from streams of the same peer that ended before.
 func TestPeers(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -164,7 +164,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestLearning holds what a divider tells whose predecessor may have assigned everything.
+// TestLearning checks the assignments of a divider whose predecessor may have assigned everything.
 func TestLearning(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -196,9 +196,9 @@ func TestLearning(t *testing.T) {
 	}
 }
 
-// TestWhoLiesGetsAFairShare holds that demand that is not there takes nothing from those who want less
-// than their part.
-func TestWhoLiesGetsAFairShare(t *testing.T) {
+// TestOverstatedDemandGetsAFairShare checks that an overstated demand takes nothing from streams with less than a
+// fair share.
+func TestOverstatedDemandGetsAFairShare(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	rates := map[quota.StreamID]int64{}
 	for range 5 {
@@ -226,9 +226,9 @@ func TestWhoLiesGetsAFairShare(t *testing.T) {
 	}
 }
 
-// TestWhoFellIsAsked holds that a holder whose demand fell is asked whether it has requests while
-// somebody else is denied, and for nobody else.
-func TestWhoFellIsAsked(t *testing.T) {
+// TestFallingDemandIsProbed checks that a stream whose demand fell is probed while another stream is denied, and only
+// then.
+func TestFallingDemandIsProbed(t *testing.T) {
 	for _, tt := range []struct{ last, own, others, want uint64 }{
 		{200, 0, 0, 0},
 		{200, 100, 0, 0},
@@ -303,8 +303,7 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// TestForgotten holds that nothing is kept of those who say nothing any more, and nothing that a clock
-// does which goes back.
+// TestForgotten checks that all state of silent streams is removed, even after a jump of the clock.
 func TestForgotten(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.OpenStream(r.now, 1, 5, 0)
@@ -412,7 +411,7 @@ func TestReportsAllocateNothing(t *testing.T) {
 	}
 }
 
-// ExampleDivider shows what a service does with it.
+// ExampleDivider shows how a service uses a Divider.
 func ExampleDivider() {
 	d := quota.New(0, quota.Options{Fresh: true})
 	limit := &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
@@ -429,9 +428,9 @@ func ExampleDivider() {
 	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }
 
-// TestOthersDividedBefore has a limit be divided by others until a time: what a holder says that it admitted goes on, and
-// nothing else is given until what they assigned has ended.
-func TestOthersDividedBefore(t *testing.T) {
+// TestPredecessorDividedBefore has another divider divide a limit until some time: the rates that streams report to
+// have admitted continue, and nothing else is assigned until the predecessor's assignments have expired.
+func TestPredecessorDividedBefore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.pass(time.Minute)
 	l := *hundred
@@ -458,8 +457,9 @@ func TestOthersDividedBefore(t *testing.T) {
 	}
 }
 
-// TestOthersGaveMore has one of two holders admit what others gave it: the other gets nothing before that has less.
-func TestOthersGaveMore(t *testing.T) {
+// TestPredecessorAssignedMore has one of two streams admit a rate that a predecessor assigned: the other gets nothing
+// before that rate is lower.
+func TestPredecessorAssignedMore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.pass(time.Minute)
 	l := *hundred

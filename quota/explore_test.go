@@ -14,7 +14,7 @@ import (
 // A move is something that can happen in a world; it returns false where it cannot.
 type move func(w *world) bool
 
-// moves are those of a world of two Envoys and one bucket, named for what a failure prints.
+// moves are the events of a world of two Envoys and one bucket, with names for failure messages.
 func moves() []move {
 	var all []move
 	for i := range 2 {
@@ -155,8 +155,8 @@ func TestAllOrders(t *testing.T) {
 	t.Logf("%d orders of up to %d moves", orders, depth)
 }
 
-// TestWorldsAreLively holds that what worlds try is not nothing: most of a limit is assigned most of the
-// time, to one or to several, and all that can happen happens.
+// TestWorldsAreLively checks that random worlds are not trivial: most of the limit is assigned most of
+// the time, to one stream or to several, and every event occurs.
 func TestWorldsAreLively(t *testing.T) {
 	var checks, full, shared int
 	var counts quota.Counts

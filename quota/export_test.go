@@ -1,6 +1,6 @@
 package quota
 
-// InForce returns what the ledger has of a bucket, also of one without a limit.
+// InForce returns the assigned rate of a bucket, including one without a limit.
 func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	b := d.buckets[key]
 	if b == nil {
@@ -9,7 +9,7 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	return b.assignedRate(), true
 }
 
-// Taken is InForce without what is queued and was not taken.
+// Taken is InForce without queued assignments.
 func (d *Divider) Taken(key Bucket) int64 {
 	b := d.buckets[key]
 	if b == nil {
@@ -26,7 +26,7 @@ func (d *Divider) Taken(key Bucket) int64 {
 	return sum
 }
 
-// ForgetLost is a mistake: it takes what ended streams were told as ended.
+// ForgetLost is a mutation: it drops the lost rates.
 func (d *Divider) ForgetLost() {
 	for _, b := range d.buckets {
 		for i := range b.lost {
@@ -36,7 +36,7 @@ func (d *Divider) ForgetLost() {
 	}
 }
 
-// ForgetUnconfirmed is a mistake: it takes what was taken as being in force alone.
+// ForgetUnconfirmed is a mutation: it treats the last taken rate as the only one in effect.
 func (d *Divider) ForgetUnconfirmed() {
 	for _, b := range d.buckets {
 		for i := range b.shares {
@@ -45,7 +45,7 @@ func (d *Divider) ForgetUnconfirmed() {
 	}
 }
 
-// Broken returns what is wrong with the structure of a divider, "" if nothing is.
+// Broken describes a violated invariant of the divider's data structures, "" if there is none.
 func (d *Divider) Broken() string {
 	shares, closed, bytes := 0, 0, map[*client]int{}
 	for _, b := range d.buckets {

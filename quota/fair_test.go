@@ -36,7 +36,8 @@ func (c *crew) close(h quota.StreamID) {
 	}
 }
 
-// round has all report, and tells them what they get. A stream reports that it let pass what it has, and was denied as much.
+// round makes all streams report that they admitted their share and denied the same amount, and confirms the
+// resulting assignments.
 func (c *crew) round() {
 	for _, h := range c.streams {
 		n := uint64(c.rates[h]) * 5 / 3600
@@ -53,7 +54,7 @@ func (c *crew) round() {
 	c.pass(2 * time.Second)
 }
 
-// of returns what a client has, of a hundred.
+// of returns the share of a client in percent.
 func (c *crew) of(client uint64) (sum float64) {
 	for h, rate := range c.rates {
 		if c.client[h] == client {
@@ -96,9 +97,9 @@ func TestClientsGetTheSame(t *testing.T) {
 	}
 }
 
-// TestWhoComesBackGetsNoMore has a client close its stream and open another each second, so that what each of them was told still
-// acts: the client that stays gets its half.
-func TestWhoComesBackGetsNoMore(t *testing.T) {
+// TestReconnectingGainsNothing has a client close its stream and open another one each second, while the lost rates
+// are in effect.
+func TestReconnectingGainsNothing(t *testing.T) {
 	c := newCrew()
 	c.open(1)
 	c.open(2)

@@ -35,7 +35,7 @@ func (o worldOptions) ready() worldOptions {
 	return o
 }
 
-// run lets a world go on for some steps and returns what went wrong.
+// run advances a world by some steps and returns the first violation.
 func run(o worldOptions, m mistake, steps int, choose chooser) (*world, string) {
 	w := newWorld(o.ready(), m)
 	for range steps {

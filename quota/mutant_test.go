@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Mutants are dividers with the mistakes that dividers are made with. They show that worlds find such
-// mistakes.
+// Mutants are dividers with typical mistakes. They show that worlds detect them.
 func TestMutantsAreFound(t *testing.T) {
 	plain, peers := worldOptions{envoys: 3, buckets: 1}, worldOptions{envoys: 3, buckets: 1, peers: true}
 	restarts := worldOptions{envoys: 3, buckets: 1, restarts: true, o: quota.Options{Strict: true}}

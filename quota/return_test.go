@@ -115,8 +115,8 @@ func TestPeerThatComesBackKeepsItsDemand(t *testing.T) {
 	}
 }
 
-// TestCallerStandsStill has calls come late: nothing is to be taken for a while, but soon after.
-func TestCallerStandsStill(t *testing.T) {
+// TestStalledCaller delays calls: no action can be taken for a while, but soon after.
+func TestStalledCaller(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxLate: 500 * time.Millisecond})
 	r.first(1, 0, hundred)
 	if next := r.tick(); next != r.now+500*time.Millisecond || r.rate(1) != int64(perHour(100)) {

@@ -11,7 +11,7 @@ func perHour(perSecond int) quota.Rate { return quota.Rate(perSecond * 3600) }
 
 var hundred = &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
 
-// A rig feeds a divider and takes what it tells.
+// A rig is a divider with helpers to report and to take actions.
 type rig struct {
 	*quota.Divider
 	now quota.Time
@@ -55,7 +55,7 @@ func (r *rig) report(h quota.StreamID, bucket int, l *quota.Limit, allowed, deni
 	return o
 }
 
-// told returns what a holder is told, and has it arrive.
+// told returns the actions for a stream and confirms them.
 func (r *rig) told(h quota.StreamID) []quota.Action {
 	actions, seq, _ := r.TakeActions(r.now, h, nil, 1000)
 	r.Confirm(r.now, h, seq)
@@ -63,7 +63,7 @@ func (r *rig) told(h quota.StreamID) []quota.Action {
 	return actions
 }
 
-// rate returns the rate that a holder is told of a single bucket, -1 if it is told none.
+// rate returns the rate assigned to a stream for a single bucket, -1 if there is none.
 func (r *rig) rate(h quota.StreamID) int64 {
 	a := r.told(h)
 	if len(a) != 1 || a[0].Kind != quota.Assign {

@@ -21,7 +21,7 @@ type simulation struct {
 	dies   func(i int, t time.Duration) bool
 	// killed and back are when the service is killed and when another one is there, if not 0.
 	killed, back time.Duration
-	// byReports says that what was sent before an Envoy's last report is confirmed by the next.
+	// byReports is true if a report confirms what was sent before the previous report.
 	byReports bool
 	// broken is when all streams end, peers says that they are known to be of the same Envoys.
 	broken time.Duration
@@ -159,7 +159,7 @@ func (s *simulation) hits(demand float64) float64 {
 	return n
 }
 
-// apply does what was on its way for a step, and confirms it in the next.
+// apply applies the actions that were in transit for a step, and confirms them in the next.
 func (p *proxy) apply(now quota.Time) {
 	p.got = 0
 	if len(p.arriving) == 0 {
@@ -219,7 +219,7 @@ func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	d.Report(now, p.h, r)
 }
 
-// usage returns a report, whose counts begin anew.
+// usage returns a report and resets the counts.
 func (p *proxy) usage(now quota.Time) quota.Report {
 	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
 	p.rest -= hits
@@ -231,7 +231,7 @@ func (p *proxy) usage(now quota.Time) quota.Report {
 	}
 }
 
-// used returns what was admitted of what could have been, between two times: all that came, or R.
+// used returns the ratio of admitted to possible requests between two times: all requests, or R.
 func (r result) used(from, to time.Duration) float64 {
 	came, admitted := 0.0, 0.0
 	for i := from / simStep; i < to/simStep; i++ {

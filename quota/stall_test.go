@@ -38,7 +38,7 @@ type stalledEnvoy struct {
 type stalledLink struct {
 	e    *stalledEnvoy
 	h    quota.StreamID
-	up   []func(now quota.Time) // what the service has not read yet
+	up   []func(now quota.Time) // not read by the service yet
 	ping quota.Time             // when the keepalive was sent that is not answered, 0 if there is none
 	gone bool                   // at the Envoy
 }
@@ -131,7 +131,7 @@ func (s *stall) keepalive(i int, now quota.Time) {
 	}
 }
 
-// serve has the service read what has come.
+// serve makes the service read what has arrived.
 func (s *stall) serve(now quota.Time) {
 	for {
 		var pending []*stalledLink
@@ -176,8 +176,8 @@ func (s *stall) report(e *stalledEnvoy, now quota.Time) {
 	}
 }
 
-// TestServiceStandsStill logs and holds what is used of a limit around four seconds in which the service stands still.
-func TestServiceStandsStill(t *testing.T) {
+// TestStalledService logs and checks the used part of a limit around a stall of the service of four seconds.
+func TestStalledService(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		shared, deny bool

@@ -67,9 +67,7 @@ func skewed(i, n int, _ bool) float64 {
 	return 0.1 / float64(n-1)
 }
 
-// TestUsed holds what is used of a limit, by simulations in which Envoys report in different orders.
-// Requests are a fluid, for which there are goals. With SLUICE_LONG=1 they also come by chance: then -v logs the
-// figures, which are bounded by the requests that token buckets let pass.
+// TestUsed checks the used part of a limit in simulations in which Envoys report in different orders.
 func TestUsed(t *testing.T) {
 	for _, tt := range []struct {
 		rate   uint64
@@ -96,7 +94,8 @@ func TestUsed(t *testing.T) {
 	}
 }
 
-// testUsed holds what n Envoys use of a limit, of which demand is a multiple, spread in one of the ways.
+// testUsed checks the part of a limit that n Envoys use, for a demand that is a multiple of it and a distribution of
+// it.
 func testUsed(t *testing.T, spread int, limit quota.Limit, n int, load float64, chance bool) {
 	t.Helper()
 	turns := 4

@@ -159,8 +159,8 @@ func TestUnconfirmedIsBounded(t *testing.T) {
 	}
 }
 
-// TestEach goes through the buckets of a holder in steps, while some of them are removed.
-func TestEach(t *testing.T) {
+// TestEachBucket iterates over the buckets of a stream in steps, while some of them are removed.
+func TestEachBucket(t *testing.T) {
 	const buckets = 50
 	r := newRig(quota.Options{Fresh: true})
 	r.reportWide(1, buckets, &quota.Limit{Strategy: quota.DenyAll})

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
-// A world is a divider, Envoys, and streams between them that deliver when they like. What Envoys do
-// with what they are told is package filter's account of Envoy. A chooser drives it.
+// A world is a divider, Envoys, and streams between them with arbitrary delays. Package filter models how Envoys
+// apply actions. A chooser drives it.
 type world struct {
 	worldOptions
 	now    quota.Time
@@ -18,7 +18,7 @@ type world struct {
 	envoys []*envoy
 	links  []*link // those that have something to do yet
 	limits []*quota.Limit
-	// most is what may be in force of each bucket: its limit, or more while that has just been lowered.
+	// most is the rate that may be in effect for each bucket: its limit, or more while that has just been lowered.
 	most  []int64
 	young quota.Time // until when the divider has a predecessor's assignments to fear
 	last  quota.StreamID
@@ -36,18 +36,18 @@ type worldOptions struct {
 	verbose                bool
 }
 
-// A mistake is what a mutant does wrong.
+// A mistake is the mutation of a mutant.
 type mistake struct {
 	afterTake, afterClosed func(w *world, h quota.StreamID, seq uint64)
 	early                  time.Duration // the divider's clock is so much ahead
 	fresh                  bool          // nothing is feared after a restart
-	onePeer                bool          // all Envoys are taken for one
+	onePeer                bool          // all Envoys count as one peer
 }
 
 // chooser returns a number below n.
 type chooser func(n int) int
 
-// envoy is a proxy: what it knows of each bucket.
+// envoy is a proxy with its state of each bucket.
 type envoy struct {
 	peer    uint64
 	client  uint64
@@ -253,7 +253,7 @@ func (w *world) pass(dt time.Duration) {
 	w.d.Tick(w.at())
 }
 
-// close has the server find a stream ended. What is on its way may arrive for a while.
+// close ends a stream at the server. Messages in transit may still arrive for a while.
 func (w *world) close(l *link) {
 	w.note("server lost %d", l.h)
 	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
@@ -318,7 +318,7 @@ func (w *world) reap() {
 	w.links = kept
 }
 
-// inForce returns what is truly in force of a bucket.
+// inForce returns the rate that is actually in effect for a bucket.
 func (w *world) inForce(i int) int64 {
 	sum := int64(0)
 	for _, e := range w.envoys {

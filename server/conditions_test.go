@@ -155,7 +155,7 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 				}
 				c := expectCondition(t, s, telemetry.GRPCOnHTTPPort, 5)
 				expectRare(t, r.logs, &c)
-				if !strings.Contains(c.Remedy, "point Envoy's cluster at port 8081") {
+				if !strings.Contains(c.Remedy, "point Envoy's cluster at the port of --grpc-addr") {
 					t.Errorf("the remedy is %q", c.Remedy)
 				}
 				if n := r.logs.FilterField(zap.String("listener", listener)).FilterMessageSnippet("gRPC").Len(); n != 1 {

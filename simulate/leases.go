@@ -54,7 +54,7 @@ func (s *variant) endRequests(now limiter.Time) {
 			b.Charges = append(b.Charges, limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}
 		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
-			h.reservation.Settled(h.cost)
+			h.reservation.RecordCost(h.cost)
 		}
 	}
 }

@@ -220,7 +220,7 @@ const maxTrials = 8
 
 // maxNumber is the greatest number that the limit's algorithm can have.
 func (s *search) maxNumber() uint64 {
-	return uint64(rules.GreatestNumber(s.limit.Policy.Algorithm))
+	return uint64(rules.MaxRequests(s.limit.Policy.Algorithm))
 }
 
 // chooseTrials chooses the numbers that are tried next: at first around the guess, then evenly

@@ -74,7 +74,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 		t.Fatal(err)
 	}
 	service := answer.NewService(answer.Settings{Bounds: answer.Bounds{MessageBytes: 1 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1024}}, table, metrics)
-	if err := service.Serve(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
+	if err := service.SetRules(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder

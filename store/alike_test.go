@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -59,9 +60,7 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
 		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	keep(tb, w.store)
 	storetest.Eventually(tb, "up", w.store.Up)
 	if w.memory, err = limiter.New(limiter.Options{Bytes: 16 << 20}); err != nil {
@@ -114,15 +113,12 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 	if !done {
 		err = <-w.c.decided
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 }
 
-// A store decides any sequence of requests as a table does: looks, charges of any weight, refunds, groups,
-// quotas, and limits of several sizes on one counter, as overrides are. That goes through all
-// that decides: certain refusals, the mirror that they are made in, the lane, the script and what reads
-// its reply. STORE_ALIKE is how many requests there are, STORE_SEED repeats a failure.
+// A store decides any sequence of requests as a table does: peeks, charges, refunds, groups, quotas, and limits of several sizes
+// on one counter, as overrides are. The test covers cached denials, the mirror, the shard, the script and the decoding of its
+// reply. STORE_ALIKE is the number of requests, and STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Deny)
@@ -137,15 +133,14 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
 }
 
-// Half of all requests are decided without the store, which is charged with them before others are asked
-// for: what a single replica decides is what memory decides, to the hit. But not with refunds, which the store
-// is told of only as far as something is owed; of logs, which may keep hits longer; of buckets' debts,
-// which are owed in whole hits; of penalties, of which the store is not told; and after denials by quotas.
-func TestRepaidAsMemory(t *testing.T) {
+// Half of all requests are decided without the store, which is charged with them before the next ones. A single replica then
+// decides exactly as memory does. Excluded are refunds, which only reduce unsynced hits; logs, which may keep hits longer; the
+// debt of buckets, which is synced in complete hits; penalties, which are not synced; and requests after denials by quotas.
+func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	sh := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
@@ -157,7 +152,7 @@ func TestRepaidAsMemory(t *testing.T) {
 		}
 		if left--; left < 0 {
 			if away {
-				if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+				if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -169,7 +164,7 @@ func TestRepaidAsMemory(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {
-				f.owes(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
+				f.recordUnsynced(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
 			}
 		}
 		w.compare(t, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -36,9 +37,7 @@ func TestAwait(t *testing.T) {
 		for i := range charges {
 			charges[i] = hit(uint64(i+1), plenty)
 		}
-		if err := c.ask(s, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charges...))
 		if fallback, _ := o.decisions(); fallback > 0 || c.b.Denied {
 			t.Errorf("%s: the fallback decided %d charges of the first request", name, fallback)
 		}

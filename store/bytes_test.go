@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -18,9 +19,7 @@ import (
 func TestBytesACounter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, binary := range storetest.Binaries(t) {
 		for _, tt := range []struct {
 			name string
@@ -32,10 +31,10 @@ func TestBytesACounter(t *testing.T) {
 			{"`token_bucket`, `leaky_bucket`", "t60", 1, limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 60, Window: time.Minute, Burst: 1000}},
 			{"`sliding_window` of 10 sub-windows", "r60.10", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 10}},
 			{"`sliding_window` of 60 sub-windows", "r60.60", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 60}},
-			{"`concurrency` with 10 places held", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
-			{"`concurrency` with 100 places held", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
-			{"a penalty, beside its counter", "f60_", 2, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Penalty: limiter.NewPenalty(time.Hour)}}, // a denied hit has none
-			{"what 10 requests have reserved", "f60_", 10, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1e6, Window: time.Minute, Reserve: limiter.NewReserve(100, time.Minute, false)}},
+			{"`concurrency` with 10 slots in use", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 100 slots in use", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"a penalty, in addition to its counter", "f60_", 2, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Penalty: limiter.NewPenalty(time.Hour)}}, // a denied hit has none
+			{"10 reservations", "f60_", 10, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1e6, Window: time.Minute, Reserve: limiter.NewReserve(100, time.Minute, false)}},
 			{"`sliding_log` with 10 hits", "l60", 10, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 			{"`sliding_log` with 100 hits", "l60", 100, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 		} {
@@ -46,9 +45,7 @@ func TestBytesACounter(t *testing.T) {
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
 			version := field(t, srv, "server", "redis_version") + " " + field(t, srv, "server", "valkey_version")
-			if err := warm(c); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, warm(c))
 			empty := number(t, field(t, srv, "memory", "used_memory"))
 			var r script.Run
 			calls := make([]script.Call, 200)
@@ -65,7 +62,7 @@ func TestBytesACounter(t *testing.T) {
 					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: charges}, names, time.Minute)
 					r.Add(&calls[i])
 				}
-				if script.Decides.Run(c, &r); r.Err != nil {
+				if script.DecideScript.Run(c, &r); r.Err != nil {
 					t.Fatal(r.Err)
 				}
 			}
@@ -92,8 +89,6 @@ func field(tb testing.TB, s *storetest.Server, section, name string) string {
 func number(tb testing.TB, text string) int {
 	tb.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return n
 }

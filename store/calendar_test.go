@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -33,7 +34,7 @@ func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][
 	run.Clear(at)
 	call.Encode(at, stored, name, 0)
 	run.Add(call)
-	if script.Decides.Run(conn, run); run.Err == nil {
+	if script.DecideScript.Run(conn, run); run.Err == nil {
 		run.Read()
 	}
 	if run.Err != nil || call.Err != nil {
@@ -51,9 +52,7 @@ func TestStoreHasTheEdgesOfACalendar(t *testing.T) {
 	for i, c := range calendars() {
 		for j, p := range calendarPolicies(c) {
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			name := [][]byte{strconv.AppendInt([]byte("edges"), int64(10*i+j), 10)}
 			var times []limiter.Time
 			at := limiter.Time(time.Date(2031, 2, 25, 0, 0, 0, 0, time.UTC).UnixNano())
@@ -101,7 +100,7 @@ func TestKeysOfACalendar(t *testing.T) {
 			run.Clear(now)
 			call.Encode(now, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, 0)
 			run.Add(call)
-			script.Decides.Run(conn, run)
+			script.DecideScript.Run(conn, run)
 			want := next
 			if p.Algorithm == limiter.FixedWindow {
 				key, want = key+strconv.FormatInt(int64(start)/int64(time.Second), 10), end

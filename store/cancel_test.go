@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -36,9 +37,9 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
 			t.Error("a reset whose caller has gone was done")
 		}
-		lane, waiting := s.fleet.lane(0), 0
-		lane.mu.Lock()
-		for a := lane.open.first; a != nil; a = a.next {
+		sh, waiting := s.main.shardOf(0), 0
+		sh.mu.Lock()
+		for a := sh.open.first; a != nil; a = a.next {
 			waiting++
 			for _, charge := range a.batch.Charges {
 				if charge.Policy == p || p.Reserve != nil && charge.Policy.Reserve == p.Reserve {
@@ -46,7 +47,7 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 				}
 			}
 		}
-		lane.mu.Unlock()
+		sh.mu.Unlock()
 		if waiting != 2 {
 			t.Errorf("%d wait for the store, want what gives back and the reset", waiting)
 		}
@@ -65,27 +66,27 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	r.silence(true)
-	charge, lane := hit(1, much), s.fleet.lane(0)
-	s.owe(t, charge, 3)
+	charge, sh := hit(1, much), s.main.shardOf(0)
+	s.addHits(t, charge, 3)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := reset(s, much, nameOf("s1", &charge))
 		failed <- err
 	}()
 	storetest.Eventually(t, "it is sent", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.flying > 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight > 0
 	})
-	lane.mu.Lock()
-	late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
-	lane.mu.Unlock()
-	lane.fallBack(late)
-	if err := <-failed; !errors.Is(err, ErrAway) {
-		t.Fatalf("reset answered %v, want %v", err, ErrAway)
+	sh.mu.Lock()
+	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+	sh.mu.Unlock()
+	sh.fallBack(late)
+	if err := <-failed; !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 	r.silence(false)
-	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.owing() == 0 })
+	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.unsyncedCounters() == 0 })
 }
 
 // The fallback goes on from a counter that was reset, whatever it counts by.
@@ -109,9 +110,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		all = append(all, charge)
 		var c caller
 		for {
-			if err := c.ask(s, charge); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, charge))
 			if c.b.Decisions[0].Over {
 				break
 			}

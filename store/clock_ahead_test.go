@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -48,9 +49,7 @@ func TestStoreOfAClockThatWasAhead(t *testing.T) {
 			59 * time.Minute, 61 * time.Minute, p.Window + 59*time.Minute, p.Window + 61*time.Minute, 2 * year, 9 * year, 80 * year,
 		} {
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			name := [][]byte{strconv.AppendInt([]byte("ahead"), int64(10*i+j), 10)}
 			leases := taken{}
 			play := func(at limiter.Time, charge limiter.Charge) {

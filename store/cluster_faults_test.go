@@ -7,25 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A ledger has callers ask for hits on counters that are in many slots, and counts what was admitted.
-type ledger struct {
+// A traffic has callers ask for hits on counters that are in many slots, and counts what was admitted.
+type traffic struct {
 	s        *Store
 	admitted [40]atomic.Int64
 	stop     atomic.Bool
 	all      sync.WaitGroup
 }
 
-// much is a limit that the ledger does not reach.
+// much is a limit that the traffic does not reach.
 var much = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 
-func newLedger(tb testing.TB, s *Store) *ledger {
+func newTraffic(tb testing.TB, s *Store) *traffic {
 	tb.Helper()
-	l := &ledger{s: s}
+	l := &traffic{s: s}
 	for n := range 4 {
 		l.all.Go(func() {
 			var c caller
@@ -49,13 +50,13 @@ func newLedger(tb testing.TB, s *Store) *ledger {
 	return l
 }
 
-func (l *ledger) end() {
+func (l *traffic) end() {
 	l.stop.Store(true)
 	l.all.Wait()
 }
 
 // total is how many hits were admitted.
-func (l *ledger) total() (n int64) {
+func (l *traffic) total() (n int64) {
 	for i := range l.admitted {
 		n += l.admitted[i].Load()
 	}
@@ -63,7 +64,7 @@ func (l *ledger) total() (n int64) {
 }
 
 // goesOn waits until more hits were admitted on every counter.
-func (l *ledger) goesOn(tb testing.TB) {
+func (l *traffic) goesOn(tb testing.TB) {
 	tb.Helper()
 	for i := range l.admitted {
 		before := l.admitted[i].Load()
@@ -79,7 +80,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	all = append(all, storetest.JoinCluster(t, all))
 	owner := func(slot uint16) *storetest.Server { // of StartCluster
@@ -116,9 +117,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	for n := range l.admitted {
 		look := hit(uint64(n+1), much)
 		look.Hits = 0
-		if err := c.ask(s, look); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, look))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
 		if got < want || got > want && late == 0 {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)
@@ -126,7 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog keeps the shards that are away according to the log.
+// An awayLog has the shards that are unavailable according to the log.
 type awayLog struct {
 	mu   sync.Mutex
 	away map[string]bool
@@ -146,26 +145,26 @@ func (a *awayLog) log() Log {
 		}
 	}
 	return Log{
-		Away:     func(shard string, _ redis.Kind, _ error, _ string) { set(shard, true) },
-		Back:     func(shard string, _ time.Duration, _ Repaid) { set(shard, false) },
-		Replaced: func(shard string) { set(shard, false) },
+		Unavailable: func(shard string, _ redis.Kind, _ error, _ string) { set(shard, true) },
+		Recovered:   func(shard string, _ time.Duration, _ Synced) { set(shard, false) },
+		Replaced:    func(shard string) { set(shard, false) },
 	}
 }
 
-// empty reports whether no shard is away, though some were.
+// empty reports whether no shard is unavailable, though some were.
 func (a *awayLog) empty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ever > 0 && len(a.away) == 0
 }
 
-// TestClusterIsBack has no node of a cluster answer at the start: the log says that it is away, and later that it is back.
+// If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
 func TestClusterIsBack(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away, under another name than that of a lane", func() bool {
+	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.away["cluster of "+r.addr]
@@ -182,7 +181,7 @@ func TestClusterPrimaryGone(t *testing.T) {
 	o, log := &told{}, &awayLog{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Log: log.log(), Fallback: Deny, Timeout: 100 * time.Millisecond})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	for _, gone := range []struct {
 		name string
@@ -200,14 +199,14 @@ func TestClusterPrimaryGone(t *testing.T) {
 		storetest.Eventually(t, gone.name+": up again", s.Up)
 		l.goesOn(t)
 	}
-	if lane := s.fleet.lane(redis.Slots / 2); lane.shard != all[4].Addr {
-		t.Errorf("its slots are at %s, want its replica, %s", lane.shard, all[4].Addr)
+	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
+		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
 	l.end()
-	storetest.Eventually(t, "the lane of the one that was killed has ended", func() bool {
-		s.fleet.mu.Lock()
-		defer s.fleet.mu.Unlock()
-		return s.fleet.lanes[all[1].Addr] == nil
+	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
+		s.main.mu.Lock()
+		defer s.main.mu.Unlock()
+		return s.main.shards[all[1].Addr] == nil
 	})
 	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.empty() })
 	o.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -92,7 +93,7 @@ func TestLargeGroups(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})
-	s.part = 16*time.Microsecond + time.Microsecond // room for a log, or two others
+	s.partBound = 16*time.Microsecond + time.Microsecond // room for a log, or two others
 	keep(t, s)
 	groups(t, s, o)
 }
@@ -153,9 +154,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		want := limiter.Batch{Charges: slices.Clone(charges), Budget: patient}
 		leases.resolve(&want, 0)
 		leases.resolve(&limiter.Batch{Charges: charges}, 1)
-		if err := c.askWithin(s, patient, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.askWithin(s, patient, charges...))
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
@@ -171,15 +170,13 @@ func groups(t *testing.T, s *Store, o *told) {
 		if len(r.parts) > 1 {
 			split++
 		}
-		r.free()
+		r.release()
 		// What was given back is in the store soon.
 		for i := range charges {
 			look := charges[i]
 			look.Hits, look.Refund, look.Reserve, look.Mode = 0, false, look.Policy.Reserve != nil, limiter.Shadow
 			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
-				if err := c.askWithin(s, patient, look); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.askWithin(s, patient, look))
 				want.Charges = append(want.Charges[:0], look)
 				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 				return want.Decisions[0].Before == c.b.Decisions[0].Before

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -97,7 +98,7 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 			calls[k].Encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
 			r.Add(&calls[k])
 		}
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
@@ -118,9 +119,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 	srv := storetest.StartBinary(t, binary)
 	o, others := &told{}, &told{}
 	memory, err := limiter.New(limiter.Options{Bytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := runStore(t, Options{Server: at(srv), Observer: o, Table: memory})
 	neighbour := runStore(t, Options{Server: at(srv), Observer: others})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && neighbour.Up() })
@@ -164,13 +163,9 @@ func cpuOf(t *testing.T, srv *storetest.Server) time.Duration {
 	_, id, _ := strings.Cut(srv.Must("INFO", "server"), "process_id:")
 	id, _, _ = strings.Cut(id, "\r")
 	b, err := os.ReadFile("/proc/" + id + "/schedstat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	first, _, _ := strings.Cut(string(b), " ")
 	n, err := strconv.ParseInt(first, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return time.Duration(n)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -20,7 +21,7 @@ type refusals struct {
 }
 
 func (r *refusals) log() Log {
-	return Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
+	return Log{Unavailable: func(_ string, kind redis.Kind, err error, remedy string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if kind == redis.Refused {
@@ -84,21 +85,13 @@ func TestPasswordOfOneSide(t *testing.T) {
 func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
 	tb.Helper()
 	authority, err := testcert.New("store")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	leaf, err := authority.Issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	files := testcert.In(tb.TempDir())
-	if err := os.WriteFile(files.CA, authority.PEM, 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
+	files := testcert.PathsIn(tb.TempDir())
+	must.OK(tb, os.WriteFile(files.CA, authority.PEM, 0o600))
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }
 
@@ -120,7 +113,7 @@ func TestACLOnACluster(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	first := hit(1, much)
 	slot := redis.SlotOf(nameOf("s1", &first))
@@ -169,7 +162,7 @@ func TestClusterOverTLS(t *testing.T) {
 	to := redis.Server{Nodes: []string{relays[0].addr}, TLS: files, Auth: redis.Auth{User: "sluice", Password: "password"}}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	l.end()
 	l.counts(t, 0)
@@ -215,9 +208,7 @@ func TestSentinelOverTLS(t *testing.T) {
 	})
 	one := to.Sentinel(side.addr)
 	asked, err := redis.Dial(t.Context(), one, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer asked.Close()
 	if _, err := asked.Replica(t.Context(), "main", "a:1"); err != nil {
 		t.Errorf("ask for the replicas: %v", err)

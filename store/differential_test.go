@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -263,9 +264,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
 	table, err := limiter.New(limiter.Options{Bytes: 16 << 20})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	now := limiter.Time(1_900_000_000_999_999_999)
 	late, back := in.pick(3) == 0, givenBack{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
 	natives, leases := in.pick(3) > 0, taken{}
@@ -306,7 +305,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			calls[i].Encode(at, &stored[i], names, time.Minute)
 			all[1].Add(calls[i])
 		}
-		script.Decides.Run(r.c, all...)
+		script.DecideScript.Run(r.c, all...)
 		if err := all[1].Err; err != nil {
 			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.Keys, m.Args)
 		}
@@ -367,16 +366,14 @@ func describe(charges []limiter.Charge) string {
 func warm(c *redis.Conn) error {
 	var nothing script.Run
 	nothing.Clear(0)
-	script.Decides.Run(c, &nothing)
+	script.DecideScript.Run(c, &nothing)
 	return nothing.Err
 }
 
 func newClient(tb testing.TB, s *storetest.Server) *redis.Conn {
 	tb.Helper()
 	c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: s.Addr}, patient)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	tb.Cleanup(c.Close)
 	return c
 }

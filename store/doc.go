@@ -1,140 +1,136 @@
-// Package store decides charges in Redis or Valkey, where all replicas count together.
+// Package store decides charges in Redis or Valkey, where all replicas share the counters.
 //
-// A caller hands over a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides the charges as
-// a [limiter.Table] does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the
-// charge, and [limiter.Stored.Decide] makes the decisions from that here, by the code that decides in memory. A
-// test holds the store and a table against each other on random charges with explicit times.
+// A caller passes a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides as a [limiter.Table]
+// does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the charge, and
+// [limiter.Stored.Decide] derives the decisions with the code that decides in memory. A test compares the store with a
+// table on random charges at explicit times.
 //
-// Below this package: redis is a connection to one server, script has charges as words of Redis and Lua, sentinel finds
-// a primary.
+// Package redis is a connection to one server, script encodes charges as commands and Lua scripts, sentinel finds a primary.
 //
-// # A batch
+// # Life of a request
 //
-//	Decide      encodes the charges in the caller's goroutine, and queues them on a lane    store.go, split.go
-//	lane        keeps who waits, in the order of arrival, and a timer for their deadlines   lane.go, ask.go
-//	sender      takes from the queue what the store decides in a millisecond, sends it in   sender.go
-//	            one write, and concludes each caller's charges when the reply is there
-//	prober      connects, and looks each second whether the server is there                 away.go
+//	Decide   encodes the charges in the caller's goroutine and queues a request at a shard   store.go, split.go
+//	shard    keeps the pending requests in order of arrival, and a timer for deadlines       shard.go, request.go
+//	sender   takes as many requests as the store decides in a millisecond, sends them in     sender.go
+//	         one write, and concludes each when the reply is there
+//	prober   connects, and checks each second that the server answers                        prober.go
 //
-// A lane has two senders and one prober. Two others use its connection: the prober of another lane, for debts of a slot that
-// moves between their nodes (repay.go), and [Store.AcquireLeadership], which has nothing to do with
-// counters: it says which of several processes does what only one may do (role.go). No timer fills batches: what comes while
-// two are under way is the next. So a busy counter costs the store one read and one write a batch.
+// A shard is one connection to a primary. It has two senders and one prober. Two others use its connection: the prober of
+// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.AcquireLeadership], which grants roles
+// to processes and has nothing to do with counters (role.go). There is no batching timer: requests that arrive while two
+// batches are in flight form the next batch. So a busy counter costs the store one read and one write per batch.
 //
-// # State
+// # Keys
 //
-// A key holds a counter and no limit, so an edited limit keeps its counter. Every key expires by itself:
+// A key contains a counter and no limit, so an edited limit keeps its counter. Every key expires by itself:
 //
 //	fixed window    s1{...}f60_<start>  count
-//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; sixteenths of them where
-//	                                    the emission interval is below 1024 ns
-//	sliding window  s1{...}r60.10       number of the newest sub-window, a double, and the counts of it
-//	                                    and of those before it, uint32, each at its number modulo k+1;
-//	                                    little-endian
+//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the emission
+//	                                    interval is below 1024 ns
+//	sliding window  s1{...}r60.10       number of the newest sub-window, a double; then the counts of it and of
+//	                                    the k before it, uint32, each at its number modulo k+1; little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
-//	concurrency     s1{...}p600         sorted set of leases, by when each place is free by itself, in
-//	                                    milliseconds; negative of one that a replica gave without the
-//	                                    store, and that has been given back
-//	reserved        the counter's, h    hash of leases, each with when it ends, in milliseconds, and its
-//	                                    hits, 0 of one that a replica gave without the store, and that has
-//	                                    been given back; and s, the sum of all, when the first ends, and
-//	                                    how many of those there are. It lacks the start of a fixed window
-//	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. It lacks the
+//	concurrency     s1{...}p600         sorted set of leases by expiry, in milliseconds. A negative score is a
+//	                                    tombstone: a lease that a replica granted without the store, and that
+//	                                    has been released
+//	reserved        the counter's, h    hash of leases, each with its expiry in milliseconds and its hits, 0 for a
+//	                                    tombstone; and s: the sum of all hits, the earliest expiry, and the
+//	                                    number of tombstones. The name lacks the start of a fixed window
+//	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. The name lacks the
 //	                                    start of a fixed window
 //
-// A key gets its expiry in the run or the write that makes it. The key of a fixed window expires a second after the
-// window's end, for hits that are on their way then, and up to a minute of jitter later, since keys that expire together
-// stop a server.
+// The command that creates a key also sets its expiry. The key of a fixed window expires a second after the window, for hits
+// that are still in flight, plus up to a minute of jitter, because many simultaneous expirations stall a server.
 //
-// Buckets, sliding windows and logs go by the store's clock. The start of a fixed window stands in its name, so a fixed
-// window goes by this process's clock, corrected by the time that replies tell. On a cluster that is the time of the
-// counter's node, by which its key expires. Where the slot depends on the window's start, it is that of the node with the first
-// slots, and the key's expiry is corrected.
+// Buckets, sliding windows and logs use the store's clock. The start of a fixed window is in its name, so a fixed window
+// uses this process' clock, corrected by the server times in replies. On a cluster that is the clock of the counter's node,
+// which also expires the key. If the slot depends on the window's start, it is the clock of the node with the first slots,
+// and the expiry of the key is corrected.
 //
-// # Away
+// # Outages
 //
-// A lane goes away when a batch fails, or when its server has said nothing for [Options.Timeout] though somebody waits.
-// Then those who wait get the [Fallback] at once, and so does whoever comes until the lane is back. The prober dials
-// anew and charges a counter of its own; the lane is back when the server answers in time. A reply that comes after its
-// caller got the fallback is dropped, and the store keeps its hits, but not what it holds under a lease (see below). A caller
-// whose own deadline comes first gets the fallback alone.
+// A shard becomes unavailable when a batch fails, or when its server has sent nothing for [Options.Timeout] while a request
+// waits. The [Fallback] then decides all waiting requests, and all new ones until the shard recovers. The prober reconnects
+// and charges a counter of its own; the shard recovers when the server answers in time. If a caller's own deadline comes
+// first, the fallback decides that request alone. A reply that arrives afterwards is dropped: its hits stay in the store,
+// its leases do not (see below).
 //
-// [Local] decides in a table that is a mirror: the counters of each reply are written to it, but of logs only the hits
-// of this process. So an outage admits at most what was left when the store last replied. What the fallback admits is
-// owed to the store (ledger.go, owing.go). The prober charges the store with it before the lane is back, and the mirror
-// adopts the counters that the store replies then (repay.go).
+// [Local] decides in a table that mirrors the store: each reply updates the counters in it, except that a log has only the
+// hits of this process. So an outage admits at most what was left at the store's last reply. Hits that the fallback admits
+// are unsynced (ledger.go, unsynced.go). The prober charges them to the store before the shard is used again, and the
+// mirror adopts the counters of that reply (sync.go).
 //
-// Of places the mirror knows how many are held, and not under which leases (leases.go): any lease of the counter
-// gives one back there. What was taken and what was given back meanwhile is owed, lease by lease.
+// For a concurrency limit the mirror knows how many slots are held, but not by which leases (leases.go): any lease of the
+// counter releases one there. Leases that were acquired or released meanwhile are recorded one by one and synced.
 //
-// A lease is either one that the store gives or one that a replica gives without it. So a caller that got the fallback has
-// no lease of the store's, and what the store holds for it is to be given back, whether it ran the request before or after the
-// caller was answered. An ask that was sent has a fate, which says what is owed:
+// A lease is granted either by the store or by a replica without it, and the two kinds differ. So a caller that got the
+// fallback never has a lease of the store, and whatever the store holds for its request must be released, whenever the
+// store ran it. A request that was sent has an outcome, which determines what is recorded:
 //
-//	underWay    no reply has come yet: debts and strays of the ask wait in it
-//	counted     the reply has come: its hits are in the store. What it gave under a lease is given back, and
-//	            what the fallback gave under one is owed
-//	uncounted   the connection ended without a reply: hits are owed and may count twice, and the lease that
-//	            the ask proposed is given back, if the store holds it
+//	pending    no reply yet: unsynced hits and stray leases are kept with the request
+//	counted    the reply has come: the hits are in the store. Its leases are released; those of the fallback are synced
+//	uncounted  the connection ended without a reply: hits are synced and may count twice. The lease that the request
+//	           proposed is released, in case the store holds it
 //
-// A lease that a replica gave stays known in the store after it was given back. So a debt that is charged twice, since no
-// reply came, or that comes after the lease was given back elsewhere, holds nothing.
+// The store remembers the lease of a replica after its release, as a tombstone. So a lease that is synced twice, because a
+// reply was lost, or after it was released elsewhere, holds nothing.
 //
-// A lane that ends charges what is owed first, for two seconds at most.
+// A shard that ends syncs its hits first, for two seconds at most.
 //
-// # Primaries
+// # Topology
 //
-// A fleet has the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second, and after
-// errors, it asks where the primaries are (primaries.go). On a cluster the calls of a batch for one slot are one run of
+// A backend is one store, with one shard, or on a cluster one for each primary (backend.go). Each second, and after errors, it
+// asks which servers are the primaries (topology.go). On a cluster the charges of a batch in one slot are one run of
 // the script, and all runs are one write. MOVED, ASK and TRYAGAIN are followed (redirect.go).
 //
-// A request whose counters are in several slots, or which would take the store too long, is decided in parts
-// (split.go). If one part denies a group that has charges in other parts, those are given back, and nobody waits for
-// that. If one part fails, so does the request, and all others give back what they took on the condition that it is admitted.
-// So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit. A request on a key that
-// another program wrote is decided in parts, too, one for each counter.
+// A request whose counters are in several slots, or that would take the store too long, is decided in parts (split.go). If
+// one part denies a group that has charges in other parts, those are refunded in the background. If one part fails, the
+// request fails, and the other parts refund what they charged on the condition that the request is admitted. So others
+// may be denied for a moment by hits that are being refunded, but no counter exceeds its limit. A request for a key that another
+// program wrote is also decided in parts, one for each counter (foreign.go).
 //
 // # Invariants
 //
-//   - Each ask is decided once: by whoever removes it from the open asks of its lane.
-//   - A waiter is told once, and has its answer within its deadline or [Options.Timeout], whatever the server does.
-//   - Hits that a caller was granted are in the store, or owed to it, or counted as forgotten. Hits of a connection that
+//   - Each request is decided once: by the goroutine that removes it from the shard's open requests.
+//   - Each waiter is notified once, within its deadline or [Options.Timeout], whatever the server does.
+//   - Hits that a caller was granted are in the store, or in the ledger, or counted as dropped. Hits of a connection that
 //     ended without a readable reply may count twice.
-//   - What the store holds under a lease that no caller has is owed to be given back. Commands of a connection that was given
-//     up run before those of the next one, or never, unless a proxy delivers them later.
-//   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate that
+//   - A lease that the store holds and no caller has is recorded for release. Commands of an abandoned connection run before
+//     those of the next one, or never, unless a proxy delivers them later.
+//   - A shard has at most two messages in flight, and a run takes the store a millisecond at most, by an estimate that
 //     follows the server's speed (slowness.go).
-//   - A key of another program affects the limit on its counter alone: the fallback decides that one, and the store the other
-//     limits of a request (apart.go). With [Error] there is no decision of the request, which takes nothing then. If the
-//     deadline of a request comes first, the fallback decides all of it, and the hits on its other counters are owed. The key
-//     stays; a fixed window that counts refused hits gives it an expiry.
+//   - A key of another program affects only the limit of its counter: the fallback decides that one, and the store the other
+//     limits of the request. With [Error] the request is not decided, and nothing is charged. If the deadline comes first, the
+//     fallback decides the complete request, and the hits on its other counters are unsynced. The key is not changed, but a
+//     fixed window with count_refused gives it an expiry.
 //
 // # Concurrency
 //
-// Locks, none of which is held while anything waits for the server:
+// No lock is held while waiting for a server. The locks and what they protect:
 //
-//	fleet.mu          the set of lanes; the chart of slots is immutable, and replaced
-//	fleet.fates       fate, debts, strays and foreign of all asks of a fleet
-//	fleet.owed.mu     the ledger
-//	lane.mu           the lane's queue, open asks, client and timer
-//	lane.offsets.mu   the range of the offset of the server's clock
-//	lane.slowness.mu  how long the last runs took
+//	backend.mu         the set of shards; the map of slots is immutable, and replaced atomically
+//	backend.outcomeMu  outcome, unsynced, strays and foreignKey of all requests of the backend
+//	backend.ledger.mu  the ledger
+//	shard.mu           the shard's queue, open requests, connection and timer
+//	shard.offsets.mu   the range of the offset of the server's clock
+//	shard.slowness.mu  the durations of recent runs
 //
-// Their order is fleet.mu before lane.mu, to ask whether a lane is up, and fleet.fates before fleet.owed.mu. No other lock is
-// taken under one of them. Functions whose names end in Locked need the lock of their receiver; those of asks need fleet.fates.
+// Order: backend.mu before shard.mu, to ask whether a shard is available; backend.outcomeMu before backend.ledger.mu. No other lock
+// is acquired under one of them. Functions whose names end in Locked need the lock of their receiver, and those of requests
+// backend.outcomeMu.
 //
-// An ask belongs to whoever has removed it from the open asks of its lane; one that was sent is also
-// read by its sender until its fate is settled, so it is not used again if another has decided it. A panic costs the request
-// that it is in.
+// A request belongs to the goroutine that removed it from the open requests of its shard. The sender of a request reads it
+// until its outcome is known, so a request that was sent and then decided by the fallback is not reused. A panic fails only the
+// request in which it happens.
 //
 // # Cost
 //
-// A decision by the store allocates nothing once its memory is pooled, and neither does one by the fallback.
-// A counter that the store said is full is refused in memory for a second, where refused hits do not count (certain.go).
+// A decision allocates nothing once its memory is pooled, by the store or by the fallback. If the store has said that a
+// counter is full, hits are denied from memory for a second, unless denied hits count (denials.go).
 //
-// # What it does not do
+// # Limitations
 //
-// It asks replicas of the store nothing, and counts nothing in several stores at once. A process that dies in between, or
-// a store that goes away then, leaves charged what a denied group took in other slots, until that expires. A failover of the
-// store forgets the hits that the new primary has not seen.
+// The package does not read from replicas of the store, and does not count in several stores at once. If this process or the
+// store dies between two parts of a request, the charges of a denied group in other slots stay until they expire. A
+// failover of the store loses the hits that the new primary has not received.
 package store

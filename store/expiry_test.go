@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -33,7 +34,7 @@ func TestExpiry(t *testing.T) {
 		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
 		r.Clear(0)
 		r.Add(&one)
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
@@ -75,7 +76,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
 		r.Clear(0)
 		r.Add(&one)
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		return r.Reply.Admitted
@@ -83,9 +84,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 	seconds := func() int64 {
 		told, _, _ := strings.Cut(srv.Must("TIME"), "\n")
 		n, err := strconv.ParseInt(told, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return n
 	}
 	for {
@@ -108,9 +107,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 func TestOneReadAndWrite(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
-	if err := warm(c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, warm(c))
 	var r script.Run
 	r.Clear(0)
 	calls := make([]script.Call, 100)
@@ -119,7 +116,7 @@ func TestOneReadAndWrite(t *testing.T) {
 		r.Add(&calls[i])
 	}
 	srv.Must("CONFIG", "RESETSTAT")
-	if script.Decides.Run(c, &r); r.Err != nil {
+	if script.DecideScript.Run(c, &r); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	for _, command := range []string{"get", "set"} {

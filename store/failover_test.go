@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -50,16 +51,14 @@ func TestFailoverForgets(t *testing.T) {
 				_, err := sentinels[0].Command("SENTINEL", "FAILOVER", "main")
 				return err == nil
 			})
-			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
+			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 			time.Sleep(3 * time.Second)
 			close(stop)
 			<-stopped
 			var c caller
 			look := hit(1, much)
 			look.Hits = 0
-			if err := c.ask(s, look); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, look))
 			forgotten := admitted - int(c.b.Decisions[0].Before)
 			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
 		})

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Fallback says what is answered while the store is away.
+// A Fallback determines decisions while the store is unavailable.
 type Fallback string
 
 // The fallbacks.
 const (
 	// Local decides in memory.
 	Local Fallback = "local"
-	// Error answers that there is no decision, so that Envoy's failure mode decides.
+	// Error returns [ErrUnavailable], so that Envoy's failure mode applies.
 	Error Fallback = "error"
 	// Allow admits every request.
 	Allow Fallback = "allow"
@@ -23,10 +23,10 @@ const (
 	Deny Fallback = "deny"
 )
 
-// ErrAway is returned in place of a decision while the store is away and the fallback is [Error].
-var ErrAway = errors.New("the store is away")
+// ErrUnavailable is returned instead of a decision while the store is unavailable and the fallback is [Error].
+var ErrUnavailable = errors.New("the store is unavailable")
 
-// Validate returns an error if f is none of the fallbacks.
+// Validate returns an error if f is not a known fallback.
 func (f Fallback) Validate() error {
 	switch f {
 	case Local, Error, Allow, Deny:
@@ -35,19 +35,19 @@ func (f Fallback) Validate() error {
 	return fmt.Errorf("fallback of %q: must be local, error, allow or deny", string(f))
 }
 
-// owes reports whether what f admits is owed to the store.
-func (f Fallback) owes() bool { return f == Local || f == Allow }
+// recordsUnsynced reports whether hits that f admits are charged to the store later.
+func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 
-// denyReset is when a request that was denied without a store may come again.
+// denyReset is the retry-after of a request that is denied without a store.
 const denyReset = time.Second
 
 // decide decides b without the store.
 func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Table) error {
 	switch f {
 	case Error:
-		return ErrAway
+		return ErrUnavailable
 	case Allow, Deny:
-		f.blind(b)
+		f.decideAll(b)
 		return nil
 	default:
 		table.Decide(now, b)
@@ -55,10 +55,10 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 	}
 }
 
-// blind decides all of b alike.
-func (f Fallback) blind(b *limiter.Batch) {
+// decideAll admits or denies all charges of b.
+func (f Fallback) decideAll(b *limiter.Batch) {
 	b.Stored().ResetDecisions()
-	b.Stored().OffsetRefunds() // what is left of hits is owed
+	b.Stored().OffsetRefunds() // the remaining hits are unsynced
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]

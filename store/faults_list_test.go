@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -85,9 +86,7 @@ var faults = []fault{
 		[]string{"--dbfilename", "d"},
 		func(t *testing.T, s *storetest.Server) {
 			t.Helper()
-			if err := os.Mkdir(filepath.Join(s.Dir, "d"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(filepath.Join(s.Dir, "d"), 0o700))
 			s.Must("CONFIG", "SET", "save", "3600 1")
 			s.Must("BGSAVE")
 			awaitPersistence(t, s, "rdb_last_bgsave_status:err")

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// told is an observer that remembers.
+// told is an observer that records its calls.
 type told struct {
 	mu       sync.Mutex
 	failed   map[redis.Kind]int
@@ -46,13 +47,13 @@ func (o *told) Decided(by string, charges int) {
 	o.decided[by] += charges
 }
 
-func (o *told) Repaid(hits uint64) {
+func (o *told) Synced(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.repaid += hits
 }
 
-func (o *told) Forgot(hits uint64) {
+func (o *told) Dropped(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgot += hits
@@ -77,7 +78,7 @@ func (o *told) failures(kind redis.Kind) int {
 	return o.failed[kind]
 }
 
-// plenty is a limit that nobody reaches.
+// plenty is a limit that no test reaches.
 var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
 // load asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
@@ -157,7 +158,7 @@ func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	o := &told{}
 	remedies := make(chan string, 1)
-	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ redis.Kind, _ error, remedy string) {
+	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Unavailable: func(_ string, _ redis.Kind, _ error, remedy string) {
 		select {
 		case remedies <- remedy:
 		default:
@@ -168,7 +169,7 @@ func TestNoScripts(t *testing.T) {
 	}
 }
 
-// What a server forgets while connections live is brought anew, and nobody sees it.
+// A script that the server forgets while connections live is sent again, and callers do not notice.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -178,16 +179,14 @@ func TestScriptFlush(t *testing.T) {
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
-		if err := c.ask(s, hit(1, plenty)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(1, plenty)))
 	}
 	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
 		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
 	}
 }
 
-// Connections that the server closes are made anew.
+// Connections that the server closes are replaced.
 func TestConnectionsKilled(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -215,9 +214,7 @@ type middle struct {
 func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
@@ -276,8 +273,7 @@ func (m *middle) serve(c net.Conn) {
 	}
 }
 
-// Answers that come in half or too late make the lane away, and are never taken for those of
-// others.
+// Incomplete or late replies make the shard unavailable, and are never used for another request.
 func TestHalfAndLateReplies(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -313,11 +309,11 @@ func TestShortDeadline(t *testing.T) {
 	defer srv.Continue()
 	var c caller
 	err := c.askWithin(s, time.Millisecond, hit(1, plenty))
-	if !errors.Is(err, ErrAway) {
-		t.Errorf("answered %v, want %v", err, ErrAway)
+	if !errors.Is(err, ErrUnavailable) {
+		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
-		t.Error("one short deadline made the lane away")
+		t.Error("one short deadline made the shard away")
 	}
 	// The next ones wait for the timeout, though each has a short deadline.
 	storetest.Eventually(t, "away", func() bool {
@@ -337,14 +333,12 @@ func TestFallbacks(t *testing.T) {
 		over     []bool
 	}{
 		{Local, nil, false, []bool{false, false, false}},
-		{Error, ErrAway, false, nil},
+		{Error, ErrUnavailable, false, nil},
 		{Allow, nil, false, []bool{false, false, false}},
 		{Deny, nil, true, []bool{true, false, true}},
 	} {
 		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var c caller
 		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {
 			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)

@@ -35,8 +35,8 @@ func TestForeignKeys(t *testing.T) {
 	o := &told{}
 	logged := make(chan string, 1000)
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error, Log: Log{
-		Away:    func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
-		Foreign: func(_, key string, _ error) { logged <- key },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Foreign:     func(_, key string, _ error) { logged <- key },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	begun := time.Now()
@@ -70,7 +70,7 @@ func TestForeignKeys(t *testing.T) {
 					if charges[0].Group > charges[len(charges)-1].Group {
 						charges[1].Group = 2
 					}
-					if err := c.ask(s, charges...); !errors.Is(err, ErrAway) {
+					if err := c.ask(s, charges...); !errors.Is(err, ErrUnavailable) {
 						t.Errorf("%s %.20q: answered %v, want the fallback", key, wrote, err)
 					}
 					want++
@@ -79,7 +79,7 @@ func TestForeignKeys(t *testing.T) {
 			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE says of an empty string what it says of none
 				look := bad
 				look.Hits = 0
-				if err := c.ask(s, look); !errors.Is(err, ErrAway) {
+				if err := c.ask(s, look); !errors.Is(err, ErrUnavailable) {
 					t.Errorf("%s %.20q: a look was answered %v, want the fallback", key, wrote, err)
 				}
 				want++
@@ -135,7 +135,7 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 			calls[i].Encode(0, b, names, 0)
 			r.Add(&calls[i])
 		}
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		for i := range calls {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -19,8 +20,8 @@ var oddTexts = []string{
 	"1800000000-12345678", "9223372036854775807", "99999999999999999999999999999999999999", "1800000000123456789nan",
 }
 
-// TestOddCounters puts odd values under counters' names. Never are more hits admitted than without them, the lane stays up, and
-// the script and the decisions agree.
+// TestOddCounters writes odd values to counters' keys. No more hits are admitted than without them, the shard stays available,
+// and the script and the decisions agree.
 func TestOddCounters(t *testing.T) {
 	t.Parallel()
 	const day, most = 24 * time.Hour, 5
@@ -36,7 +37,7 @@ func TestOddCounters(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny, Log: Log{
-		Away: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -47,13 +48,11 @@ func TestOddCounters(t *testing.T) {
 		key := string(nameOf("s1", &charge)) + suffix
 		srv.Must("FLUSHALL")
 		srv.Must(append([]string{command[0], key}, command[1:]...)...)
-		s.full.forget()
+		s.denied.clear()
 		admitted := 0
 		var c caller
 		for range 3 * most {
-			if err := c.ask(s, charge); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, charge))
 			if !c.b.Denied {
 				admitted++
 			}
@@ -110,9 +109,7 @@ func TestRepaymentOfANegativeCount(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	charge := hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
-	if err := c.ask(s, charge); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charge))
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	for range 3 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -30,9 +31,7 @@ type liar struct {
 func newLiar(tb testing.TB, answers func(w io.Writer, command []string) bool) *liar {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	h := &liar{addr: l.Addr().String(), answers: answers, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -114,7 +113,7 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 	return args, err
 }
 
-// forever says something until nobody listens.
+// forever writes something until the client closes the connection.
 func forever(something string) func(w io.Writer) bool {
 	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
 	return func(w io.Writer) bool {
@@ -173,17 +172,17 @@ var lies = []struct {
 	kinds []redis.Kind
 	named string // in the error, if it is of the kind Reply
 }{
-	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is no length"},
-	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is no length"},
+	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
+	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
 	{"an array of a huge length", says("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
 	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
 	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
-	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is no number"},
-	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is no number"},
-	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays in one another"},
+	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
 	{"a line without end", forever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
 	{"replies without end", forever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
-	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is no reply"},
+	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
 	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
 	{"noise", noise, []redis.Kind{redis.Reply}, ""},
 	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
@@ -200,7 +199,7 @@ type logged struct {
 }
 
 func (l *logged) log() Log {
-	return Log{Away: func(_ string, kind redis.Kind, err error, _ string) {
+	return Log{Unavailable: func(_ string, kind redis.Kind, err error, _ string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		fmt.Fprintf(&l.text, "%s: %v\n", kind, err)
@@ -213,8 +212,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// Whatever a server says, wherever it says it: the process lives, and callers get the fallback, as
-// they do when a store is away.
+// Whatever a server sends, the process continues, and callers get the fallback.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	honest := func(w io.Writer, command []string) bool { return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
@@ -264,7 +262,7 @@ func TestHostileServers(t *testing.T) {
 					for _, kind := range lie.kinds {
 						n += o.failures(kind)
 					}
-					s.fleet.ask() // a cluster's nodes, not only each second
+					s.main.requestRefresh() // a cluster's nodes, not only each second
 					return n >= 2 && strings.Contains(lines.String(), lie.named)
 				})
 			})
@@ -323,13 +321,13 @@ func TestHostileMemory(t *testing.T) {
 			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
 		},
 		"as many primaries as there may be": func(liar maker) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(redis.MostPrimaries, 2000, nil))}}
+			return redis.Server{Nodes: []string{liar(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures := 5
 			if strings.HasPrefix(name, "as many") {
-				failures = 4 * redis.MostPrimaries
+				failures = 4 * redis.MaxPrimaries
 			}
 			runtime.GC()
 			before, most := memory(), uint64(0)
@@ -341,7 +339,7 @@ func TestHostileMemory(t *testing.T) {
 				if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
-				s.fleet.ask() // not only each second
+				s.main.requestRefresh() // not only each second
 				return o.failures(redis.Reply)+o.failures(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
@@ -353,8 +351,8 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// Nodes that send callers to and fro, and to servers that do not exist, keep nobody waiting, and make no
-// more lanes than there may be.
+// Redirections in circles, and to servers that do not exist, do not delay callers beyond their deadline, and do not create too
+// many shards.
 func TestHostileRedirections(t *testing.T) {
 	for name, moved := range map[string]func() string{
 		"to others":     func() string { return fmt.Sprintf("-MOVED 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
@@ -393,13 +391,13 @@ func TestHostileRedirections(t *testing.T) {
 				})
 			}
 			all.Wait()
-			s.fleet.mu.Lock()
-			lanes := len(s.fleet.lanes)
-			s.fleet.mu.Unlock()
+			s.main.mu.Lock()
+			shards := len(s.main.shards)
+			s.main.mu.Unlock()
 			taken := int64(memory()) - int64(before)
-			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
-			if lanes > 2*redis.MostPrimaries || taken > 64<<20 {
-				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MostPrimaries)
+			t.Logf("%d shards, %d KiB", shards, taken>>10)
+			if shards > 2*redis.MaxPrimaries || taken > 64<<20 {
+				t.Errorf("%d shards and %d bytes, want %d and 64 MiB at most", shards, taken, 2*redis.MaxPrimaries)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -48,9 +49,7 @@ func TestLargeRequest(t *testing.T) {
 	before := calls(t, srv)
 	for n := range 3 {
 		var c caller
-		if err := c.ask(s, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charges...))
 		for i := range charges {
 			if d := c.b.Decisions[i]; d.Over != (n > 0) || d.Before != min(uint64(n)*3, 3) {
 				t.Fatalf("request %d, charge %d: decided %+v", n, i, d)
@@ -58,7 +57,7 @@ func TestLargeRequest(t *testing.T) {
 		}
 	}
 	// The second was refused, and the third by what the store said then.
-	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MostRun)
+	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MaxRun)
 	if got := calls(t, srv) - before; got < least {
 		t.Errorf("%d runs of the script, want %d at least", got, least)
 	}
@@ -96,18 +95,18 @@ func TestTooLargeRequest(t *testing.T) {
 	})
 }
 
-// awaken has the lane of a store that does not run take asks.
-func awaken(t *testing.T) *lane {
+// awaken makes the shard of a store that does not run accept requests.
+func awaken(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
-	l := s.fleet.lane(0)
-	l.client = &redis.Conn{}
+	l := s.main.shardOf(0)
+	l.conn = &redis.Conn{}
 	t.Cleanup(func() { l.timer.Stop() })
 	return l
 }
 
-func queued(l *lane, cost time.Duration, bulk bool) *ask {
-	a := newAsk()
+func queued(l *shard, cost time.Duration, bulk bool) *request {
+	a := newRequest()
 	a.call.Reset()
 	a.call.Cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
 	a.send(l, time.Hour)
@@ -118,15 +117,15 @@ func queued(l *lane, cost time.Duration, bulk bool) *ask {
 // while others wait, and all wait for a run at most.
 func TestRunsAreBounded(t *testing.T) {
 	l := awaken(t)
-	var small, parts []*ask
+	var small, parts []*request
 	for range 1000 {
 		small = append(small, queued(l, 5*time.Microsecond, false))
 	}
 	for range 20 {
-		parts = append(parts, queued(l, script.MostPart, true))
+		parts = append(parts, queued(l, script.MaxPart, true))
 	}
 	for range 21 {
-		batch, _ := l.take(0, nil)
+		batch, _ := l.nextBatch(0, nil)
 		total, bulk := time.Duration(0), 0
 		for _, a := range batch {
 			total += a.call.Cost
@@ -139,26 +138,26 @@ func TestRunsAreBounded(t *testing.T) {
 			}
 			*next = (*next)[1:]
 		}
-		if total > script.MostRun || total < script.MostRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
-			t.Errorf("%d asks, %d of large requests, take %v", len(batch), bulk, total)
+		if total > script.MaxRun || total < script.MaxRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
+			t.Errorf("%d requests, %d of large requests, take %v", len(batch), bulk, total)
 		}
 		if len(small)+len(parts) == 0 {
 			return
 		}
 	}
-	t.Errorf("%d asks and %d parts were not taken", len(small), len(parts))
+	t.Errorf("%d requests and %d parts were not taken", len(small), len(parts))
 }
 
 // Parts of a large request whose caller has waited long enough are not sent.
 func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l := awaken(t)
-	dropped, kept := queued(l, script.MostPart, true), queued(l, script.MostPart, true)
-	dropped.until = clock()
+	dropped, kept := queued(l, script.MaxPart, true), queued(l, script.MaxPart, true)
+	dropped.deadline = clock()
 	l.mu.Lock()
-	late := l.lateLocked(clock())
+	late := l.removeLateLocked(clock())
 	l.mu.Unlock()
-	batch, _ := l.take(0, nil)
+	batch, _ := l.nextBatch(0, nil)
 	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
-		t.Errorf("%d asks are late and %d were taken, want one each", len(late), len(batch))
+		t.Errorf("%d requests are late and %d were taken, want one each", len(late), len(batch))
 	}
 }

@@ -20,36 +20,38 @@ func TestDeadlines(t *testing.T) {
 		999 * time.Millisecond: 996 * time.Millisecond,
 		time.Minute:            time.Second,
 	} {
-		if got := o.wait(budget); got != want {
+		if got := o.maxWait(budget); got != want {
 			t.Errorf("with %v left a call waits %v, want %v", budget, got, want)
 		}
 	}
 }
 
-// A lane is away when the server has said nothing for the timeout though something waits for it: not because
-// calls are late, nor because a message has waited behind others.
-func TestWhenALaneIsAway(t *testing.T) {
+// A shard is unavailable when the server has sent nothing for the timeout while a request waits for it, but not because requests
+// are late or a message has waited behind others.
+func TestWhenAShardIsUnavailable(t *testing.T) {
 	now := time.Now()
-	asked := func(since, until time.Duration) *ask { return &ask{since: now.Add(since), until: now.Add(until)} }
+	asked := func(since, until time.Duration) *request {
+		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}
+	}
 	for name, tt := range map[string]struct {
 		sending, heard time.Duration
-		queued         *ask
-		open           []*ask
+		queued         *request
+		open           []*request
 		due, away      time.Duration // 0 for none
 	}{
 		"nobody waits":                       {},
-		"one call's deadline":                {sending: -time.Millisecond, open: []*ask{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, away: 999 * time.Millisecond},
-		"no answer":                          {sending: -time.Second, open: []*ask{asked(-time.Second, time.Hour)}, due: 0 + 1, away: 0 + 1},
+		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, away: 999 * time.Millisecond},
+		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, away: 0 + 1},
 		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, away: 999 * time.Millisecond},
 		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, away: 700 * time.Millisecond},
 	} {
-		l := newLane(&fleet{options: &Options{Timeout: time.Second}}, name, nil)
-		l.client = &redis.Conn{}
+		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
+		l.conn = &redis.Conn{}
 		if tt.sending != 0 {
-			l.sending[1] = now.Add(tt.sending)
+			l.sendingSince[1] = now.Add(tt.sending)
 		}
 		if tt.heard != 0 {
-			l.heard = now.Add(tt.heard)
+			l.lastReply = now.Add(tt.heard)
 		}
 		if tt.queued != nil {
 			l.queue = append(l.queue, tt.queued)
@@ -57,7 +59,7 @@ func TestWhenALaneIsAway(t *testing.T) {
 		for _, a := range tt.open {
 			l.open.push(a)
 		}
-		due, away := l.dueLocked()
+		due, away := l.nextDeadlineLocked()
 		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "away": {sinceOr(away, now), tt.away}} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s: %s in %v, want %v", name, what, pair[0], pair[1])
@@ -92,11 +94,11 @@ func TestCertainByItsOwnClock(t *testing.T) {
 	there := now + limiter.Time(5*time.Second)
 	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
 	b.Stored().MergeInto(s.options.Table, there, 0, &state)
-	s.full.mark(there, &b.Charges[0])
-	if !s.certain(now, b) || !b.Denied {
+	s.denied.mark(there, &b.Charges[0])
+	if !s.denyFromCache(now, b) || !b.Denied {
 		t.Error("what the second store said is full was asked for")
 	}
-	if s.certain(now+limiter.Time(600*time.Millisecond), b) {
+	if s.denyFromCache(now+limiter.Time(600*time.Millisecond), b) {
 		t.Error("refused in the second store's next window")
 	}
 }

@@ -7,36 +7,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// While the store is away, the fallback goes on from as many places as the store last said were held. It does not know
-// whose they are, and the end of a request may come to another replica than its begin. So whatever lease of the
-// counter comes gives back a place here, once, and both ends are owed to the store: what was taken and not given
-// back is held there when it is back, and what was given back is not.
+// While the store is unavailable, the fallback continues from the number of slots that were held at the store's last reply. It
+// does not know their leases, and another replica may get the end of a request. So any lease of the counter releases a slot
+// here, once, and both acquisitions and releases are recorded: when the store recovers, it holds what was acquired and not
+// released.
 
-// leased has decide decide b without the store, and makes the leases of that what they are everywhere. name returns the
-// name that seals a charge's leases. They are not those that the store may give for b, if it was asked: what it holds under
-// these is given back, whatever becomes of the request.
-func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error) error {
-	var brought []uint64
+// withLocalLeases calls decide, which decides b without the store, and replaces the leases of its decisions by leases that all
+// replicas recognise. name returns the name that seals a charge's leases. The leases differ from those that the store may grant
+// for b, if it was sent: the store's are released, whatever becomes of the request.
+func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error) error {
+	var returned []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
-		if brought == nil {
-			brought = make([]uint64, len(b.Charges))
+		if returned == nil {
+			returned = make([]uint64, len(b.Charges))
 		}
-		if brought[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.owed.gave(name(i), c.Hits) {
+		if returned[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.ledger.wasReleased(name(i), c.Hits) {
 			c.Hits = 0
 		}
 	}
 	err := decide()
 	for i := range b.Charges {
 		switch c := &b.Charges[i]; {
-		case brought != nil && brought[i] > 0:
+		case returned != nil && returned[i] > 0:
 			if c.Hits > 0 && c.Policy.Reserve != nil {
-				f.unreserve(now, b, c, f.owed.took(name(i), c.Hits))
+				f.releaseMirrored(now, b, c, f.ledger.hitsUnder(name(i), c.Hits))
 			}
-			c.Hits = brought[i]
+			c.Hits = returned[i]
 		case err == nil && b.Lease(i) > 0:
 			b.Stored().SetLease(i, script.NewLease(name(i), 1))
 		}
@@ -44,31 +44,31 @@ func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) stri
 	return err
 }
 
-// unreserve has the mirror hold fewer hits beside the counter of c.
-func (f *fleet) unreserve(now limiter.Time, b *limiter.Batch, c *limiter.Charge, hits uint64) {
+// releaseMirrored subtracts hits from the reservations of the counter of c in the mirror.
+func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter.Charge, hits uint64) {
 	if hits == 0 || f.options.Fallback != Local {
 		return
 	}
-	beside := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
+	companion := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
 	var held [1]limiter.State
-	beside.Stored().ReadStates(f.options.Table, now, held[:])
+	companion.Stored().ReadStates(f.options.Table, now, held[:])
 	held[0].Hits -= min(held[0].Hits, hits)
-	beside.Stored().MergeInto(f.options.Table, now, 0, &held[0])
+	companion.Stored().MergeInto(f.options.Table, now, 0, &held[0])
 }
 
-// giveBack gives back a lease that charge c of an earlier request took, for which nobody waits. It keeps neither name nor
-// c's policy, which the caller may use again before the store has answered.
-func (s *Store) giveBack(f *fleet, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
+// releaseLease releases a lease that charge c of an earlier request acquired. No caller waits for it. It retains neither name
+// nor c's policy, which the caller may reuse before the store has answered.
+func (s *Store) releaseLease(f *backend, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
 	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
-	if name = slices.Clone(name); c.Policy.Reserve != nil { // it has cost nothing
+	if name = slices.Clone(name); c.Policy.Reserve != nil { // its cost is 0
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})
 	}
-	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, nobody{}, s.options.wait(0), false) // else it is owed
+	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, discard{}, s.options.maxWait(0), false) // otherwise it is recorded
 }
 
-// nobody waits for what need not be known.
-type nobody struct{}
+// A discard is a waiter that ignores the decision.
+type discard struct{}
 
-func (nobody) Decided(error)             {}
-func (nobody) Exceeded(int) func(uint64) { return nil }
+func (discard) Decided(error)             {}
+func (discard) Exceeded(int) func(uint64) { return nil }

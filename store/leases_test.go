@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -24,9 +25,7 @@ func spot(counter uint64, n uint32) limiter.Charge {
 // take takes a place, and returns its lease, 0 if there is none.
 func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
@@ -34,9 +33,7 @@ func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 func (c *caller) give(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
@@ -104,10 +101,10 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
-// While the store is away what is held stays held: each replica goes on from as many places as it was told of, so
-// all of them hold at most N and once what each had left. Whatever is given back meanwhile, at any replica, is free
-// in the store when it is back, and all else is held there, in whatever order the replicas return.
-func TestPlacesInAnOutage(t *testing.T) {
+// During an outage held slots stay held: each replica starts from the number at the store's last reply, so all together hold at
+// most N, plus what each had left. After the outage exactly the leases that were not released are held in the store, whichever
+// replica released them and in whatever order the replicas recover.
+func TestSlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for _, first := range []int{0, 1} {
@@ -190,7 +187,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 		if got := c.used(t, replicas[0], spot(1, n)); got != 0 {
 			t.Errorf("replica %d first: %d places are held when all were given back", first, got)
 		}
-		if replicas[0].owing()+replicas[1].owing() != 0 {
+		if replicas[0].unsyncedCounters()+replicas[1].unsyncedCounters() != 0 {
 			t.Error("something is owed yet")
 		}
 	}
@@ -224,9 +221,7 @@ func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64
 		paid.Hits = uint64(cost)
 		charges = append(charges, paid)
 	}
-	if err := c.ask(s, charges...); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charges...))
 	return c.b.Decisions[0].Charged
 }
 
@@ -235,9 +230,7 @@ func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
 	charge := hit(1, p)
 	charge.Hits, charge.Reserve = 0, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -292,8 +285,8 @@ func TestReservationsAreShared(t *testing.T) {
 	}
 }
 
-// While the store is away what was reserved stays held, and what is charged is owed. When it is back it knows what was
-// reserved and not settled meanwhile.
+// During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has the reservations that were
+// not settled meanwhile.
 func TestReservationsInAnOutage(t *testing.T) {
 	t.Parallel()
 	for n, p := range reserving(false) {
@@ -340,7 +333,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 	}
 }
 
-// What is reserved beside a counter whose key another program wrote gets the fallback, and the key stays.
+// If another program wrote the key of reservations, the fallback decides, and the key does not change.
 func TestForeignReservations(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -356,7 +349,7 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
 			before := srv.Must("DUMP", key)
 			var c caller
-			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrAway) {
+			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrUnavailable) {
 				t.Errorf("%d, %q: decided %+v, want the fallback", n, wrote, c.b.Decisions)
 			}
 			if charge.Reserve = false; c.ask(s, charge) != nil {
@@ -423,8 +416,8 @@ func TestLeasesOfLiars(t *testing.T) {
 	}
 }
 
-// A request that gets the fallback because its deadline comes has the lease that the store holds for it, if the answer
-// comes after all; else it is owed, and held when the store is back. A request that is cancelled gives its place back.
+// A request that gets the fallback at its deadline has a lease of the fallback. It is synced, whether or not the reply comes,
+// and the lease of the store is released. A cancelled request releases its slot.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -433,21 +426,21 @@ func TestLateLeases(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
-		decided := make(answer, 1)
+		sh := s.main.shardOf(0)
+		decided := make(replyChan, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
 		storetest.Eventually(t, "it is sent", func() bool {
-			lane.mu.Lock()
-			defer lane.mu.Unlock()
-			return lane.flying == 1
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			return sh.inFlight == 1
 		})
-		lane.mu.Lock()
-		late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
-		lane.mu.Unlock()
-		lane.fallBack(late)
+		sh.mu.Lock()
+		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+		sh.mu.Unlock()
+		sh.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
 			t.Fatal(err, b.Lease(0))
 		}
@@ -473,7 +466,7 @@ func TestLateLeases(t *testing.T) {
 			storetest.Eventually(t, "what was reserved is free", func() bool { return c.reserved(t, s, p) == 0 })
 			srv.Must("FLUSHALL")
 		}
-		if n := s.owing(); n != 0 {
+		if n := s.unsyncedCounters(); n != 0 {
 			t.Errorf("%d counters owe something yet", n)
 		}
 	}

@@ -12,141 +12,141 @@ import (
 )
 
 const (
-	// mostDebts is the number of counters that a fleet's ledger has at most, and mostLeases that of their leases. Hits
-	// that have no room are forgotten, and a metric counts them.
-	mostDebts  = 1 << 16
-	mostLeases = 1 << 18
+	// maxEntries is the maximum number of counters in a ledger, and maxLeases that of their leases. Hits beyond them are
+	// dropped, and counted in a metric.
+	maxEntries = 1 << 16
+	maxLeases  = 1 << 18
 
-	// mostTaken is the number of counters whose debts are taken at once.
-	mostTaken = 1 << 10
+	// maxRemoved is the number of counters that removeForSlots removes at once.
+	maxRemoved = 1 << 10
 
-	// sweepEach is the time between two looks at all leases for those that have ended.
-	sweepEach = limiter.Time(time.Second)
+	// sweepInterval is the minimum time between two scans for expired leases.
+	sweepInterval = limiter.Time(time.Second)
 )
 
-// accounts are the debts of a fleet, its ledger.
+// A ledger has the unsynced hits of a backend, by counter.
 //
-// When it is full, debts that have ended make room: their windows are over, their buckets drained, or their leases have
-// ended by themselves. A debt that goes on makes room only for one that ends at least twice as far ahead, and is forgotten.
-// So the windows of a second do not keep out those of a day, and counters of one limit do not push out each other.
-type accounts struct {
-	mu               sync.Mutex
-	debts            map[string]*account // by the counters' names in the store
-	slots            map[uint16]*account // the first of each slot
-	ends             heap.Heap[*account]
-	most, mostLeases int
-	leases           int          // of all debts
-	swept            limiter.Time // when leases that have ended were last looked for
-	spare            script.Debt  // of one charge, whose memory is used again
+// When it is full, expired entries make room: their windows are over, their buckets drained, or their leases expired. Another
+// entry makes room only for one that expires at least twice as far ahead, and its hits are dropped. So windows of a second do
+// not keep out those of a day, and counters of one limit do not displace each other.
+type ledger struct {
+	mu                    sync.Mutex
+	entries               map[string]*ledgerEntry // by the name of the counter in the store
+	bySlot                map[uint16]*ledgerEntry // the first entry of each slot
+	byExpiry              heap.Heap[*ledgerEntry]
+	maxEntries, maxLeases int
+	leases                int             // number of leases of all entries
+	lastSweep             limiter.Time    // when sweepLocked last ran
+	scratch               script.Unsynced // one charge; its memory is reused
 }
 
-// An account is the debt of one counter.
-type account struct {
-	script.Debt
-	end        limiter.Time // when it ended, by the hits of some time ago: it may end later, and no sooner
-	index      int          // in accounts.ends
-	prev, next *account     // of the same slot
+// A ledgerEntry is the unsynced hits of one counter.
+type ledgerEntry struct {
+	script.Unsynced
+	expiry     limiter.Time // by the hits known when it was last set: the entry expires then or later
+	index      int          // in ledger.byExpiry
+	prev, next *ledgerEntry // in the same slot
 }
 
-func newAccounts() accounts {
-	return accounts{debts: map[string]*account{}, slots: map[uint16]*account{}, most: mostDebts, mostLeases: mostLeases}
+func newLedger() ledger {
+	return ledger{entries: map[string]*ledgerEntry{}, bySlot: map[uint16]*ledgerEntry{}, maxEntries: maxEntries, maxLeases: maxLeases}
 }
 
-// addLocked adds d to the debt of the counter of that name. It returns the number of hits that it has no room for. It keeps
-// neither name nor d, and allocates nothing if the counter is known.
-func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded func() func(hits uint64)) (forgotten uint64) {
-	if d.Leases() > 0 && l.leases >= l.mostLeases && !l.sweepLocked(d.At()) {
+// addLocked adds d to the entry of the named counter. It returns the number of hits for which there is no room. It retains
+// neither name nor d, and allocates nothing if the counter has an entry.
+func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (forgotten uint64) {
+	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
 	}
-	if had := l.debts[string(name)]; had != nil {
-		was := had.Leases()
+	if had := l.entries[string(name)]; had != nil {
+		was := had.LeaseCount()
 		forgotten = had.Add(d)
-		l.leases += had.Leases() - was
+		l.leases += had.LeaseCount() - was
 		return forgotten
 	}
 	forgotten, made := l.makeRoomLocked(d)
 	if !made {
 		return forgotten + d.Hits
 	}
-	a := &account{Debt: *d.Clone(), end: d.Ends(), next: l.slots[slot]}
+	a := &ledgerEntry{Unsynced: *d.Clone(), expiry: d.ExpiresAt(), next: l.bySlot[slot]}
 	a.Name, a.Slot, a.Exceeded = string(name), slot, exceeded()
 	if a.next != nil {
 		a.next.prev = a
 	}
-	l.slots[slot], l.debts[a.Name] = a, a
-	l.leases += a.Leases()
-	l.ends.Push(a)
+	l.bySlot[slot], l.entries[a.Name] = a, a
+	l.leases += a.LeaseCount()
+	l.byExpiry.Push(a)
 	return forgotten
 }
 
-// makeRoomLocked makes room for d, and returns the number of hits that are forgotten for that. It reports false if there is none.
-// Each addition makes one account at most end later than it is known to, so it costs the logarithm of their number.
-func (l *accounts) makeRoomLocked(d *script.Debt) (forgotten uint64, made bool) {
+// makeRoomLocked makes room for d, and returns the number of hits that were dropped for it. It reports false if there is no
+// room. Each addition moves the expiry of at most one entry, so the cost is logarithmic.
+func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool) {
 	now := d.At()
-	for len(l.debts) >= l.most {
-		first := l.ends[0]
-		if end := first.Ends(); end > first.end {
-			first.end = end
-			l.ends.Fix(0)
+	for len(l.entries) >= l.maxEntries {
+		first := l.byExpiry[0]
+		if end := first.ExpiresAt(); end > first.expiry {
+			first.expiry = end
+			l.byExpiry.Fix(0)
 			continue
 		}
-		if first.end > now {
-			if 2*(first.end-now) > d.Ends()-now {
+		if first.expiry > now {
+			if 2*(first.expiry-now) > d.ExpiresAt()-now {
 				return forgotten, false
 			}
 			forgotten += first.Hits
 		}
-		l.dropLocked(first)
+		l.removeLocked(first)
 	}
 	return forgotten, true
 }
 
-// sweepLocked drops the leases that have ended, once in sweepEach at most. It reports whether there is room for more.
-func (l *accounts) sweepLocked(now limiter.Time) (room bool) {
-	if since := now - l.swept; since >= 0 && since < sweepEach {
+// sweepLocked drops expired leases, at most once per sweepInterval. It reports whether there is room for more.
+func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
+	if since := now - l.lastSweep; since >= 0 && since < sweepInterval {
 		return false
 	}
-	l.swept = now
-	for _, a := range slices.Clone(l.ends) {
-		was := a.Leases()
+	l.lastSweep = now
+	for _, a := range slices.Clone(l.byExpiry) {
+		was := a.LeaseCount()
 		if was == 0 {
 			continue
 		}
 		a.DropEnded(now)
-		l.leases -= was - a.Leases()
-		if a.Leases() == 0 {
-			l.dropLocked(a)
+		l.leases -= was - a.LeaseCount()
+		if a.LeaseCount() == 0 {
+			l.removeLocked(a)
 		}
 	}
-	return l.leases < l.mostLeases
+	return l.leases < l.maxLeases
 }
 
-// less takes hits that were given back from what a counter owes.
-func (l *accounts) less(name []byte, hits uint64) {
+// subtract subtracts refunded hits from the entry of a counter.
+func (l *ledger) subtract(name []byte, hits uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.debts[string(name)]; a != nil {
+	if a := l.entries[string(name)]; a != nil {
 		a.Subtract(hits)
 	}
 }
 
-// drop removes and returns what a counter owes, nil if that is nothing.
-func (l *accounts) drop(name string) *script.Debt {
+// remove removes and returns the entry of a counter, nil if there is none.
+func (l *ledger) remove(name string) *script.Unsynced {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.debts[name]
+	a := l.entries[name]
 	if a == nil {
 		return nil
 	}
-	l.dropLocked(a)
-	return &a.Debt
+	l.removeLocked(a)
+	return &a.Unsynced
 }
 
-// dropLocked drops what a counter owes.
-func (l *accounts) dropLocked(a *account) {
-	l.leases -= a.Leases()
-	delete(l.debts, a.Name)
-	l.ends.Remove(a.index)
+// removeLocked removes an entry.
+func (l *ledger) removeLocked(a *ledgerEntry) {
+	l.leases -= a.LeaseCount()
+	delete(l.entries, a.Name)
+	l.byExpiry.Remove(a.index)
 	if a.next != nil {
 		a.next.prev = a.prev
 	}
@@ -154,51 +154,52 @@ func (l *accounts) dropLocked(a *account) {
 	case a.prev != nil:
 		a.prev.next = a.next
 	case a.next != nil:
-		l.slots[a.Slot] = a.next
+		l.bySlot[a.Slot] = a.next
 	default:
-		delete(l.slots, a.Slot)
+		delete(l.bySlot, a.Slot)
 	}
 }
 
-// gave reports whether a lease of a counter has been given back already, which the store does not know yet.
-func (l *accounts) gave(name string, lease uint64) bool {
+// wasReleased reports whether a lease of a counter was released and the store does not know it yet.
+func (l *ledger) wasReleased(name string, lease uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.debts[name]
-	return a != nil && a.Gave(lease)
+	a := l.entries[name]
+	return a != nil && a.Released(lease)
 }
 
-// took returns the hits that are owed under a lease of a counter.
-func (l *accounts) took(name string, lease uint64) uint64 {
+// hitsUnder returns the unsynced hits under a lease of a counter.
+func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.debts[name]; a != nil {
-		return a.Took(lease)
+	if a := l.entries[name]; a != nil {
+		return a.HitsUnder(lease)
 	}
 	return 0
 }
 
-// take removes and returns what the counters of some slots owe, in the order of the slots, and of mostTaken counters at most.
-func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
+// removeForSlots removes and returns the entries of the slots that has reports, in the order of the slots: those of at most
+// maxRemoved counters.
+func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	taken := 0
-	for slot, a := range l.slots {
-		for ; a != nil && taken < mostTaken && has(slot); a = a.next {
-			l.dropLocked(a)
-			all = append(all, a.Pieces()...)
+	for slot, a := range l.bySlot {
+		for ; a != nil && taken < maxRemoved && has(slot); a = a.next {
+			l.removeLocked(a)
+			all = append(all, a.Split()...)
 			taken++
 		}
 	}
-	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })
+	slices.SortFunc(all, func(a, b *script.Unsynced) int { return cmp.Compare(a.Slot, b.Slot) })
 	return all
 }
 
-// owes reports whether the counters of some slots owe something.
-func (l *accounts) owes(has func(slot uint16) bool) bool {
+// hasUnsynced reports whether the slots that has reports have entries.
+func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for slot := range l.slots {
+	for slot := range l.bySlot {
 		if has(slot) {
 			return true
 		}
@@ -206,14 +207,15 @@ func (l *accounts) owes(has func(slot uint16) bool) bool {
 	return false
 }
 
-// putBack is for debts that were taken and could not be charged. They are older than what their counters owe by now.
-func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
+// restore puts entries back that were removed and could not be charged. They are older than the current entries of their
+// counters.
+func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
-		if had := l.debts[d.Name]; had != nil && !d.Policy.UsesLeases() {
-			d.Add(&had.Debt)
-			had.Debt = *d
+		if had := l.entries[d.Name]; had != nil && !d.Policy.UsesLeases() {
+			d.Add(&had.Unsynced)
+			had.Unsynced = *d
 			continue
 		}
 		forgotten += l.addLocked([]byte(d.Name), d.Slot, d, func() func(uint64) { return d.Exceeded })
@@ -221,8 +223,8 @@ func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
 	return forgotten
 }
 
-// Less makes the debt that ends first the first of the heap.
-func (a *account) Less(b *account) bool { return a.end < b.end }
+// Less orders the heap by expiry.
+func (a *ledgerEntry) Less(b *ledgerEntry) bool { return a.expiry < b.expiry }
 
-// SetIndex notes the index in the heap.
-func (a *account) SetIndex(i int) { a.index = i }
+// SetIndex implements [heap.Element].
+func (a *ledgerEntry) SetIndex(i int) { a.index = i }

@@ -8,25 +8,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// owe adds hits on a counter to l, and returns the number that is forgotten.
-func (l *accounts) owe(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
+// addHits adds hits on a counter to l, and returns the number of dropped hits.
+func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: hits}}, Decisions: []limiter.Decision{{Charged: hits}}}
-	var d script.Debt
+	var d script.Unsynced
 	d.Set(now, &b, 0, false)
-	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.Ends()
+	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.ExpiresAt()
 }
 
-// A full ledger forgets no hit while it has debts that have ended, and none for a debt that ends less than twice as far
-// ahead. All hits are kept, forgotten, or of a time that is over.
-func TestEndedDebtsMakeRoom(t *testing.T) {
+// A full ledger drops no hits while it has expired entries, and none for an entry that expires less than twice as far ahead. All
+// hits are kept, dropped, or expired.
+func TestExpiredEntriesMakeRoom(t *testing.T) {
 	t.Parallel()
 	var policies []*limiter.Policy
 	for _, window := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
@@ -39,8 +40,8 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(39, seed))
-		l := newAccounts()
-		l.most = 32
+		l := newLedger()
+		l.maxEntries = 32
 		type debt struct {
 			ends limiter.Time
 			hits uint64
@@ -58,19 +59,19 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 			}
 			ended := slices.ContainsFunc(slices.Collect(maps.Values(model)), func(d debt) bool { return d.ends <= now })
 			_, known := model[name]
-			full := len(model) == l.most && !known
-			got, ends := l.owe(now, name, p, hits)
+			full := len(model) == l.maxEntries && !known
+			got, ends := l.addHits(now, name, p, hits)
 			made, forgotten = made+hits, forgotten+got
 			if got > 0 && (!full || ended) {
 				t.Fatalf("seed %d: %d hits are forgotten; the ledger is full: %v, something has ended: %v", seed, got, full, ended)
 			}
-			if l.debts[name] != nil {
+			if l.entries[name] != nil {
 				model[name] = debt{max(ends, model[name].ends), model[name].hits + hits}
 			}
 			for was, d := range model {
-				if a := l.debts[was]; a != nil {
-					if a.Hits != d.hits || a.Ends() != d.ends {
-						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.Ends(), d.hits, d.ends)
+				if a := l.entries[was]; a != nil {
+					if a.Hits != d.hits || a.ExpiresAt() != d.ends {
+						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.ExpiresAt(), d.hits, d.ends)
 					}
 					continue
 				}
@@ -87,15 +88,15 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 		for _, d := range model {
 			kept += d.hits
 		}
-		if made != kept+forgotten+over || len(l.debts) != len(model) || len(l.ends) != len(model) || forgotten == 0 || over == 0 {
-			t.Errorf("seed %d: of %d hits %d are kept, %d forgotten and %d over, by %d counters of %d", seed, made, kept, forgotten, over, len(l.debts), len(model))
+		if made != kept+forgotten+over || len(l.entries) != len(model) || len(l.byExpiry) != len(model) || forgotten == 0 || over == 0 {
+			t.Errorf("seed %d: of %d hits %d are kept, %d forgotten and %d over, by %d counters of %d", seed, made, kept, forgotten, over, len(l.entries), len(model))
 		}
 		taken := 0
-		for all := l.take(func(uint16) bool { return true }); len(all) > 0; all = l.take(func(uint16) bool { return true }) {
+		for all := l.removeForSlots(func(uint16) bool { return true }); len(all) > 0; all = l.removeForSlots(func(uint16) bool { return true }) {
 			taken += len(all)
 		}
-		if taken != len(model) || len(l.debts)+len(l.ends)+len(l.slots)+l.leases != 0 {
-			t.Errorf("seed %d: %d debts are taken, want %d; the ledger has %d", seed, taken, len(model), len(l.debts))
+		if taken != len(model) || len(l.entries)+len(l.byExpiry)+len(l.bySlot)+l.leases != 0 {
+			t.Errorf("seed %d: %d debts are taken, want %d; the ledger has %d", seed, taken, len(model), len(l.entries))
 		}
 	}
 }
@@ -103,8 +104,8 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 // Leases that have ended by themselves make room in a full ledger, though their counter has others.
 func TestEndedLeasesMakeRoom(t *testing.T) {
 	t.Parallel()
-	l := newAccounts()
-	l.mostLeases = 8
+	l := newLedger()
+	l.maxLeases = 8
 	p := spot(1, 100).Policy
 	start := limiter.Time(1_800_000_000 * time.Second)
 	window := limiter.Time(p.Window)
@@ -118,11 +119,11 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 		if b.Stored().SetLease(0, lease); back {
 			b.Charges[0].Refund, b.Charges[0].Hits = true, lease
 		}
-		var d script.Debt
+		var d script.Unsynced
 		d.Set(now, &b, 0, false)
 		forgotten := l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil })
-		a := l.debts[name]
-		has := a != nil && (a.Took(lease) > 0 || a.Gave(lease))
+		a := l.entries[name]
+		has := a != nil && (a.HitsUnder(lease) > 0 || a.Released(lease))
 		if forgotten > 0 == has && !back {
 			t.Errorf("%d hits are forgotten; the ledger has their lease: %v", forgotten, has)
 		}
@@ -147,25 +148,25 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 // What could not be charged is put back behind hits that came meanwhile: those of a log count from when they were made.
 func TestPutBackIsOlder(t *testing.T) {
 	t.Parallel()
-	l := newAccounts()
+	l := newLedger()
 	start := limiter.Time(1_800_000_000 * time.Second)
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: time.Hour}
 	edited := *log
 	edited.Limit = 70
-	l.owe(start, "log", log, 3)
-	old := l.take(func(uint16) bool { return true })
-	l.owe(start+limiter.Time(50*time.Minute), "log", &edited, 2)
-	if n := l.putBack(old); n != 0 {
+	l.addHits(start, "log", log, 3)
+	old := l.removeForSlots(func(uint16) bool { return true })
+	l.addHits(start+limiter.Time(50*time.Minute), "log", &edited, 2)
+	if n := l.restore(old); n != 0 {
 		t.Errorf("%d hits are forgotten", n)
 	}
-	a := l.debts["log"]
-	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.Ends() != start+limiter.Time(110*time.Minute) {
-		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.Ends()-start))
+	a := l.entries["log"]
+	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.ExpiresAt() != start+limiter.Time(110*time.Minute) {
+		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.ExpiresAt()-start))
 	}
 }
 
-// After an outage the store has all hits on a day's limit, though the windows of a second that many counters owe would fill
-// the ledger.
+// After an outage the store has all hits on a day's limit, though unsynced hits of many windows of a second would fill the
+// ledger.
 func TestEndedWindowsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -173,7 +174,7 @@ func TestEndedWindowsLeaveRoom(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	s.fleet.owed.most = 8
+	s.main.ledger.maxEntries = 8
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	ahead := time.Duration(0)
@@ -181,15 +182,11 @@ func TestEndedWindowsLeaveRoom(t *testing.T) {
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
 	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
 		for n := range uint64(8) {
-			if err := c.ask(s, hit(n+1, second)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, hit(n+1, second)))
 		}
 	}
 	for range 5 {
-		if err := c.ask(s, hit(100, much)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(100, much)))
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

@@ -6,14 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A store that goes away gives nobody a fresh allowance: the fallback goes on from what the store
-// last said, hits of other replicas included, save of logs. When it is back it has those hits too.
+// An outage grants no fresh allowance: the fallback continues from the store's last reply, including hits of other replicas,
+// except for logs. After the outage the store has the hits of the fallback, too.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -47,9 +48,7 @@ func TestMirror(t *testing.T) {
 			charge.Hits = 1
 			admitted := 0
 			for range 100 {
-				if err := a.ask(mine, charge); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, a.ask(mine, charge))
 				if !a.b.Denied {
 					admitted++
 				}
@@ -60,9 +59,7 @@ func TestMirror(t *testing.T) {
 			srv.Continue()
 			storetest.Eventually(t, "up", mine.Up)
 			charge.Hits = 0
-			if err := a.ask(mine, charge); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, a.ask(mine, charge))
 			// The first of them may have reached the store, though nobody knows, and count twice. A bucket
 			// owes no more than a window, and a log keeps no more than its limit.
 			if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
@@ -75,13 +72,9 @@ func TestMirror(t *testing.T) {
 // BenchmarkMirror is what each charge that the store has decided costs here, with and without the mirror.
 func BenchmarkMirror(b *testing.B) {
 	table, err := limiter.New(limiter.Options{Bytes: 64 << 20})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: table})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour}
 	for _, mirror := range []bool{false, true} {
 		b.Run(map[bool]string{false: "mirror=off", true: "mirror=on"}[mirror], func(b *testing.B) {
@@ -100,7 +93,7 @@ func BenchmarkMirror(b *testing.B) {
 				found[0].Hits++
 				batch.Stored().Decide(now, found)
 				if mirror {
-					s.adopt(now, batch, &left)
+					s.updateMirror(now, batch, &left)
 				}
 			}
 		})

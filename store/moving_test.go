@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -186,7 +187,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
 	slot.tb.Helper()
 	before := slot.tryAgain()
-	decided := make(answer, 1)
+	decided := make(replyChan, 1)
 	c.b.Reset()
 	c.b.Charges, c.b.Budget = append(c.b.Charges, charges...), patient
 	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, names, decided)
@@ -204,9 +205,7 @@ func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge,
 		}
 		return false
 	})
-	if err != nil {
-		slot.tb.Fatal(err)
-	}
+	must.OK(slot.tb, err)
 }
 
 // A hit that is sent elsewhere is decided as any other. A slot may also move between a hit and the expiry of its key, which

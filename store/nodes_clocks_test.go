@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -119,9 +120,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 					if !done {
 						err = <-c.decided
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					if d := &c.b.Decisions[0]; !d.Denied {
 						admitted++
 					}
@@ -143,7 +142,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 	}
 }
 
-// charge answers a debt.
+// charge answers a sync.
 func (n *clockNode) charge(key, hits, end string) string {
 	if n.moved != "" {
 		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
@@ -154,8 +153,8 @@ func (n *clockNode) charge(key, hits, end string) string {
 	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
 }
 
-// A debt that follows its slot to a node with another clock is charged by that clock: its key lives until the window ends.
-func TestDebtsFollowToAnotherClock(t *testing.T) {
+// Hits that follow their slot to a node with another clock are charged by that clock: the key lives until the window ends.
+func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
@@ -170,17 +169,17 @@ func TestDebtsFollowToAnotherClock(t *testing.T) {
 		}
 		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
 		b.Stored().ResetDecisions()
-		s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
-		s.fleet.lane(redis.SlotOf(name)).nudge()
-		storetest.Eventually(t, "it is paid", func() bool { return s.owing() == 0 && all[1].has(string(name)) })
+		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+		s.main.shardOf(redis.SlotOf(name)).requestSync()
+		storetest.Eventually(t, "it is paid", func() bool { return s.unsyncedCounters() == 0 && all[1].has(string(name)) })
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
 		}
 	}
 }
 
-// A lane that ends while the node of another lane charges its debt leaves that lane its connection.
-func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
+// A shard that ends while the node of another shard charges its hits does not close that shard's connection.
+func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	all := newClockNodes(t, start, start)
@@ -190,21 +189,21 @@ func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
 	b.Stored().ResetDecisions()
-	name, lane, other := []byte("s1{a}_0"), s.fleet.lane(0), s.fleet.lane(redis.Slots-1)
+	name, sh, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
 	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
 		name = fmt.Appendf(nil, "s1{%d}_0", n)
 	}
 	c := other.connection()
-	s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
-	lane.nudge()
+	s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+	sh.requestSync()
 	<-all[1].debts
-	s.fleet.mu.Lock()
-	s.fleet.lanes[lane.shard].end()
-	s.fleet.mu.Unlock()
+	s.main.mu.Lock()
+	s.main.shards[sh.name].stop()
+	s.main.mu.Unlock()
 	all[1].debts <- struct{}{}
-	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.up() && s.owing() == 0 && all[1].has(string(name)) })
+	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].has(string(name)) })
 	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
-		t.Errorf("the other lane has lost its connection: failures %v", o.failed)
+		t.Errorf("the other shard has lost its connection: failures %v", o.failed)
 	}
 }
 
@@ -215,8 +214,8 @@ func (n *clockNode) has(key string) bool {
 	return n.counts[key] > 0
 }
 
-// Where the slot of a counter depends on the start of its window, the fallback and debts go by the clock that the name is of,
-// whatever the clock of the node.
+// If the slot of a counter depends on the start of its window, the fallback and unsynced hits use the clock of the counter's
+// name, not that of the node.
 func TestFallbackAndNodeClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -240,9 +239,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			if !done {
 				err = <-c.decided
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return &c.b.Decisions[0]
 		}
 		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
@@ -253,7 +250,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
 		}
 		all[1].set(false)
-		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.owing() == 0 })
+		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 		if d := ask(); d.Before != 2 {
 			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
 		}

@@ -6,24 +6,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// Whatever nodes say, a fleet has no more lanes than there may be.
-func TestLanesAreBounded(t *testing.T) {
+// Whatever nodes send, the number of shards is bounded.
+func TestShardsAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.fleet.start = func(*lane) context.CancelFunc { return func() {} }
+	must.OK(t, err)
+	s.main.start = func(*shard) context.CancelFunc { return func() {} }
 	made := 0
-	for n := range 3 * redis.MostPrimaries {
-		if s.fleet.laneAt(fmt.Sprintf("a:%d", n+1)) != nil {
+	for n := range 3 * redis.MaxPrimaries {
+		if s.main.shardAt(fmt.Sprintf("a:%d", n+1)) != nil {
 			made++
 		}
 	}
-	if made != 2*redis.MostPrimaries || s.fleet.laneAt("a:1") == nil {
-		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MostPrimaries)
+	if made != 2*redis.MaxPrimaries || s.main.shardAt("a:1") == nil {
+		t.Errorf("%d shards, want %d, and those that there are", made, 2*redis.MaxPrimaries)
 	}
 }
 

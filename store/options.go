@@ -9,87 +9,83 @@ import (
 
 // Options configures a [Store]. The tags are those of the flags of sluice serve.
 type Options struct {
-	// Server is where the store is.
+	// Server is the address of the store.
 	Server redis.Server `kong:"-"`
-	// PerSecond is where limits of one second are. Nil means with the others.
+	// PerSecond is the address of the store for limits of one second. Nil means Server.
 	PerSecond *redis.Server `kong:"-"`
-	// Prefix comes before the names of counters of the store's own.
+	// Prefix is prepended to the names of the store's own counters.
 	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of the names of counters in the store. Default: none."`
-	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
-	// and less none.
+	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value none.
 	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
-	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
-	// long as that leaves room. A store that says nothing for as long is away.
+	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request with a deadline waits less. If
+	// a server sends nothing for this long it becomes unavailable.
 	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to wait for the store; calls with a nearer deadline wait less. If the store sends nothing for this long it is unavailable, and --store-fallback decides all requests."`
-	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
-	// to PerSecond. 0 means a second. Questions to Sentinels, and to a cluster for its primaries, wait as long. Probes wait for the
-	// longer of it and Timeout.
+	// DialTimeout bounds a connection with its handshakes, and a query to Sentinels or to a cluster for its primaries. 0 means a
+	// second. Probes wait for the longer of it and Timeout. PerSecondDialTimeout is the same for PerSecond.
 	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries. Requests do not wait for it."`
 	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
-	// Fallback decides while the store is away.
+	// Fallback decides while the store is unavailable.
 	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
-	// Table is a mirror of what the store last said of each counter. [Local] decides in it, and so are
-	// certain refusals.
+	// Table mirrors the counters of the store. [Local] and certain denials are decided in it.
 	Table *limiter.Table `kong:"-"`
-	// Observer is told of what happens. Optional.
+	// Observer counts events for metrics. Optional.
 	Observer Observer `kong:"-"`
-	// Log is told when a shard goes away and comes back. Optional.
+	// Log is called when a shard becomes unavailable and when it recovers. Optional.
 	Log Log `kong:"-"`
-	// Clock reads the clock that callers' times are of. Nil means this machine's.
+	// Clock reads the clock of callers' times. Nil means this machine's.
 	Clock func() time.Time    `kong:"-"`
-	at    func() limiter.Time // tells the store's time; nil for its own clock's
-	// Panicked is called with what was thrown in place of a decision, a bug, while the stack still
-	// has its place. Optional.
+	at    func() limiter.Time // returns the store's time in tests; nil otherwise
+	// Panicked is called with the value of a panic, a bug, while its stack is still present. Optional.
 	Panicked func(thrown any) `kong:"-"`
 }
 
-// An Observer counts for metrics. Its methods are called concurrently and must not block.
+// An Observer counts events for metrics. Its methods are called concurrently and must not block.
 type Observer interface {
-	// Batch tells of a batch that the store has answered.
+	// Batch is called for a batch that the store has answered.
 	Batch(took time.Duration, charges int)
-	// Failed tells of a batch or a probe that failed, and as which of [redis.Kinds].
+	// Failed is called for a batch or a probe that failed, with one of [redis.Kinds].
 	Failed(kind string)
-	// Decided tells by what a number of charges were decided.
+	// Decided is called with one of [Deciders] and the number of charges that it decided.
 	Decided(by string, charges int)
-	// Repaid tells that the store was charged with hits that the fallback had admitted.
-	Repaid(hits uint64)
-	// Forgot tells of hits that the fallback admitted and the store will not be charged with: they were on
-	// too many counters, or on one that another program has written.
-	Forgot(hits uint64)
-	// Diverged tells that the store admitted another number than its reply says: a bug.
+	// Synced is called when the store was charged with hits that the fallback had admitted.
+	Synced(hits uint64)
+	// Dropped is called for hits that the fallback admitted and the store will not be charged with: they were on too many
+	// counters, or on one that another program has written.
+	Dropped(hits uint64)
+	// Diverged is called when the number of admitted charges differs from that in the store's reply, which is a bug.
 	Diverged()
 }
 
-// Log says what an operator should know. Its functions are optional.
+// Log has functions that log events for operators. They are optional.
 type Log struct {
-	// Away is called when a shard goes away, and while it is away, when there is another reason.
-	// Remedy is empty where only waiting helps.
-	Away func(shard string, kind redis.Kind, err error, remedy string)
-	// Back is called when it is back and was charged with what the fallback had admitted.
-	Back func(shard string, after time.Duration, charged Repaid)
-	// Replaced is called in place of Back if other primaries have the slots of a shard that is away.
+	// Unavailable is called when a shard becomes unavailable, and again when the reason changes. remedy is empty if the operator
+	// can only wait.
+	Unavailable func(shard string, kind redis.Kind, err error, remedy string)
+	// Recovered is called when a shard is available again and was charged with the hits that the fallback had admitted.
+	Recovered func(shard string, after time.Duration, charged Synced)
+	// Replaced is called instead of Recovered if other primaries have the slots of an unavailable shard.
 	Replaced func(shard string)
-	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
-	// wrote the key of its counter.
+	// Foreign is called, at most once in ten seconds, when a charge cannot be decided because another program wrote the key of
+	// its counter.
 	Foreign func(shard, key string, err error)
 }
 
-// Repaid says what a store was charged with on its return.
-type Repaid struct {
+// Synced is what a recovering store was charged with.
+type Synced struct {
 	Counters int
-	// Hits are all, and Exceeded those of them that were admitted beyond their limits.
+	// Hits is the number of all hits, and Exceeded of those that were admitted beyond their limits.
 	Hits, Exceeded uint64
 }
 
-func (l *Log) away(shard string, why *redis.Error) {
-	if l.Away != nil {
-		l.Away(shard, why.Kind, why.Err, why.Kind.Remedy())
+func (l *Log) unavailable(shard string, why *redis.Error) {
+	if l.Unavailable != nil {
+		l.Unavailable(shard, why.Kind, why.Err, why.Kind.Remedy())
 	}
 }
 
-func (l *Log) back(shard string, after time.Duration, charged Repaid) {
-	if l.Back != nil {
-		l.Back(shard, after, charged)
+func (l *Log) recovered(shard string, after time.Duration, charged Synced) {
+	if l.Recovered != nil {
+		l.Recovered(shard, after, charged)
 	}
 }
 
@@ -99,34 +95,34 @@ func (l *Log) replaced(shard string) {
 	}
 }
 
-// By what charges were decided.
+// What decides a charge.
 const (
 	byStore    = "store"
-	byMemory   = "memory" // certain refusals
+	byMemory   = "memory" // certain denials
 	byFallback = "fallback"
-	byTooLarge = "too_large" // in memory, of requests that would keep the store for too long
+	byTooLarge = "too_large" // in memory, because the request would occupy the store for too long
 )
 
-// Deciders are all of these, for metrics.
+// Deciders are the values of by, for metrics.
 var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
-type silent struct{}
+type noObserver struct{}
 
-func (silent) Batch(time.Duration, int) {}
-func (silent) Failed(string)            {}
-func (silent) Decided(string, int)      {}
-func (silent) Repaid(uint64)            {}
-func (silent) Forgot(uint64)            {}
-func (silent) Diverged()                {}
+func (noObserver) Batch(time.Duration, int) {}
+func (noObserver) Failed(string)            {}
+func (noObserver) Decided(string, int)      {}
+func (noObserver) Synced(uint64)            {}
+func (noObserver) Dropped(uint64)           {}
+func (noObserver) Diverged()                {}
 
 func (o *Options) observe() Observer {
 	if o.Observer == nil {
-		return silent{}
+		return noObserver{}
 	}
 	return o.Observer
 }
 
-// storeTime returns the time that the scripts are given, 0 for the server's own.
+// storeTime returns the time argument of scripts, 0 for the server's clock.
 func (o *Options) storeTime() limiter.Time {
 	if o.at == nil {
 		return 0
@@ -136,7 +132,7 @@ func (o *Options) storeTime() limiter.Time {
 
 // fallBack decides b without the store, at a time of the store's clock.
 func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
-	err = redis.ErrPanicked // unless it returns
+	err = redis.ErrPanicked // if it panics
 	o.guard(func() {
 		o.observe().Decided(byFallback, len(b.Charges))
 		err = o.Fallback.decide(now, b, o.Table)
@@ -144,8 +140,7 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
 	return err
 }
 
-// guard reports whether do returns. If it panics, which is a bug of ours, that is counted, and the
-// goroutine, which others wait for, goes on.
+// guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the goroutine continues.
 func (o *Options) guard(do func()) (returned bool) {
 	defer func() {
 		if thrown := recover(); thrown != nil && o.Panicked != nil {
@@ -156,5 +151,5 @@ func (o *Options) guard(do func()) (returned bool) {
 	return true
 }
 
-// answer has w know that its request is decided, or why not.
+// answer notifies w.
 func (o *Options) answer(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A store that goes away and comes back, however often, grants no allowance anew: all outages of a
-// window together admit at most the limit and once what each replica had left. On each return it is
-// charged with what was admitted meanwhile, to the hit.
+// Repeated outages grant no allowance again: all outages of a window together admit at most the limit, plus what each replica
+// had left. After each outage the store is charged with exactly the hits that were admitted meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const (
@@ -44,9 +44,7 @@ func TestOutages(t *testing.T) {
 				look := hit(100, policies[0])
 				look.Hits = 0
 				for _, s := range replicas { // who asks notices
-					if err := c.ask(s, look); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, c.ask(s, look))
 				}
 				return !replicas[0].Up() && !replicas[1].Up()
 			}
@@ -58,9 +56,7 @@ func TestOutages(t *testing.T) {
 					for n, p := range policies {
 						c.exceeded = func(hits uint64) { exceeded[n].Add(int64(hits)) }
 						for range times {
-							if err := c.ask(s, hit(uint64(n+1), p)); err != nil {
-								t.Fatal(err)
-							}
+							must.OK(t, c.ask(s, hit(uint64(n+1), p)))
 							if !c.b.Denied {
 								admitted[n]++
 							}

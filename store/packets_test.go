@@ -4,22 +4,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // counts holds what the store has of each of l's counters against what was admitted. Each hit whose
 // answer came too late may have counted once more.
-func (l *ledger) counts(tb testing.TB, late int) {
+func (l *traffic) counts(tb testing.TB, late int) {
 	tb.Helper()
 	var c caller
 	over := 0
 	for n := range l.admitted {
 		look := hit(uint64(n+1), much)
 		look.Hits = 0
-		if err := c.ask(l.s, look); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, c.ask(l.s, look))
 		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
 		if got < want {
 			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)
@@ -40,7 +39,7 @@ func TestPacketsLost(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	for range 50 {
 		l.goesOn(t)
 		r.hold(true)
@@ -66,8 +65,8 @@ func TestPacketsLost(t *testing.T) {
 	l.counts(t, late)
 }
 
-// A server that has gone away without a word, as a machine that lost its power, keeps nobody waiting
-// beyond the timeout, and is asked again when it is there.
+// A server that disappears without closing connections, as after a power failure, does not delay callers beyond the timeout, and
+// is used again when it is back.
 func TestNetworkGone(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

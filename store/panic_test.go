@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -32,28 +33,26 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		Server: at(srv), Timeout: patient, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
 		Panicked: func(thrown any) { panics <- thrown },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
 	keep(t, s)
 	storetest.Eventually(t, "up", s.Up)
-	lane := s.fleet.lane(0)
+	sh := s.main.shardOf(0)
 	srv.Stop()
 	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
-		a := newAsk()
+		a := newRequest()
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
-		if !a.send(lane, s.options.Timeout) {
-			t.Fatal("the lane is away")
+		if !a.send(sh, s.options.Timeout) {
+			t.Fatal("the shard is away")
 		}
 	}
 	type asked struct {
 		batch   limiter.Batch
-		decided answer
+		decided replyChan
 	}
 	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(answer, 1)}
+		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(replyChan, 1)}
 	}
 	// As many as are under way at once, each alone; then all others are one message.
 	var ahead, behind []*asked
@@ -62,15 +61,15 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		put(a.decided, &a.batch, &a.batch)
 		ahead = append(ahead, a)
 		storetest.Eventually(t, "a sender has it", func() bool {
-			lane.mu.Lock()
-			defer lane.mu.Unlock()
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
 			busy := 0
-			for _, since := range lane.sending {
+			for _, since := range sh.sendingSince {
 				if !since.IsZero() {
 					busy++
 				}
 			}
-			return len(lane.queue) == 0 && busy == n+1
+			return len(sh.queue) == 0 && busy == n+1
 		})
 	}
 	bad := one()
@@ -133,8 +132,7 @@ func (o *panicsOnce) Decided(by string, charges int) {
 	o.told.Decided(by, charges)
 }
 
-// What the fallback admits after a panic at the end of a request with parts is owed to the store, which has given back what
-// it took.
+// Hits that the fallback admits after a panic at the end of a request with parts are unsynced; the store has refunded its own.
 func TestPanicAfterTheParts(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -200,6 +198,6 @@ func TestPanicAfterAReply(t *testing.T) {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.owing() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -34,11 +35,9 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		srv.Must("RPUSH", keyOf(&bad), "x")
 		var c, there caller
 		passed, counted := 0, 0
-		counts := func() bool { return there.used(t, other, good) == counted && s.owing() == 0 }
+		counts := func() bool { return there.used(t, other, good) == counted && s.unsyncedCounters() == 0 }
 		for range requests {
-			if err := c.ask(s, bad, good); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, bad, good))
 			if !c.b.Decisions[1].Over {
 				passed++
 			}
@@ -65,8 +64,8 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 	}
 }
 
-// A request that is answered with an error, since one of two stores or primaries is away, holds nothing in the other, and its
-// hits come back that count only if it is admitted.
+// A request that fails because one of two stores or primaries is unavailable holds nothing in the other, and hits that count
+// only if the request is admitted are refunded.
 func TestPartsOfAFailedRequest(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -107,13 +106,13 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			}
 			gone := tt.lost
 			for _, gone.Group = range []int32{0, 1} { // as one group, and as two
-				if err := c.ask(s, part, gone); !errors.Is(err, ErrAway) {
-					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrAway)
+				if err := c.ask(s, part, gone); !errors.Is(err, ErrUnavailable) {
+					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
 			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.holds(t, s, part) == want })
 		}
-		if n := s.owing(); n > 0 {
+		if n := s.unsyncedCounters(); n > 0 {
 			t.Errorf("%s: %d counters owe something", name, n)
 		}
 	}
@@ -130,8 +129,8 @@ func inSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
 	}
 }
 
-// Where the store counts some hits of a request and refuses the other commands with an error that has the lane go away, each
-// hit counts once when the lane is back, and the keys expire.
+// If the store counts some hits of a request, and fails the other commands with an error that makes the shard unavailable, each
+// hit counts once after the recovery, and the keys expire.
 func TestPartlyCountedRequests(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -171,12 +170,10 @@ func TestPartlyCountedRequests(t *testing.T) {
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
 			r.silence(false)
 			if !late {
-				if err := <-c.decided; err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, <-c.decided)
 			}
 			storetest.Eventually(t, "all is paid", func() bool {
-				return failures() > failed && s.Up() && s.owing() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"
+				return failures() > failed && s.Up() && s.unsyncedCounters() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"
 			})
 			for _, charge := range []limiter.Charge{counted, other} {
 				if got := srv.Must("GET", keyOf(&charge)); got != "1" {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Limits of one second are in the second store, all others in the first. While one is away the fallback
-// decides its charges, and the other store the rest.
+// Limits of one second are in the second store, all others in the first. If one is unavailable, the fallback decides its
+// charges, and the other store the rest.
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)

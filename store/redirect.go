@@ -8,33 +8,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A cluster's node says of a slot that it does not have:
+// The errors of a node that does not have a slot:
 //
-//	MOVED     where it is, for good
-//	ASK       where it is about to be: this key is there already, or is new
-//	TRYAGAIN  some of these keys are there already, and others not yet
+//	MOVED     the slot is at another node
+//	ASK       the slot is being migrated: this key is at the other node already, or is new
+//	TRYAGAIN  the slot is being migrated: some of these keys are at the other node, others are not
 //
-// Keys that are asked for together make the last one likelier, so asks that were sent elsewhere by
-// the last two go alone from then on.
+// TRYAGAIN is likelier for several keys, so requests that got one of the last two are sent in runs of their own.
 
 const (
-	// mostHops is how often an ask is sent elsewhere, lest nodes that disagree play with it. It waits after
-	// TRYAGAIN for as long as its caller does.
-	mostHops = 8
-	// pause is how long after TRYAGAIN an ask is sent once more.
-	pause = time.Millisecond
+	// maxHops bounds how often a request is redirected, in case nodes disagree. After TRYAGAIN a request is sent again until its
+	// deadline.
+	maxHops = 8
+	// tryAgainPause is how long after TRYAGAIN a request is sent again.
+	tryAgainPause = time.Millisecond
 )
 
-// A redirection is such an answer. Its port is empty for TRYAGAIN, and its host if it is the one that was asked.
+// A redirection is the target of MOVED or ASK. The port is empty for TRYAGAIN, and the host if it is that of the node that
+// answered.
 type redirection struct {
 	host, port string
 	moved      bool
 }
 
-// redirected says where to ask instead after err. It reports false if that is no redirection, or l's store no
-// cluster, which its URL would say.
-func (l *lane) redirected(err error) (to redirection, ok bool) {
-	if l.fleet.server.Nodes == nil {
+// redirected parses a redirection. It reports false if err is not a redirection, or the store is not a cluster, by its URL.
+func (sh *shard) redirected(err error) (to redirection, ok bool) {
+	if sh.backend.server.Nodes == nil {
 		return redirection{}, false
 	}
 	word, rest, _ := strings.Cut(err.Error(), " ")
@@ -43,7 +42,7 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 		return redirection{}, true
 	case "MOVED", "ASK":
 		_, address, _ := strings.Cut(rest, " ")
-		colon := strings.LastIndexByte(address, ':') // IPv6 comes without brackets
+		colon := strings.LastIndexByte(address, ':') // IPv6 addresses have no brackets
 		if colon < 0 || colon == len(address)-1 {
 			return redirection{}, false
 		}
@@ -52,63 +51,63 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 	return redirection{}, false
 }
 
-// target returns the lane that an answer with an address leads to, nil if that makes no sense or there are too many.
-func (l *lane) target(to redirection) *lane {
-	address, err := redis.NodeAt(to.host, to.port, l.shard)
+// target returns the shard of a redirection, nil if the address is invalid or there are too many shards.
+func (sh *shard) target(to redirection) *shard {
+	address, err := redis.NodeAt(to.host, to.port, sh.name)
 	if err != nil {
 		return nil
 	}
-	return l.fleet.laneAt(address)
+	return sh.backend.shardAt(address)
 }
 
-// redirect sends those of all that are not decided where they belong.
-func (l *lane) redirect(all []*ask, to redirection) {
-	l.options.observe().Failed(string(redis.Cluster))
-	var asks []*ask
-	l.mu.Lock()
-	for _, a := range all {
-		if a.isOpen {
-			l.open.remove(a)
-			asks = append(asks, a)
+// redirect sends those of all that are not decided to the target.
+func (sh *shard) redirect(all []*request, to redirection) {
+	sh.options.observe().Failed(string(redis.Cluster))
+	var asks []*request
+	sh.mu.Lock()
+	for _, req := range all {
+		if req.open {
+			sh.open.remove(req)
+			asks = append(asks, req)
 		}
 	}
-	l.mu.Unlock()
-	for _, a := range all { // the node has decided none
-		if !slices.Contains(asks, a) {
-			l.fleet.settled(uncounted, a)
+	sh.mu.Unlock()
+	for _, req := range all { // the node has not decided them
+		if !slices.Contains(asks, req) {
+			sh.backend.resolve(outcomeUncounted, req)
 		}
 	}
-	target := l
+	target := sh
 	if to.port != "" {
-		target = l.target(to)
-		l.fleet.ask()
+		target = sh.target(to)
+		sh.backend.requestRefresh()
 	}
-	var late []*ask
-	for _, a := range asks {
-		a.sent = false
-		a.since = clock() // the other lane is not slow because this one was asked before
-		if a.alone = a.alone || !to.moved; to.port == "" {
-			l.pausing.Add(1)
-			time.AfterFunc(l.fleet.store.pause, func() {
-				defer l.pausing.Done()
-				if !target.put(a) {
-					target.fallBack([]*ask{a})
+	var late []*request
+	for _, req := range asks {
+		req.sent = false
+		req.queuedAt = clock() // the time at this shard does not count against the other one
+		if req.isolated = req.isolated || !to.moved; to.port == "" {
+			sh.pausing.Add(1)
+			time.AfterFunc(sh.backend.store.tryAgainPause, func() {
+				defer sh.pausing.Done()
+				if !target.enqueue(req) {
+					target.fallBack([]*request{req})
 				}
 			})
 			continue
 		}
-		a.asking = !to.moved
-		if a.hops++; a.hops > mostHops || target == nil || !target.put(a) {
-			late = append(late, a)
+		req.asking = !to.moved
+		if req.hops++; req.hops > maxHops || target == nil || !target.enqueue(req) {
+			late = append(late, req)
 		}
 	}
-	l.fallBack(late)
+	sh.fallBack(late)
 }
 
-// expire sends what a's keys lack, whose slot moved after they were written.
-func (l *lane) expire(a *ask) {
-	late := newAsk()
-	late.call.Expire(&a.call)
-	late.slot = a.slot
-	late.send(l, l.options.Timeout)
+// expire sends the missing expiries of keys of req, whose slot moved after they were written.
+func (sh *shard) expire(req *request) {
+	late := newRequest()
+	late.call.EncodeExpire(&req.call)
+	late.slot = req.slot
+	late.send(sh, sh.options.Timeout)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -39,9 +40,7 @@ func newStore(tb testing.TB, o Options) *Store {
 		o.Table = newTable(tb)
 	}
 	s, err := New(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return s
 }
 
@@ -63,9 +62,7 @@ func keep(tb testing.TB, s *Store) {
 func newTable(tb testing.TB) *limiter.Table {
 	tb.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return table
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -64,18 +65,14 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if refundFirst {
 						charges[0], charges[1] = charges[1], charges[0]
 					}
-					if err := c.ask(tt.s, append(charges, tt.denies...)...); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, c.ask(tt.s, append(charges, tt.denies...)...))
 				}
 				before := hit(number, p)
 				if before.Hits = 5; tt.denies == nil {
 					before.Hits = 9
 				}
 				used := before.Hits
-				if err := c.ask(tt.s, before); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.ask(tt.s, before))
 				for _, refund := range []uint64{3, 9} { // the second is more than is used
 					if tt.denies == nil {
 						refund = 1
@@ -117,16 +114,14 @@ func TestLateRefunds(t *testing.T) {
 			before := hit(number, p)
 			before.Hits = 5
 			var c, there caller
-			if err := c.ask(s, before); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, before))
 			used := func() int { return there.used(t, other, before) }
 			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
 			if d := c.b.Decisions[1]; d.Charged != 3 {
 				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.resolve(t, s, how)
-			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.owing() == 0 })
+			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 			if got := c.used(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}
@@ -179,9 +174,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			plain.Charges = append(plain.Charges, charge)
 			group += random.Int32N(2)
 		}
-		if err := c.ask(s, plain.Charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, plain.Charges...))
 		memory.Decide(now, &plain)
 		what := fmt.Sprintf("seed %d, request %d", seed, n)
 		for i, want := range plain.Decisions {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // A relay stands between a store and a server. It holds what either says, as a network that has lost
@@ -30,9 +32,7 @@ type relay struct {
 func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	r := &relay{addr: l.Addr().String(), open: map[net.Conn]bool{}}
 	r.goes.L = &r.mu
 	var all sync.WaitGroup

@@ -9,31 +9,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// mostHolder is how many bytes the name of a holder has at most.
-const mostHolder = 100
+// maxHolderName is the maximum length of the name of a holder in bytes.
+const maxHolderName = 100
 
-// AcquireLeadership has holder, a name of 1 to 100 bytes that no other process has, have each role for a length of time, unless
-// another has it. It has a role for longer that it has already, and gives roles back if the length is 0. Then it tells
-// answer of each role the store has answered for, who had it before: "" is nobody. Of others nothing is known: they may
-// be held or not. A role that the store forgets, as when it restarts without its data, is anybody's.
+// AcquireLeadership acquires or renews each role for holder, a name of 1 to 100 bytes that no other process has, unless another holder has
+// it. A renewal never shortens a role. A length of 0 releases the roles.
 //
-// Hold waits for the store for as long as the longer of [Options.Timeout] and [Options.DialTimeout].
+// answer is called for each role that the store has answered for, with the previous holder, "" if there was none. The other
+// roles may be held or not. If the store loses a role, as at a restart without its data, any holder can acquire it.
+//
+// AcquireLeadership waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
 func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
-	if holder == "" || len(holder) > mostHolder {
+	if holder == "" || len(holder) > maxHolderName {
 		return
 	}
 	questions := make([]script.Role, len(roles))
-	lanes := map[*lane][]*script.Role{}
+	lanes := map[*shard][]*script.Role{}
 	for i, role := range roles {
 		q := &questions[i]
-		q.Key, q.Err = s.options.Prefix+"s1{role:"+role+"}", ErrAway
-		if l := s.fleet.lane(redis.SlotOf([]byte(q.Key))); l != nil {
-			lanes[l] = append(lanes[l], q)
+		q.Key, q.Err = s.options.Prefix+"s1{role:"+role+"}", ErrUnavailable
+		if sh := s.main.shardOf(redis.SlotOf([]byte(q.Key))); sh != nil {
+			lanes[sh] = append(lanes[sh], q)
 		}
 	}
 	var all sync.WaitGroup
-	for l, mine := range lanes {
-		all.Go(func() { l.hold(holder, int(length.Milliseconds()), mine) })
+	for sh, mine := range lanes {
+		all.Go(func() { sh.holdRoles(holder, int(length.Milliseconds()), mine) })
 	}
 	all.Wait()
 	for i := range questions {
@@ -43,25 +44,25 @@ func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []s
 	}
 }
 
-// hold asks for all roles of the lane, in one write.
-func (l *lane) hold(holder string, milliseconds int, all []*script.Role) {
-	l.mu.Lock()
-	c := l.client
-	l.mu.Unlock()
+// holdRoles sends all roles of the shard in one write.
+func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) {
+	sh.mu.Lock()
+	c := sh.conn
+	sh.mu.Unlock()
 	if c == nil {
 		return
 	}
-	// If it fails the prober looks after the connection. Nobody calls it back: requests use it, too.
-	_ = l.guarded(func() error {
-		return c.Within(context.Background(), l.fleet.patience(), func() error { return script.Hold(c, holder, milliseconds, all) })
+	// If it fails the prober handles the connection, which requests use, too.
+	_ = sh.guarded(func() error {
+		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.HoldRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
-		if q.Err == nil || q.Err == ErrAway { //nolint:errorlint // it is what Hold has set
+		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by AcquireLeadership
 			continue
 		}
-		l.options.observe().Failed(string(redis.KindOf(q.Err)))
-		if _, elsewhere := l.redirected(q.Err); elsewhere {
-			l.fleet.ask()
+		sh.options.observe().Failed(string(redis.KindOf(q.Err)))
+		if _, elsewhere := sh.redirected(q.Err); elsewhere {
+			sh.backend.requestRefresh()
 		}
 	}
 }

@@ -61,10 +61,10 @@ func TestRoles(t *testing.T) {
 			{"a", "shop", long, "b"},
 			{"a", "with { and } and \xff", long, ""},
 			{"b", "with { and } and \xff", long, "a"},
-			{strings.Repeat("x", mostHolder), "long", long, ""},
-			{"a", "long", long, strings.Repeat("x", mostHolder)},
-			{strings.Repeat("x", mostHolder), "long", long, strings.Repeat("x", mostHolder)},
-			{strings.Repeat("x", mostHolder+1), "longer", long, "?"},
+			{strings.Repeat("x", maxHolderName), "long", long, ""},
+			{"a", "long", long, strings.Repeat("x", maxHolderName)},
+			{strings.Repeat("x", maxHolderName), "long", long, strings.Repeat("x", maxHolderName)},
+			{strings.Repeat("x", maxHolderName+1), "longer", long, "?"},
 			{"", "nobody", long, "?"},
 		} {
 			if got := holdOne(t, s, step.holder, step.role, step.length); got != step.want {
@@ -90,12 +90,12 @@ func TestRoles(t *testing.T) {
 func TestForeignRoles(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Log: Log{Away: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	s := runStore(t, Options{Server: at(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{role:list}", "x")
 	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
 	all := holdAll(t, s, "a", long, "list", "text", "shop")
-	if _, answered := all["list"]; answered || len(all) != 2 || all["shop"] != "" || all["text"] != strings.Repeat("y", mostHolder+1) {
+	if _, answered := all["list"]; answered || len(all) != 2 || all["shop"] != "" || all["text"] != strings.Repeat("y", maxHolderName+1) {
 		t.Errorf("the roles were held by %.200q", all)
 	}
 	if n := srv.Must("LLEN", "s1{role:list}") + srv.Must("STRLEN", "s1{role:text}"); n != "1"+strconv.Itoa(1<<20) {
@@ -106,7 +106,7 @@ func TestForeignRoles(t *testing.T) {
 	}
 }
 
-// On a cluster roles are where their slots are. Those of a primary that is gone are nobody's to tell.
+// On a cluster roles are at the nodes of their slots. Those of a failed primary are not reported.
 func TestRolesOfCluster(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -22,9 +23,7 @@ import (
 func acl(tb testing.TB) (all [][]string) {
 	tb.Helper()
 	page, err := os.ReadFile("../docs/store.md")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	for _, text := range strings.Split(string(page), "\n    ACL SETUSER ")[1:] {
 		text, _, _ = strings.Cut(text, "\n\n")
 		text, _, _ = strings.Cut(text, "#")
@@ -43,9 +42,7 @@ func TestACL(t *testing.T) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
 		c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "password"}}, patient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r := rig{c: c, prefix: "s1"}
 		for n := range 20 {
 			data := make([]byte, 1500)
@@ -75,9 +72,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	srv := storetest.Start(t)
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	srv.Must(acl(t)[0]...)
 	srv.Must("ACL", "SETUSER", "sluice", "resetpass", ">secret")
@@ -86,7 +81,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	to.Auth.File = file
 	var mu sync.Mutex
 	line := ""
-	s := runStore(t, Options{Server: to, Log: Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
+	s := runStore(t, Options{Server: to, Log: Log{Unavailable: func(_ string, kind redis.Kind, err error, remedy string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if kind == redis.Refused {
@@ -117,21 +112,15 @@ func TestPasswordIsReadAnew(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	authority, err := testcert.New("store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	issue := func(l testcert.Leaf) testcert.Pair {
 		p, err := authority.Issue(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return p
 	}
 	named := issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
 	pair, err := tls.X509KeyPair(named.Cert, named.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(authority.PEM)
 	srv := storetest.Start(t)
@@ -139,11 +128,9 @@ func TestTLS(t *testing.T) {
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	}).Addr().String()
 	dir := t.TempDir()
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	write := func(path string, text []byte) {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, text, 0o600))
 	}
 	write(files.CA, authority.PEM)
 	mine := issue(testcert.Leaf{})
@@ -182,9 +169,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("by a name that need not match: %v", err)
 	}
 	foreign, err := testcert.New("foreign")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write(files.CA, foreign.PEM)
 	if err := reach(other); err == nil {
 		t.Error("of a strange authority, though its name need not match: connected")

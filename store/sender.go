@@ -11,48 +11,47 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// take waits for asks and moves the oldest to batch, as many as one run decides.
-func (l *lane) take(sender int, batch []*ask) ([]*ask, *redis.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.sending[sender].IsZero() {
-		l.sending[sender], l.heard = time.Time{}, clock()
+// nextBatch waits for requests and moves the oldest to batch, as many as one run decides.
+func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Conn) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.sendingSince[sender].IsZero() {
+		sh.sendingSince[sender], sh.lastReply = time.Time{}, clock()
 	}
-	for (len(l.queue) == 0 && len(l.bulk) == 0 || l.fresh) && !l.closed {
-		l.wake.Wait()
+	for (len(sh.queue) == 0 && len(sh.bulk) == 0 || sh.connecting) && !sh.closed {
+		sh.wake.Wait()
 	}
-	if l.closed {
+	if sh.closed {
 		return nil, nil
 	}
-	room, part := l.slowness.bound(script.MostRun), l.slowness.bound(script.MostPart)
-	if len(l.bulk) > 0 {
+	room, part := sh.slowness.bound(script.MaxRun), sh.slowness.bound(script.MaxPart)
+	if len(sh.bulk) > 0 {
 		room -= part
 	}
-	batch, room = l.move(batch, &l.queue, room)
-	since := clock() // a large request's parts wait for each other, not for the store
+	batch, room = sh.move(batch, &sh.queue, room)
+	since := clock() // parts of a large request wait for each other, not for the store
 	if len(batch) > 0 {
-		since = batch[0].since
+		since = batch[0].queuedAt
 	}
-	if len(l.bulk) > 0 {
-		batch, _ = l.move(batch, &l.bulk, room+part)
+	if len(sh.bulk) > 0 {
+		batch, _ = sh.move(batch, &sh.bulk, room+part)
 	}
-	l.sending[sender] = since
-	l.flying++
-	for _, a := range batch {
-		a.sent = true
+	sh.sendingSince[sender] = since
+	sh.inFlight++
+	for _, req := range batch {
+		req.sent = true
 	}
-	if len(l.queue) > 0 || len(l.bulk) > 0 {
-		l.wake.Signal()
+	if len(sh.queue) > 0 || len(sh.bulk) > 0 {
+		sh.wake.Signal()
 	}
-	return batch, l.client
+	return batch, sh.conn
 }
 
-// move moves the oldest of a queue to batch, as many as have room, and one at least. It returns what room
-// is left.
-func (l *lane) move(batch []*ask, queue *[]*ask, room time.Duration) ([]*ask, time.Duration) {
+// move moves the oldest requests of a queue to batch: as many as fit into room, and at least one. It returns the remaining room.
+func (sh *shard) move(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
 	q, n := *queue, 0
-	for n < len(q) && (n == 0 || q[n].cost(l) <= room) {
-		room -= q[n].cost(l)
+	for n < len(q) && (n == 0 || q[n].cost(sh) <= room) {
+		room -= q[n].cost(sh)
 		n++
 	}
 	batch = append(batch, q[:n]...)
@@ -62,301 +61,303 @@ func (l *lane) move(batch []*ask, queue *[]*ask, room time.Duration) ([]*ask, ti
 	return batch, room
 }
 
-// cost estimates how long a takes in the store.
-func (a *ask) cost(l *lane) time.Duration {
-	if l.fleet.server.Nodes != nil || a.alone { // most have a run of their own
-		return a.call.Cost + script.CostOfRun
+// cost estimates how long req takes in the store.
+func (req *request) cost(sh *shard) time.Duration {
+	if sh.backend.server.Nodes != nil || req.isolated { // most have their own run
+		return req.call.Cost + script.CostOfRun
 	}
-	return a.call.Cost
+	return req.call.Cost
 }
 
-// A flight is what a sender needs for a batch.
-type flight struct {
-	options *Options
-	asks    []*ask
-	cargoes []*cargo      // with memory to use again behind
-	runs    []*script.Run // of cargoes
-	sorted  bool          // cargoes have all asks
-	left    limiter.State
+// A batch is a sender's requests in flight.
+type batch struct {
+	options    *Options
+	requests   []*request
+	runs       []*batchRun   // beyond its length there is memory for reuse
+	scriptRuns []*script.Run // the Run of each of runs
+	grouped    bool          // runs have all requests
+	state      limiter.State // scratch memory
 }
 
-// send is a sender.
-func (l *lane) send(sender int) {
-	f := &flight{options: l.options}
+// runSender sends batches until the shard is closed.
+func (sh *shard) runSender(sender int) {
+	f := &batch{options: sh.options}
 	for {
 		var c *redis.Conn
-		f.asks, c = l.take(sender, f.asks[:0])
-		if len(f.asks) == 0 {
+		f.requests, c = sh.nextBatch(sender, f.requests[:0])
+		if len(f.requests) == 0 {
 			return
 		}
-		if err := l.fly(c, f); err != nil {
-			l.fail(c, redis.NewError(err))
-			f = &flight{options: l.options} // the client may yet read the old one
+		if err := sh.sendBatch(c, f); err != nil {
+			sh.markUnavailable(c, redis.NewError(err))
+			f = &batch{options: sh.options} // the connection may still read the old one
 		}
-		l.land()
+		sh.batchDone()
 	}
 }
 
-// land says that a message is no longer under way.
-func (l *lane) land() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.flying--; l.flying == 0 {
-		l.landed.Broadcast()
+// batchDone records that a message is no longer in flight.
+func (sh *shard) batchDone() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.inFlight--; sh.inFlight == 0 {
+		sh.idle.Broadcast()
 	}
 }
 
-// ground waits until no message is under way on a connection that was closed.
-func (l *lane) ground() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.flying > 0 {
-		l.landed.Wait()
+// waitIdle waits until no message is in flight on a connection that was closed.
+func (sh *shard) waitIdle() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for sh.inFlight > 0 {
+		sh.idle.Wait()
 	}
 }
 
-// fly sends a batch and decides its asks by the reply. After a panic it is an error, and whoever is
-// not answered yet still waits.
-func (l *lane) fly(c *redis.Conn, f *flight) (err error) {
+// sendBatch sends a batch and decides its requests by the reply. A panic is returned as an error; requests without an answer
+// still wait.
+func (sh *shard) sendBatch(c *redis.Conn, f *batch) (err error) {
 	err = redis.ErrPanicked
-	if !l.options.guard(func() { err = l.trip(c, f) }) {
-		l.abandon(f)
+	if !sh.options.guard(func() { err = sh.roundTrip(c, f) }) {
+		sh.abandon(f)
 	}
 	return err
 }
 
-// abandon settles the fates that a panic has left open. The fallback decides the asks that the panic kept from being decided.
-func (l *lane) abandon(f *flight) {
-	if !f.sorted {
-		l.fleet.settled(uncounted, f.asks...)
+// abandon resolves the requests of a batch that panicked. The fallback decides those that were removed from the open requests
+// and not decided.
+func (sh *shard) abandon(f *batch) {
+	if !f.grouped {
+		sh.backend.resolve(outcomeUncounted, f.requests...)
 		return
 	}
-	for _, r := range f.cargoes {
-		for i, a := range r.asks {
+	for _, r := range f.runs {
+		for i, req := range r.requests {
 			switch {
-			case a == nil: // it is settled
-			case i < len(r.mine):
-				l.fleet.settled(counted, a)
-				if r.mine[i] {
-					l.fallBack([]*ask{a})
+			case req == nil: // resolved
+			case i < len(r.wasOpen):
+				sh.backend.resolve(outcomeCounted, req)
+				if r.wasOpen[i] {
+					sh.fallBack([]*request{req})
 				}
 			default:
-				l.fleet.settled(uncounted, a)
+				sh.backend.resolve(outcomeUncounted, req)
 			}
 		}
 	}
 }
 
-// trip is fly but for panics.
-func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
-	f.sort()
-	sent := l.options.Clock()
-	script.Decides.Run(c, f.runs...)
-	trip, charges := l.options.Clock().Sub(sent), 0
-	for _, r := range f.cargoes {
+// roundTrip is sendBatch without handling panics.
+func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
+	f.groupIntoRuns()
+	sent := sh.options.Clock()
+	script.DecideScript.Run(c, f.scriptRuns...)
+	trip, charges := sh.options.Clock().Sub(sent), 0
+	for _, r := range f.runs {
 		where, elsewhere := redirection{}, false
 		if r.Err == nil {
 			r.Read()
 		} else {
-			where, elsewhere = l.redirected(r.Err)
+			where, elsewhere = sh.redirected(r.Err)
 		}
 		switch {
 		case r.Err == nil && r.Native:
-			r.Reply.Now = l.time(limiter.Time(l.options.Clock().UnixNano()))
+			r.Reply.Now = sh.time(limiter.Time(sh.options.Clock().UnixNano()))
 		case r.Err == nil:
-			l.learn(r.Reply.Now, sent, trip)
-			l.slowness.add(r.Reply.Took, trip, r.Cost())
+			sh.learnOffset(r.Reply.Now, sent, trip)
+			sh.slowness.add(r.Reply.Took, trip, r.Cost())
 		case elsewhere:
-			asks := r.asks
-			r.asks = nil // they may be another lane's
-			l.redirect(asks, where)
+			asks := r.requests
+			r.requests = nil // another shard may use them
+			sh.redirect(asks, where)
 			continue
 		default:
-			l.fleet.settled(uncounted, r.asks...)
-			r.asks = r.asks[:0]
+			sh.backend.resolve(outcomeUncounted, r.requests...)
+			r.requests = r.requests[:0]
 			err = cmp.Or(err, r.Err)
 			continue
 		}
-		err = cmp.Or(err, l.sift(r))
+		err = cmp.Or(err, sh.removeFailed(r))
 		charges += r.charges
-		l.settle(f, r)
+		sh.finish(f, r)
 	}
 	if charges > 0 {
-		l.options.observe().Batch(trip, charges)
+		sh.options.observe().Batch(trip, charges)
 	}
 	return err
 }
 
-// sift leaves those asks in r that the store has decided. It returns an error if the lane is to go away.
-func (l *lane) sift(r *cargo) (err error) {
-	decided := r.asks[:0]
-	for i, a := range r.asks {
-		r.asks[i] = nil
-		if a.call.Err != nil {
-			r.charges -= a.call.Size()
-			if !l.options.guard(func() { err = cmp.Or(err, l.handleError(r, a)) }) {
-				l.fleet.settled(uncounted, a)
+// removeFailed leaves those requests in r that the store has decided. It returns an error if the shard becomes unavailable.
+func (sh *shard) removeFailed(r *batchRun) (err error) {
+	decided := r.requests[:0]
+	for i, req := range r.requests {
+		r.requests[i] = nil
+		if req.call.Err != nil {
+			r.charges -= req.call.Size()
+			if !sh.options.guard(func() { err = cmp.Or(err, sh.handleError(r, req)) }) {
+				sh.backend.resolve(outcomeUncounted, req)
 			}
 			continue
 		}
-		decided = append(decided, a)
-		if a.call.Bare {
-			l.expire(a)
+		decided = append(decided, req)
+		if req.call.LacksExpiry {
+			sh.expire(req)
 		}
-		if a.call.Negative {
-			l.recount(a)
+		if req.call.Negative {
+			sh.recount(req)
 		}
 	}
-	r.asks = decided
+	r.requests = decided
 	return err
 }
 
-// handleError has a decided elsewhere, which the store has not decided. It returns an error if the lane is to go away.
-func (l *lane) handleError(r *cargo, a *ask) error {
-	if foreign, ok := errors.AsType[*script.ForeignError](a.call.Err); ok {
-		l.refuse(r, a, foreign)
-	} else if where, elsewhere := l.redirected(a.call.Err); elsewhere {
-		l.redirect([]*ask{a}, where)
+// handleError handles a request that the store has not decided. It returns an error if the shard becomes unavailable.
+func (sh *shard) handleError(r *batchRun, req *request) error {
+	if foreign, ok := errors.AsType[*script.ForeignError](req.call.Err); ok {
+		sh.handleForeign(r, req, foreign)
+	} else if where, elsewhere := sh.redirected(req.call.Err); elsewhere {
+		sh.redirect([]*request{req}, where)
 	} else {
-		l.fleet.settled(uncounted, a)
-		return a.call.Err
+		sh.backend.resolve(outcomeUncounted, req)
+		return req.call.Err
 	}
 	return nil
 }
 
-// recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
-func (l *lane) recount(a *ask) {
-	again := newAsk()
-	again.call.Recount(&a.call)
-	again.slot = a.slot
-	again.send(l, l.options.Timeout)
+// recount corrects counts that req found negative. Requests that arrive before the correction find them negative, too, and each
+// is counted.
+func (sh *shard) recount(req *request) {
+	again := newRequest()
+	again.call.EncodeRecount(&req.call)
+	again.slot = req.slot
+	again.send(sh, sh.options.Timeout)
 }
 
-// refuse has the fallback decide what an ask of r wants of a counter whose key another program wrote.
-func (l *lane) refuse(r *cargo, a *ask, why *script.ForeignError) {
-	l.mu.Lock()
-	mine := a.isOpen
+// handleForeign lets the fallback decide req for a counter whose key another program wrote.
+func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
+	sh.mu.Lock()
+	mine := req.open
 	if mine {
-		l.open.remove(a)
+		sh.open.remove(req)
 	}
-	l.mu.Unlock()
-	if mine && l.decideApart(r, a) {
+	sh.mu.Unlock()
+	if mine && sh.decidePerCounter(r, req) {
 		return
 	}
-	l.options.observe().Failed(string(redis.Script))
-	l.fleet.store.logForeign(l.shard, why)
-	if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
-		back.slot = a.slot
-		back.send(l, l.options.Timeout)
+	sh.options.observe().Failed(string(redis.Script))
+	sh.backend.store.logForeign(sh.name, why)
+	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a native request
+		back.slot = req.slot
+		back.send(sh, sh.options.Timeout)
 	}
-	l.fleet.leftAlone(a, why.Key)
+	sh.backend.resolveForeign(req, why.Key)
 	switch {
 	case !mine:
-	case a.strict:
-		l.options.answer(a.waiter, why)
+	case req.noFallback:
+		sh.options.answer(req.waiter, why)
 	default:
-		l.fallBack([]*ask{a})
+		sh.fallBack([]*request{req})
 	}
 }
 
-// settle decides the asks of a run that nobody else has decided.
-func (l *lane) settle(f *flight, r *cargo) {
-	l.mu.Lock()
-	for _, a := range r.asks {
-		r.mine = append(r.mine, a.isOpen)
-		if a.isOpen {
-			l.open.remove(a)
+// finish decides the requests of a run that are still open.
+func (sh *shard) finish(f *batch, r *batchRun) {
+	sh.mu.Lock()
+	for _, req := range r.requests {
+		r.wasOpen = append(r.wasOpen, req.open)
+		if req.open {
+			sh.open.remove(req)
 		}
 	}
-	l.mu.Unlock()
-	admitted, whole := int64(0), true
-	for i, a := range r.asks {
-		r.asks[i] = nil
-		if !r.mine[i] {
-			l.fleet.settled(counted, a)
+	sh.mu.Unlock()
+	admitted, complete := int64(0), true
+	for i, req := range r.requests {
+		r.requests[i] = nil
+		if !r.wasOpen[i] {
+			sh.backend.resolve(outcomeCounted, req)
 		}
-		if !r.mine[i] || a.batch == nil {
-			whole = false // its decisions are not known here
+		if !r.wasOpen[i] || req.batch == nil {
+			complete = false // its decisions are not known here
 			continue
 		}
-		n, decided := l.conclude(f, r, a)
-		admitted, whole = admitted+n, whole && decided
+		n, decided := sh.conclude(f, r, req)
+		admitted, complete = admitted+n, complete && decided
 	}
-	if whole && !r.Native && admitted != r.Reply.Admitted {
-		l.options.observe().Diverged()
+	if complete && !r.Native && admitted != r.Reply.Admitted {
+		sh.options.observe().Diverged()
 	}
 }
 
-// conclude decides a by what its charges found, tells its waiter and returns how many charges were
-// admitted. If that panics the fallback decides a, so that the rest of the batch is not lost too.
-func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bool) {
-	w, at := a.waiter, l.convert(r.Reply.Now, a.startSays)
-	part, kept := w.(keeper)
-	if decided = l.options.guard(func() {
-		a.batch.Stored().Decide(at, a.call.Found)
-		admitted = script.AdmittedOf(a.batch)
+// conclude decides req by the states that its charges found, notifies its waiter and returns the number of admitted charges. If
+// that panics, the fallback decides req, so that the rest of the batch is not lost.
+func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
+	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
+	part, kept := w.(requestOwner)
+	if decided = sh.options.guard(func() {
+		req.batch.Stored().Decide(at, req.call.Found)
+		admitted = script.AdmittedOf(req.batch)
 		if !kept {
-			l.fleet.store.adopt(at, a.batch, &f.left)
+			sh.backend.store.updateMirror(at, req.batch, &f.state)
 		}
 	}); !decided {
-		l.fleet.settled(counted, a)
-		l.fallBack([]*ask{a})
+		sh.backend.resolve(outcomeCounted, req)
+		sh.fallBack([]*request{req})
 		return 0, false
 	}
 	if kept {
-		part.keep(a, at)
+		part.keepRequest(req, at)
 	} else {
-		a.free()
+		req.release()
 	}
-	l.options.answer(w, nil)
+	sh.options.answer(w, nil)
 	return admitted, true
 }
 
-// A cargo is the asks of a batch that one run decides: on a cluster those of one slot, but all that go without the
-// script.
-type cargo struct {
+// A batchRun is the part of a batch that one run of the script decides: on a cluster the requests of one slot. All native
+// requests share a run.
+type batchRun struct {
 	script.Run
-	asks    []*ask // that have not been decided, or are nil
-	mine    []bool // those of asks that were open when the reply came; empty before
-	charges int
-	slot    uint16
-	alone   bool
+	requests []*request // nil if resolved
+	wasOpen  []bool     // which of requests were open when the reply came; empty before
+	charges  int
+	slot     uint16
+	isolated bool
 }
 
-// sort makes f.cargoes those of f.asks.
-func (f *flight) sort() {
-	f.cargoes, f.runs, f.sorted = f.cargoes[:0], f.runs[:0], false
-	for _, a := range f.asks {
+// groupIntoRuns distributes f.requests among f.runs.
+func (f *batch) groupIntoRuns() {
+	f.runs, f.scriptRuns, f.grouped = f.runs[:0], f.scriptRuns[:0], false
+	for _, req := range f.requests {
 		i := -1
-		if !a.alone {
-			i = slices.IndexFunc(f.cargoes, func(r *cargo) bool {
-				return !r.alone && r.Native == a.call.Native && (r.Native || r.slot == a.slot)
+		if !req.isolated {
+			i = slices.IndexFunc(f.runs, func(r *batchRun) bool {
+				return !r.isolated && r.Native == req.call.Native && (r.Native || r.slot == req.slot)
 			})
 		}
 		if i < 0 {
-			i = f.more(a)
+			i = f.addRun(req)
 		}
-		r := f.cargoes[i]
-		r.asks = append(r.asks, a)
-		r.Add(&a.call)
-		r.charges += a.call.Size()
+		r := f.runs[i]
+		r.requests = append(r.requests, req)
+		r.Add(&req.call)
+		r.charges += req.call.Size()
 	}
-	f.sorted = true
+	f.grouped = true
 }
 
-// more appends a cargo of a's kind, and returns its index.
-func (f *flight) more(a *ask) int {
-	n := len(f.cargoes)
-	if n < cap(f.cargoes) && f.cargoes[:n+1][n] != nil {
-		f.cargoes = f.cargoes[:n+1]
+// addRun appends a run for requests like req, and returns its index.
+func (f *batch) addRun(req *request) int {
+	n := len(f.runs)
+	if n < cap(f.runs) && f.runs[:n+1][n] != nil {
+		f.runs = f.runs[:n+1]
 	} else {
-		f.cargoes = append(f.cargoes, &cargo{})
+		f.runs = append(f.runs, &batchRun{})
 	}
-	r := f.cargoes[n]
-	f.runs = append(f.runs, &r.Run)
-	clear(r.asks)
-	r.asks, r.mine, r.charges = r.asks[:0], r.mine[:0], 0
+	r := f.runs[n]
+	f.scriptRuns = append(f.scriptRuns, &r.Run)
+	clear(r.requests)
+	r.requests, r.wasOpen, r.charges = r.requests[:0], r.wasOpen[:0], 0
 	r.Clear(f.options.storeTime())
-	r.slot, r.Native, r.alone, r.Asking = a.slot, a.call.Native, a.alone, a.asking
+	r.slot, r.Native, r.isolated, r.Asking = req.slot, req.call.Native, req.isolated, req.asking
 	return n
 }

@@ -43,7 +43,7 @@ func TestSentinel(t *testing.T) {
 			load(t, s, plenty, 0)
 			replace(t, primary, sentinels)
 			storetest.Eventually(t, "the replica is asked", func() bool {
-				return s.Up() && s.fleet.lane(0).address() == replica.Addr
+				return s.Up() && s.main.shardOf(0).address() == replica.Addr
 			})
 			o.mu.Lock()
 			before := o.decided[byStore]
@@ -82,7 +82,7 @@ func TestSentinelsVote(t *testing.T) {
 	}
 	s := runStore(t, Options{Server: to})
 	storetest.Eventually(t, "up", s.Up)
-	if at := s.fleet.lane(0).address(); at != now.Addr {
+	if at := s.main.shardOf(0).address(); at != now.Addr {
 		t.Errorf("at %s, want %s, of which most Sentinels know", at, now.Addr)
 	}
 }

@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	// leastSample is the least estimate of a run whose time says something of the server: shorter ones consist of what a run
-	// takes by itself.
-	leastSample = 100 * time.Microsecond
-	// mostSlow is how many times slower than estimated a server is taken to be at most. So no server, whatever it says of its
-	// time, makes runs shorter than 62 µs.
-	mostSlow = 16
-	// mostSlowByTrips is the same where only round trips tell: what waits before the server counts there, too.
-	mostSlowByTrips = 4
+	// minSample is the minimum estimate of a run that is measured: the time of shorter ones is mostly overhead.
+	minSample = 100 * time.Microsecond
+	// maxSlowdown caps the ratio of measured to estimated time. So no server, whatever it reports, makes runs shorter than 62
+	// µs.
+	maxSlowdown = 16
+	// maxSlowdownByRoundTrip is the same if only round trips were measured, which include queueing at the server.
+	maxSlowdownByRoundTrip = 4
 )
 
-// A slowness is how many times longer than estimated a server takes for scripts: see package script for the estimates. It is the
-// median of the last runs, so three slow runs change nothing, and after four others they are forgotten.
+// A slowness is the ratio of measured to estimated time of scripts: see package script for the estimates. It is the median of
+// the recent runs, so three slow runs change nothing, and after four others they are forgotten.
 type slowness struct {
-	percent atomic.Int64 // 0 stands for 100
+	percent atomic.Int64 // 0 means 100
 
 	mu     sync.Mutex
-	recent [7]float64 // 0 if there were fewer runs
+	recent [7]float64 // 0 for missing runs
 	next   int
 }
 
-// add notes a run that took some time by the server's own words, and a round trip, which took no less. It reports whether the run
-// took longer than estimated.
+// add adds a run with the time that the server reports, which is capped by the round trip, and its estimate. It reports whether
+// the run took longer than estimated.
 func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
-	if took = min(took, trip); took <= 0 || estimate < leastSample {
+	if took = min(took, trip); took <= 0 || estimate < minSample {
 		return false
 	}
 	s.mu.Lock()
@@ -46,42 +45,43 @@ func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	s.next = (s.next + 1) % len(s.recent)
 	sorted := s.recent
 	slices.Sort(sorted[:])
-	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), mostSlow)))
+	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), maxSlowdown)))
 	return took > estimate
 }
 
-// bound returns the estimate of what takes the server as long as most.
+// bound returns the estimate of a run that takes the server as long as most.
 func (s *slowness) bound(most time.Duration) time.Duration {
 	return most * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
-// measured is the number of charges of a measurement, on new counters of a policy whose estimate has the least margin.
+// measured is the number of charges of a measurement. They are on new counters, of the policy whose estimate has the smallest
+// margin.
 const measured = 24
 
 var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
 
-// measure learns how fast the server is before a large request comes, and reports whether it is slower than estimated. A probe took
-// shortTrip just before. If the server does not tell how long a run takes, the difference of the two trips is taken for it. An
-// error here has no effect: the next probe fails, too. The counters expire two seconds later.
-func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
-	name := l.probeName()
+// measure measures the speed of the server before a large request comes, and reports whether it is slower than estimated. A
+// probe took shortTrip just before. If the server does not report how long a run takes, the difference between the round trips
+// is used. An error has no effect: the next probe fails, too. The counters expire after two seconds.
+func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
+	name := sh.probeName()
 	if name == nil {
 		return false
 	}
-	sent := l.options.Clock()
-	at := l.time(limiter.Time(sent.UnixNano()))
+	sent := sh.options.Clock()
+	at := sh.time(limiter.Time(sent.UnixNano()))
 	var run script.Run
-	run.Clear(l.options.storeTime())
+	run.Clear(sh.options.storeTime())
 	calls := make([]script.Call, measured)
 	for i := range calls {
 		b := &limiter.Batch{Charges: []limiter.Charge{{Policy: measuredPolicy, Hits: 1}}}
 		calls[i].Encode(at, b, [][]byte{fmt.Appendf(nil, "%s_%d_%d_", name, at, i)}, 0)
 		run.Add(&calls[i])
 	}
-	if script.Decides.Run(c, &run); run.Err != nil {
+	if script.DecideScript.Run(c, &run); run.Err != nil {
 		return false
 	}
 	run.Read()
-	trip, cost := l.options.Clock().Sub(sent), run.Cost()
-	return l.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, mostSlowByTrips*cost)), trip, cost)
+	trip, cost := sh.options.Clock().Sub(sent), run.Cost()
+	return sh.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -27,7 +28,7 @@ func TestSlowness(t *testing.T) {
 		"a server four times slower":   {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
 		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
 		"a server that says too much":  {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
-		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / mostSlow},
+		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
 		"no time":                      {repeat(4, run{0, long}), time.Millisecond},
 		"a time below 0":               {repeat(4, run{math.MinInt64, long}), time.Millisecond},
 		"a trip below 0":               {repeat(4, run{time.Second, -1}), time.Millisecond},
@@ -50,9 +51,7 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
 		c := newClient(t, storetest.StartBinary(t, binary))
-		if err := warm(c); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, warm(c))
 		least := map[int]time.Duration{}
 		for range 5 {
 			for _, n := range []int{1, 30, 600} {
@@ -67,7 +66,7 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 				r.Clear(0)
 				r.Add(&call)
 				began := clock()
-				script.Decides.Run(c, &r)
+				script.DecideScript.Run(c, &r)
 				trip := clock().Sub(began)
 				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Left() != 0 {
 					t.Fatal(r.Err, call.Err, r.Reply.Left())
@@ -94,14 +93,14 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		for range len(l.slowness.recent) {
 			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
-		slower := time.Duration(min(times, mostSlow))
+		slower := time.Duration(min(times, maxSlowdown))
 		asks := 0
 		for range 1000 {
 			queued(l, 5*time.Microsecond, false)
 		}
 		for asks < 1000 {
-			batch, _ := l.take(0, nil)
-			if most := int(script.MostRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
+			batch, _ := l.nextBatch(0, nil)
+			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
 				t.Fatalf("%d times slower: a run of %d asks, want 1 to %d", times, len(batch), most)
 			}
 			asks += len(batch)
@@ -111,9 +110,9 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		for i := range charges {
 			names = append(names, nameOf("s1", &charges[i]))
 		}
-		r := l.fleet.store.split(0, &limiter.Batch{Charges: charges}, names, false)
+		r := l.backend.store.split(0, &limiter.Batch{Charges: charges}, names, false)
 		for _, p := range r.parts {
-			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MostPart/slower {
+			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MaxPart/slower {
 				t.Errorf("%d times slower: a part of %d charges is estimated at %v", times, n, p.cost)
 			}
 		}

@@ -11,59 +11,59 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
-// a part denies a group that has charges in others, the others give theirs back.
+// A split is a request whose counters are in several slots, or in two stores, each of which decides its part. If a part denies a
+// group that has charges in others, the others refund theirs.
 type split struct {
-	store   *Store
-	batch   *limiter.Batch
-	waiter  limiter.Waiter
-	now     limiter.Time
-	until   time.Time           // when the fallback decides at the latest; zero if the batch's budget says it
-	parts   []*part             // with memory to use again behind
-	where   []place             // of each charge
-	seen    map[[2]uint64]*part // of the last charge on each counter
-	apart   bool                // each counter has a part: see apart.go
-	bulk    bool                // others do not wait for it
-	pending atomic.Int32
-	left    limiter.State
+	store      *Store
+	batch      *limiter.Batch
+	waiter     limiter.Waiter
+	now        limiter.Time
+	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget determines it
+	parts      []*part             // beyond its length there is memory for reuse
+	locations  []location          // of each charge
+	lastPart   map[[2]uint64]*part // by counter: the part of its last charge
+	perCounter bool                // each counter has its own part: see foreign.go
+	bulk       bool                // does not delay other requests
+	pending    atomic.Int32
+	state      limiter.State
 }
 
-// A place is a charge of a part.
-type place struct {
+// A location is a charge of a part.
+type location struct {
 	part   *part
 	charge int
 }
 
 // A part is the charges of a split in one slot.
 type part struct {
-	split *split
-	fleet *fleet
-	slot  uint16
-	cost  time.Duration
-	batch limiter.Batch
-	names [][]byte
-	begun limiter.Time // what its fixed windows are of, by the store's clock
-	err   error
+	split   *split
+	backend *backend
+	slot    uint16
+	cost    time.Duration
+	batch   limiter.Batch
+	names   [][]byte
+	now     limiter.Time // of its fixed windows, by the store's clock
+	err     error
 
-	// What the store's reply was, nil if the fallback decided; and when.
-	ask *ask
-	at  limiter.Time
+	// The request that the store decided, nil if the fallback did; and the time of the reply.
+	request   *request
+	repliedAt limiter.Time
 
-	inner *split // that has decided p counter by counter, or nil
+	inner *split // has decided p counter by counter, or nil
 }
 
-var splits = sync.Pool{New: func() any { return &split{seen: map[[2]uint64]*part{}} }}
+var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}
 
-// split sorts the charges of b by slot, or by counter if apart is set.
+// split groups the charges of b by slot, or by counter if perCounter is set.
 func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart bool) *split {
 	r, _ := splits.Get().(*split)
-	r.store, r.batch, r.now, r.apart = s, b, now, apart
-	var quotas *part // has quota charges
-	several := false // have
+	r.store, r.batch, r.now, r.perCounter = s, b, now, apart
+	var quotas *part // the last one with quota charges
+	several := false // parts have quota charges
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
-		p := r.place(i, f, slot, names[i])
-		r.where = append(r.where, place{p, len(p.batch.Charges)})
+		p := r.partFor(i, f, slot, names[i])
+		r.locations = append(r.locations, location{p, len(p.batch.Charges)})
 		p.batch.Charges, p.names = append(p.batch.Charges, b.Charges[i]), append(p.names, names[i])
 		if b.Charges[i].Mode == limiter.Quota {
 			several = several || quotas != nil && quotas != p
@@ -71,27 +71,27 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart 
 		}
 	}
 	for _, p := range r.parts {
-		// Whether another part's quota has room is known when all have been decided.
+		// Whether a quota in another part admits is known when all parts have been decided.
 		p.batch.QuotaPass = b.QuotaPass || several
 		p.batch.Budget, p.batch.Clock, p.batch.Partition = b.Budget, b.Clock, b.Partition
 	}
 	return r
 }
 
-// place returns the part of charge i, which is in a slot of f: that of an earlier charge on its counter if there is
-// room, else the newest of the slot, or a new one. A group is cut only if it has no room in one part.
-func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
+// partFor returns the part for charge i, which is in a slot of f: the part of an earlier charge on the same counter if it has
+// room, else the newest of the slot, or a new one. A group is divided only if it does not fit into one part.
+func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
-	if r.apart {
-		return r.placeApart(f, slot, c.Policy, name)
+	if r.perCounter {
+		return r.partForCounter(f, slot, c.Policy, name)
 	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
-	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.mostPart(f, slot) {
-		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
+	if p := r.lastPart[id]; p != nil && p.backend == f && p.slot == slot && p.cost < 2*r.store.maxPart(f, slot) {
+		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost, most := script.CostOf(c.Policy, c.Hits), r.store.mostPart(f, slot)
+	cost, most := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
 	need := cost
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
@@ -103,28 +103,28 @@ func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 	}
 	var p *part
 	for n := len(r.parts) - 1; n >= 0 && p == nil; n-- {
-		if r.parts[n].fleet == f && r.parts[n].slot == slot {
+		if r.parts[n].backend == f && r.parts[n].slot == slot {
 			p = r.parts[n]
 		}
 	}
 	if p == nil || p.cost > 0 && p.cost+need > most {
-		p = r.more(f, slot, f.timeOf(slot, r.now, c.Policy, name))
+		p = r.addPart(f, slot, f.timeOf(slot, r.now, c.Policy, name))
 	}
 	p.cost += cost
-	r.seen[id] = p
+	r.lastPart[id] = p
 	return p
 }
 
-// mostPart is the greatest estimate of a part in a slot of f.
-func (s *Store) mostPart(f *fleet, slot uint16) time.Duration {
-	if l := f.lane(slot); l != nil {
-		return l.slowness.bound(s.part)
+// maxPart returns the maximum estimate of a part in a slot of f.
+func (s *Store) maxPart(f *backend, slot uint16) time.Duration {
+	if sh := f.shardOf(slot); sh != nil {
+		return sh.slowness.bound(s.partBound)
 	}
-	return s.part
+	return s.partBound
 }
 
-// more appends a part, whose counters are at the time now.
-func (r *split) more(f *fleet, slot uint16, now limiter.Time) *part {
+// addPart appends a part, whose counters use the time now.
+func (r *split) addPart(f *backend, slot uint16, now limiter.Time) *part {
 	n := len(r.parts)
 	if n < cap(r.parts) && r.parts[:n+1][n] != nil {
 		r.parts = r.parts[:n+1]
@@ -132,77 +132,77 @@ func (r *split) more(f *fleet, slot uint16, now limiter.Time) *part {
 		r.parts = append(r.parts, &part{split: r})
 	}
 	p := r.parts[n]
-	p.fleet, p.slot, p.cost, p.begun = f, slot, 0, now
+	p.backend, p.slot, p.cost, p.now = f, slot, 0, now
 	return p
 }
 
-// free lets r be used again.
-func (r *split) free() {
+// release puts r back into the pool.
+func (r *split) release() {
 	for _, p := range r.parts {
 		p.batch.Reset()
 		clear(p.names)
 		p.names, p.err = p.names[:0], nil
-		if p.ask != nil {
-			p.ask.free()
-			p.ask = nil
+		if p.request != nil {
+			p.request.release()
+			p.request = nil
 		}
 		if p.inner != nil {
-			p.inner.free()
+			p.inner.release()
 			p.inner = nil
 		}
 	}
-	clear(r.where)
-	clear(r.seen)
-	r.parts, r.where = r.parts[:0], r.where[:0]
-	r.batch, r.waiter, r.until, r.apart, r.bulk = nil, nil, time.Time{}, false, false
+	clear(r.locations)
+	clear(r.lastPart)
+	r.parts, r.locations = r.parts[:0], r.locations[:0]
+	r.batch, r.waiter, r.deadline, r.perCounter, r.bulk = nil, nil, time.Time{}, false, false
 	splits.Put(r)
 }
 
 // fleetOf returns the store that has the counters of p.
-func (s *Store) fleetOf(p *limiter.Policy) *fleet {
+func (s *Store) backendOf(p *limiter.Policy) *backend {
 	if s.perSecond != nil && p.Window == time.Second {
 		return s.perSecond
 	}
-	return s.fleet
+	return s.main
 }
 
 // slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a fixed window lacks its start, which
 // counts where no braces say otherwise.
-func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet, uint16) {
-	f := s.fleetOf(c.Policy)
+func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backend, uint16) {
+	f := s.backendOf(c.Policy)
 	if f.server.Nodes == nil {
 		return f, 0
 	}
-	if startSaysSlot(c.Policy, name) {
-		var room [256]byte // of most names
+	if slotDependsOnStart(c.Policy, name) {
+		var room [256]byte // most names fit
 		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
 	}
 	return f, redis.SlotOf(name)
 }
 
-// begin has the parts of r decided, and w told.
-func (r *split) begin(w limiter.Waiter) {
-	r.expect(w)
+// start starts to decide the parts of r, and calls w.Decided at the end.
+func (r *split) start(w limiter.Waiter) {
+	r.setWaiter(w)
 	n := len(r.parts)
-	for i := range n { // after the last r may be another's
-		r.parts[i].begin()
+	for i := range n { // after the last one r may be in use again
+		r.parts[i].start()
 	}
 }
 
-// expect has w told when all parts have been decided.
-func (r *split) expect(w limiter.Waiter) {
+// setWaiter sets the waiter that is notified when all parts have been decided.
+func (r *split) setWaiter(w limiter.Waiter) {
 	r.waiter = w
 	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
 }
 
-// begin has p decided.
-func (p *part) begin() {
+// start starts to decide p.
+func (p *part) start() {
 	r := p.split
-	wait := r.store.options.wait(p.batch.Budget)
-	if !r.until.IsZero() {
-		wait = r.until.Sub(clock())
+	wait := r.store.options.maxWait(p.batch.Budget)
+	if !r.deadline.IsZero() {
+		wait = r.deadline.Sub(clock())
 	}
-	if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, wait, r.bulk); done {
+	if done, err := r.store.decide(p.backend, p.slot, r.now, &p.batch, p.names, p, wait, r.bulk); done {
 		p.Decided(err)
 	}
 }
@@ -215,10 +215,10 @@ func (p *part) Decided(err error) {
 	}
 }
 
-// keep implements [keeper]: p has its ask until the request is decided.
-func (p *part) keep(a *ask, at limiter.Time) { p.ask, p.at = a, at }
+// keepRequest implements [requestOwner]: p keeps its request until the split is decided.
+func (p *part) keepRequest(req *request, at limiter.Time) { p.request, p.repliedAt = req, at }
 
-// conclude decides the request when all of its parts have been decided, and frees r.
+// conclude decides the request after all of its parts, and releases r.
 func (r *split) conclude() {
 	var err error
 	for _, p := range r.parts {
@@ -232,54 +232,52 @@ func (r *split) conclude() {
 	case err != nil:
 		r.giveBack()
 	case !r.store.options.guard(func() {
-		if r.together(); !inner { // else the request may yet deny some
-			r.adopt()
+		if r.combine(); !inner { // otherwise the outer request may deny some
+			r.updateMirror()
 		}
 	}):
 		r.giveBack()
-		err, byParts = r.without(), false
+		err, byParts = r.decideByFallback(), false
 	}
-	if inner && byParts { // it may have to give back
+	if inner && byParts { // the outer request may have to refund
 		outer.inner = r
 	} else {
-		r.free()
+		r.release()
 	}
 	w.Decided(err)
 }
 
-// without decides r by the fallback, after a panic here.
-func (r *split) without() error {
-	s, names := r.store, make([][]byte, len(r.where))
-	for i, at := range r.where {
+// decideByFallback decides the request by the fallback, after a panic.
+func (r *split) decideByFallback() error {
+	s, names := r.store, make([][]byte, len(r.locations))
+	for i, at := range r.locations {
 		names[i] = at.part.names[at.charge]
 	}
-	now := s.fleet.time(r.now)
+	now := s.main.time(r.now)
 	name := func(i int) string { return script.LeaseName(r.batch.Charges[i].Policy, names[i]) }
-	err := s.fleet.leased(now, r.batch, name, func() error { return s.options.fallBack(now, r.batch) })
-	s.owes(s.options.Fallback, err == nil, r.now, r.batch, names, r.waiter)
+	err := s.main.withLocalLeases(now, r.batch, name, func() error { return s.options.fallBack(now, r.batch) })
+	s.recordAllUnsynced(s.options.Fallback, err == nil, r.now, r.batch, names, r.waiter)
 	return err
 }
 
-// giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
-// another part has failed.
+// giveBack refunds the charges of the decided parts, after another part has failed.
 func (r *split) giveBack() {
-	for _, at := range slices.Backward(r.where) {
+	for _, at := range slices.Backward(r.locations) {
 		if p := at.part; p.err == nil && !p.batch.Decisions[at.charge].Denied {
 			r.store.options.guard(at.deny)
 		}
 	}
 }
 
-// together makes the decisions of the request from those of the parts, as if they had been decided
-// together.
-func (r *split) together() {
+// combine makes the decisions of the request from those of the parts, as if they had been decided together.
+func (r *split) combine() {
 	all := r.batch.Stored()
 	all.ResetDecisions()
-	for i, at := range r.where {
+	for i, at := range r.locations {
 		all.CopyDecision(i, &at.part.batch, at.charge)
 	}
 	all.ResolveGroups(func(i int) {
-		at := r.where[i]
+		at := r.locations[i]
 		at.deny()
 		all.CopyDecision(i, &at.part.batch, at.charge)
 	})
@@ -288,48 +286,48 @@ func (r *split) together() {
 	}
 }
 
-// copyRefunds copies to those of a batch the decisions on refunds, which may have given back more since charges were denied.
+// copyRefunds copies the decisions on refunds, which may have refunded more since charges were denied.
 func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
-	for i, at := range r.where {
+	for i, at := range r.locations {
 		if b.Charges[i].Refund {
 			to.CopyDecision(i, &at.part.batch, at.charge)
 		}
 	}
 }
 
-// deny makes a charge one whose group was denied, and has the store give back what it took for it, and what refunds were set
-// off against it.
-func (at place) deny() {
+// deny changes the decision of a charge to that of a denied group, and refunds in the store what was charged, and the refunds
+// that were set off against it.
+func (at location) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
 	if p.inner != nil {
-		own := p.inner.where[i]
+		own := p.inner.locations[i]
 		own.deny()
 		stored.CopyDecision(i, &own.part.batch, own.charge)
 		p.inner.copyRefunds(stored, &p.batch)
 		return
 	}
 	lease, c := p.batch.Lease(i), p.batch.Charges[i]
-	if p.ask == nil { // by the fallback
-		_, gave := stored.Deny(p.begun, i)
+	if p.request == nil { // decided by the fallback
+		_, gave := stored.Deny(p.now, i)
 		if lease > 0 {
-			p.fleet.owesBack(p.begun, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
+			p.backend.recordRelease(p.now, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
-		p.owesLess(i, d.Charged-p.batch.Decisions[i].Charged+gave)
+		p.subtractUnsynced(i, d.Charged-p.batch.Decisions[i].Charged+gave)
 		return
 	}
 	if lease > 0 {
-		stored.Deny(p.at, i)
-		p.split.store.giveBack(p.fleet, p.slot, p.split.now, c, p.names[i], lease)
+		stored.Deny(p.repliedAt, i)
+		p.split.store.releaseLease(p.backend, p.slot, p.split.now, c, p.names[i], lease)
 		return
 	}
-	var turn *ask
+	var turn *request
 	if d.Wait > 0 {
-		turn = newAsk()
-		turn.call.Cancel(p.at, &p.batch, i, p.names[i])
+		turn = newRequest()
+		turn.call.EncodeCancel(p.repliedAt, &p.batch, i, p.names[i])
 	}
-	refunds, _ := stored.Deny(p.at, i)
+	refunds, _ := stored.Deny(p.repliedAt, i)
 	back := d.Charged - p.batch.Decisions[i].Charged
 	if turn == nil {
 		refunds, back = refunds+back, 0
@@ -341,48 +339,48 @@ func (at place) deny() {
 		return
 	}
 	c.Hits, c.Refund, c.Mode = refunds, true, limiter.Enforce
-	if c.Policy.Reserve != nil { // what gives back there is a lease
+	if c.Policy.Reserve != nil { // there a refund would be a lease
 		p := *c.Policy
 		p.Reserve, c.Policy, c.Reserve = nil, &p, false
 	}
-	refund := newAsk()
-	refund.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	refund := newRequest()
+	refund.call.Encode(p.now, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
 	p.giveBack(refund, i, refunds)
 }
 
-// giveBack has the store run a, which gives back hits of charge i, or takes them from what is owed if the store is away.
-func (p *part) giveBack(a *ask, i int, hits uint64) {
-	a.slot, a.bulk = p.slot, p.split.bulk
-	if !a.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) {
-		p.owesLess(i, hits)
+// giveBack sends req, which refunds hits of charge i. If the store is unavailable it subtracts them from the unsynced hits.
+func (p *part) giveBack(req *request, i int, hits uint64) {
+	req.slot, req.bulk = p.slot, p.split.bulk
+	if !req.send(p.backend.shardOf(p.slot), p.split.store.options.Timeout) {
+		p.subtractUnsynced(i, hits)
 	}
 }
 
-// owesLess takes hits of charge i from what is owed. Those that are not owed stay charged.
-func (p *part) owesLess(i int, hits uint64) {
+// subtractUnsynced subtracts hits of charge i from the unsynced hits. The others stay charged.
+func (p *part) subtractUnsynced(i int, hits uint64) {
 	if hits > 0 {
-		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), hits)
+		p.backend.ledger.subtract(script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]), hits)
 	}
 }
 
-// adopt has the mirror know in what state the store has left the counters.
-func (r *split) adopt() {
+// updateMirror writes the states in which the store has left the counters to the mirror.
+func (r *split) updateMirror() {
 	for _, p := range r.parts {
 		switch {
-		case p.ask != nil:
-			r.store.adopt(p.at, &p.batch, &r.left)
+		case p.request != nil:
+			r.store.updateMirror(p.repliedAt, &p.batch, &r.state)
 		case p.inner != nil:
-			p.inner.adopt()
+			p.inner.updateMirror()
 		}
 	}
 }
 
-// whole returns which charge of its request charge i of p is.
-func (p *part) whole(i int) int {
-	return slices.Index(p.split.where, place{p, i})
+// chargeIndex returns the index of charge i of p in the split's batch.
+func (p *part) chargeIndex(i int) int {
+	return slices.Index(p.split.locations, location{p, i})
 }
 
 // Exceeded implements [limiter.Waiter] for a part of a request.
 func (p *part) Exceeded(charge int) func(hits uint64) {
-	return p.split.waiter.Exceeded(p.whole(charge))
+	return p.split.waiter.Exceeded(p.chargeIndex(charge))
 }

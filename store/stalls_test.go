@@ -160,7 +160,7 @@ func (st *stalled) run(t *testing.T, stalls int, stall func()) {
 	var c caller
 	storetest.Eventually(t, "nothing is held or owed when all requests have ended", func() bool {
 		for _, s := range st.replicas {
-			if s.owing() > 0 || !s.idle() {
+			if s.unsyncedCounters() > 0 || !s.idle() {
 				return false
 			}
 		}
@@ -206,10 +206,10 @@ func (st *stalled) goOn(tb testing.TB) {
 
 // expire has the deadlines of all come that wait for s.
 func (s *Store) expire() {
-	for _, at := range s.fleet.chart.Load().spans {
-		l := at.lane
+	for _, at := range s.main.slots.Load().ranges {
+		l := at.shard
 		l.mu.Lock()
-		late := l.lateLocked(clock().Add(time.Hour))
+		late := l.removeLateLocked(clock().Add(time.Hour))
 		l.mu.Unlock()
 		l.fallBack(late)
 	}
@@ -217,10 +217,10 @@ func (s *Store) expire() {
 
 // idle reports whether no message is under way, and none waits.
 func (s *Store) idle() bool {
-	for _, at := range s.fleet.chart.Load().spans {
-		at.lane.mu.Lock()
-		idle := at.lane.flying == 0 && len(at.lane.queue) == 0
-		at.lane.mu.Unlock()
+	for _, at := range s.main.slots.Load().ranges {
+		at.shard.mu.Lock()
+		idle := at.shard.inFlight == 0 && len(at.shard.queue) == 0
+		at.shard.mu.Unlock()
 		if !idle {
 			return false
 		}
@@ -231,12 +231,12 @@ func (s *Store) idle() bool {
 // lose has the connections of all replicas end without a reply to what is under way.
 func (st *stalled) lose() {
 	for _, s := range st.replicas {
-		for _, at := range s.fleet.chart.Load().spans {
-			at.lane.mu.Lock()
-			c := at.lane.client
-			at.lane.mu.Unlock()
+		for _, at := range s.main.slots.Load().ranges {
+			at.shard.mu.Lock()
+			c := at.shard.conn
+			at.shard.mu.Unlock()
 			if c != nil {
-				at.lane.fail(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("nothing was said for long")})
+				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("nothing was said for long")})
 			}
 		}
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
+// A Store decides charges in Redis or Valkey. Its methods may be called concurrently, while Run runs.
 type Store struct {
-	options   Options
-	fleet     *fleet
-	perSecond *fleet        // nil without
-	plain     bool          // all counters are in one slot
-	part      time.Duration // mostPart but in tests
-	flushing  time.Duration // mostFlushing but in tests
-	pause     time.Duration // pause but in tests
-	full      full
-	reached   chan struct{} // has an element if a primary was reached, or the slots were told, since Await looked
-	foreign   atomic.Int64  // when Log.Foreign was called last, in nanoseconds since 1970
+	options       Options
+	main          *backend
+	perSecond     *backend      // nil if not configured
+	singleSlot    bool          // all counters are in one slot
+	partBound     time.Duration // script.MaxPart, except in tests
+	flushBound    time.Duration // maxFlush, except in tests
+	tryAgainPause time.Duration // the constant, except in tests
+	denied        deniedCache
+	reached       chan struct{} // has an element if a primary was reached, or the slots changed, since Await checked
+	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
 
-// New returns a store, which is away until [Store.Run] has reached its server.
+// New returns a store, which is unavailable until [Store.Run] has reached its server.
 func New(options Options) (*Store, error) {
 	if options.Jitter == 0 {
 		options.Jitter = time.Minute
@@ -46,42 +46,41 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.SetMirror()
 	}
-	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, pause: pause, reached: make(chan struct{}, 1)}
-	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
-	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
+	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
+	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
+	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
-		s.perSecond = newFleet(s, options.PerSecond, options.PerSecondDialTimeout)
+		s.perSecond = newBackend(s, options.PerSecond, options.PerSecondDialTimeout)
 	}
 	return s, nil
 }
 
-// Run keeps the store until ctx ends, and returns when all that it started has ended.
+// Run connects to the store and serves requests until ctx ends. It returns when all its goroutines have ended.
 func (s *Store) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	if s.perSecond != nil {
 		all.Go(func() { s.perSecond.run(ctx) })
 	}
-	s.fleet.run(ctx)
+	s.main.run(ctx)
 	all.Wait()
 }
 
-// Offset returns by how much the store's clock is ahead of this machine's, as the last reply tells; 0
-// before the first.
-func (s *Store) Offset() time.Duration { return time.Duration(s.fleet.offset.Load()) }
+// Offset returns how far the store's clock is ahead of this machine's, by the latest reply, and 0 before the first.
+func (s *Store) Offset() time.Duration { return time.Duration(s.main.offset.Load()) }
 
-// Shards returns the addresses of the primaries, and whether each answers.
+// Shards returns the addresses of the primaries, and whether each is available.
 func (s *Store) Shards() map[string]bool {
-	all := s.fleet.shards()
+	all := s.main.shardStates()
 	if s.perSecond != nil {
-		maps.Copy(all, s.perSecond.shards())
+		maps.Copy(all, s.perSecond.shardStates())
 	}
 	return all
 }
 
-// Up reports whether the store answers.
-func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perSecond.up()) }
+// Up reports whether all primaries are available.
+func (s *Store) Up() bool { return s.main.isUp() && (s.perSecond == nil || s.perSecond.isUp()) }
 
-// Await waits until every primary has answered, or ctx ends, and reports whether all have. Run must run, and only one caller may
+// Await waits until every primary is available, or ctx ends, and reports whether all are. Run must run, and only one caller may
 // wait at a time.
 func (s *Store) Await(ctx context.Context) bool {
 	for !s.Up() {
@@ -94,7 +93,7 @@ func (s *Store) Await(ctx context.Context) bool {
 	return true
 }
 
-// notifyReached has Await look again.
+// notifyReached wakes Await.
 func (s *Store) notifyReached() {
 	select {
 	case s.reached <- struct{}{}:
@@ -102,111 +101,110 @@ func (s *Store) notifyReached() {
 	}
 }
 
-// Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
-// returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
-// the window's start. It decides within [Options.Timeout], or
-// within b.Budget if that is less and not 0.
+// Decide decides b, within [Options.Timeout], or within b.Budget if that is less and not 0. names are the names of b's counters;
+// the name of a fixed window lacks the window's start.
+//
+// If done is false, Decide calls w.Decided once, possibly before it returns, and uses b and names until then.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
-	if s.certain(now, b) {
+	if s.denyFromCache(now, b) {
 		return true, nil
 	}
 	cost := script.CostOfAll(b)
-	if cost > script.MostRequest {
-		s.tooLarge(now, b, names, w)
+	if cost > script.MaxRequest {
+		s.decideTooLarge(now, b, names, w)
 		return true, nil
 	}
-	part := s.mostPart(s.fleet, 0)
-	if s.plain && cost <= part {
-		return s.decide(s.fleet, 0, now, b, names, w, s.options.wait(b.Budget), false)
+	part := s.maxPart(s.main, 0)
+	if s.singleSlot && cost <= part {
+		return s.decide(s.main, 0, now, b, names, w, s.options.maxWait(b.Budget), false)
 	}
 	r := s.split(now, b, names, false)
 	r.bulk = cost > part
 	if len(r.parts) == 1 {
-		f, slot := r.parts[0].fleet, r.parts[0].slot
-		r.free()
-		return s.decide(f, slot, now, b, names, w, s.options.wait(b.Budget), false)
+		f, slot := r.parts[0].backend, r.parts[0].slot
+		r.release()
+		return s.decide(f, slot, now, b, names, w, s.options.maxWait(b.Budget), false)
 	}
-	r.begin(w)
+	r.start(w)
 	return false, nil
 }
 
-// tooLarge decides b in memory, by what the store last said. The store is charged with it after, in
-// pieces, as with what the fallback admits.
-func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
+// decideTooLarge decides b in the mirror. The store is charged later, in several runs, as with hits that the fallback admits.
+func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
-	_ = s.fleet.leased(s.fleet.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
-		s.options.Table.Decide(s.fleet.time(now), b)
+	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
+		s.options.Table.Decide(s.main.time(now), b)
 		return nil
 	})
-	s.owes(Local, true, now, b, names, w)
+	s.recordAllUnsynced(Local, true, now, b, names, w)
 }
 
-// decide is Decide for charges whose counters are all in one slot of f, which wait for the given duration at most. If bulk is set
-// they are a part of a large request.
+// decide decides charges whose counters are all in one slot of f, within the given duration. bulk is set for a part of a large
+// request.
 func (s *Store) decide(
-	f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, wait time.Duration, bulk bool,
+	f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, wait time.Duration, bulk bool,
 ) (done bool, err error) {
-	l := f.lane(slot)
-	if l == nil || !l.takes() {
-		return true, s.without(f, slot, now, b, names, w)
+	sh := f.shardOf(slot)
+	if sh == nil || !sh.accepts() {
+		return true, s.decideByFallback(f, slot, now, b, names, w)
 	}
-	a := newAsk()
+	req := newRequest()
 	at := f.time(now)
 	if f.server.Nodes != nil {
-		a.startSays = startSaysSlot(b.Charges[0].Policy, names[0])
-		at, a.call.Ahead = l.timeBy(now, a.startSays)
+		req.slotByStart = slotDependsOnStart(b.Charges[0].Policy, names[0])
+		at, req.call.ClockAhead = sh.timeBy(now, req.slotByStart)
 	}
-	// Counters of a native request with several may be half moved to another node, which only a script hears of.
-	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.EncodeNative(at, b, names, s.options.Jitter) {
-		a.call.Encode(at, b, names, s.options.Jitter)
+	// If some of several counters have moved to another node, only a script fails.
+	if f.server.Nodes != nil && len(b.Charges) > 1 || !req.call.EncodeNative(at, b, names, s.options.Jitter) {
+		req.call.Encode(at, b, names, s.options.Jitter)
 	}
-	a.now, a.batch, a.waiter, a.slot, a.bulk = now, b, w, slot, bulk
-	if !a.send(l, wait) {
-		return true, s.without(f, slot, now, b, names, w)
+	req.now, req.batch, req.waiter, req.slot, req.bulk = now, b, w, slot, bulk
+	if !req.send(sh, wait) {
+		return true, s.decideByFallback(f, slot, now, b, names, w)
 	}
 	return false, nil
 }
 
-// without decides by the fallback what decide could not even ask for.
-func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
+// decideByFallback decides a request that no shard accepts.
+func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
 	at := f.time(now)
 	if f.server.Nodes != nil {
 		at = f.timeOf(slot, now, b.Charges[0].Policy, names[0])
 	}
-	err := f.leased(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.options.fallBack(at, b) })
-	s.owes(s.options.Fallback, err == nil, now, b, names, w)
+	err := f.withLocalLeases(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.options.fallBack(at, b) })
+	s.recordAllUnsynced(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }
 
-// send queues a in l, where it waits so long at most. It reports false if the lane is away.
-func (a *ask) send(l *lane, wait time.Duration) bool {
-	a.since = clock()
-	a.until = a.since.Add(wait)
-	return l != nil && l.put(a)
+// send queues req at a shard for at most the given duration. It reports false if the shard is unavailable.
+func (req *request) send(sh *shard, wait time.Duration) bool {
+	req.queuedAt = clock()
+	req.deadline = req.queuedAt.Add(wait)
+	return sh != nil && sh.enqueue(req)
 }
 
-// adopt has the mirror know in what state the store has left b's counters at its time now. left is
-// memory to use again.
-func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
+// updateMirror writes the state in which the store has left b's counters, at its time now, to the mirror. left is scratch
+// memory.
+func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
 		b.Stored().StateAfter(now, i, left)
 		b.Stored().MergeInto(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
-			s.full.mark(now, c)
+			s.denied.mark(now, c)
 		}
 	}
 }
 
-// foreignEvery is how often Log.Foreign is called at most.
-const foreignEvery = 10 * time.Second
+// foreignLogInterval is the minimum time between two calls of Log.Foreign.
+const foreignLogInterval = 10 * time.Second
 
-// logForeign has the log know of a key that another program wrote.
+// logForeign logs a key that another program wrote.
 func (s *Store) logForeign(shard string, why *script.ForeignError) {
 	now := clock().UnixNano()
 	last := s.foreign.Load()
-	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignEvery)) && s.foreign.CompareAndSwap(last, now) {
+	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignLogInterval)) && s.foreign.CompareAndSwap(last, now) {
 		s.options.Log.Foreign(shard, why.Key, why.Err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -21,7 +22,7 @@ func TestTryAgain(t *testing.T) {
 	all := storetest.StartCluster(t, 2, false)
 	o := &told{}
 	var away atomic.Int64
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind redis.Kind, _ error, _ string) {
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Unavailable: func(_ string, kind redis.Kind, _ error, _ string) {
 		if kind == redis.Cluster {
 			away.Add(1)
 		}
@@ -83,9 +84,7 @@ func TestTryAgain(t *testing.T) {
 		charges[i].Hits = 0
 	}
 	var c caller
-	if err := c.ask(s, charges...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charges...))
 	for i := range charges {
 		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)
@@ -100,7 +99,7 @@ func TestTryAgainAtTheEnd(t *testing.T) {
 	nodes[0].tryAgain = true
 	o := &told{}
 	s := newStore(t, Options{Server: redis.Server{Nodes: []string{nodes[0].addr}}, Observer: o})
-	s.pause = time.Second // longer than the store takes to end
+	s.tryAgainPause = time.Second // longer than the store takes to end
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

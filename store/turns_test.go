@@ -81,14 +81,14 @@ func TestReset(t *testing.T) {
 		_ = a.ask(s, hit(1, plenty))
 		return !s.Up()
 	})
-	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrAway) {
-		t.Errorf("reset answered %v, want %v", err, ErrAway)
+	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 }
 
-// What is given back without the store takes from what is owed, as a refund does: a turn whose caller has gone, and what a
-// part took of a request that another part denies.
-func TestGiveBacksOfWhatIsOwed(t *testing.T) {
+// Without the store, cancelled turns and the charges of a part that another part denies are subtracted from the unsynced hits,
+// as refunds are.
+func TestRefundsOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	r, slow := newRelay(t, first.Addr, nil, false), newRelay(t, second.Addr, nil, false)
@@ -103,14 +103,14 @@ func TestGiveBacksOfWhatIsOwed(t *testing.T) {
 	if done, err := denied.begin(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
 	}
-	lane := s.fleet.lane(0)
+	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "the first part is decided", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.open.first == nil
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.open.first == nil
 	})
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if err := c.askWithin(s, time.Hour, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
@@ -125,7 +125,7 @@ func TestGiveBacksOfWhatIsOwed(t *testing.T) {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.owing() == 0 })
+	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if got := c.used(t, s, charge); got != 1 {
 			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)

@@ -11,7 +11,7 @@ type Store struct {
 	took, charges   prometheus.Histogram
 	decided, errors map[string]prometheus.Counter
 	diverged        prometheus.Counter
-	repaid, forgot  prometheus.Counter
+	synced, dropped prometheus.Counter
 }
 
 // Store registers and returns the metrics of a store. It may be called only once. deciders are all possible values of
@@ -34,9 +34,9 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 		errors:  make(map[string]prometheus.Counter, len(kinds)),
 		diverged: m.counter("sluice_store_divergent_batches_total",
 			"Batches for which the store admitted a number of charges that differs from its reply: a bug in sluice."),
-		repaid: m.counter("sluice_store_synced_hits_total",
+		synced: m.counter("sluice_store_synced_hits_total",
 			"Hits that were admitted while the store was unavailable, and charged to it afterwards."),
-		forgot: m.counter("sluice_store_dropped_hits_total",
+		dropped: m.counter("sluice_store_dropped_hits_total",
 			"Hits that were admitted while the store was unavailable, and not charged to it afterwards: there were too many counters, or another program wrote the key."),
 	}
 	for _, by := range deciders {
@@ -82,11 +82,11 @@ func (s *Store) Failed(kind string) { s.errors[kind].Inc() }
 // Decided counts charges by where they were decided.
 func (s *Store) Decided(by string, charges int) { s.decided[by].Add(float64(charges)) }
 
-// Repaid counts hits that were charged to the store after an outage.
-func (s *Store) Repaid(hits uint64) { s.repaid.Add(float64(hits)) }
+// Synced counts hits that were charged to the store after an outage.
+func (s *Store) Synced(hits uint64) { s.synced.Add(float64(hits)) }
 
-// Forgot counts hits of an outage that will not be charged to the store.
-func (s *Store) Forgot(hits uint64) { s.forgot.Add(float64(hits)) }
+// Dropped counts hits of an outage that will not be charged to the store.
+func (s *Store) Dropped(hits uint64) { s.dropped.Add(float64(hits)) }
 
 // Diverged counts a batch whose reply differs from its effect.
 func (s *Store) Diverged() { s.diverged.Inc() }

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Backoff says how long to wait after a stream has ended. The wait grows with each stream
-// that ends before it brings a response.
+// Backoff is the wait after a stream has ended. It grows with each stream that ends before its first response.
 type Backoff struct {
 	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Delay before reconnecting after a stream has ended."`
 	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Maximum delay before reconnecting."`
 	// Factor is 0.5 by default in envoyproxy/ratelimit.
 	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor by which the delay grows with each attempt. 1 or less keeps it constant."`
-	// Without Jitter all clients of one server come back at the same time.
+	// Without Jitter all clients of one server reconnect at the same time.
 	Jitter bool `default:"true" negatable:"" help:"Shorten each delay at random by up to half. Default: true."`
 }
 
-// wait returns how long to wait after that many earlier failures in a row.
+// wait returns the wait after the given number of consecutive failures.
 func (b Backoff) wait(failures int) time.Duration {
 	wait := float64(min(b.Initial, b.Max))
 	for range failures {
@@ -33,12 +32,12 @@ func (b Backoff) wait(failures int) time.Duration {
 	return d
 }
 
-// jitter returns a random part of d, from half to all of it.
+// jitter returns a random duration from half of d to d.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // nothing secret
 }
 
-// sleep waits for d and reports whether ctx still holds.
+// sleep waits for d. It returns false if ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,12 +17,10 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxDepth bounds how deep descriptors and the values in metadata nest, as it does
-// in files.
+// maxDepth bounds the nesting of descriptors and of values in metadata, as in files.
 const maxDepth = 100
 
-// build turns the resources of one response into rules. The Set is nil if any of
-// the diagnostics is an error.
+// build turns the resources of one response into rules. The Set is nil if a diagnostic is an error.
 func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
 	var c converter
 	configs := make([]rules.Config, 0, len(resources))
@@ -42,8 +40,7 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 	return descriptors.Build(configs, c.found.All, nil, opt)
 }
 
-// converter turns resources into rules. It checks what only the wire can contain. Compile
-// checks the rest.
+// converter turns resources into rules. It checks only what depends on the protobuf encoding; Compile checks the rest.
 type converter struct {
 	pos   rules.Pos // of the current resource
 	found rules.Findings
@@ -58,8 +55,7 @@ func (c *converter) report(code rules.Code, path, format string, args ...any) {
 	c.found.Add(rules.Diagnostic{Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// resource converts resource i of a response. Ok is false if it cannot be read, which it
-// has then reported.
+// resource converts resource i of a response. If ok is false it reported an error.
 func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool) {
 	c.pos = rules.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
 	if r.GetTypeUrl() != TypeURL {
@@ -116,9 +112,9 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case unit.Seconds() > 0:
 		c.report("", path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
 	case unit != 0:
-		c.report(rules.NoEffect, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
+		c.report(rules.NoEffect, path, "the unit has no effect with unlimited, and %d is not a unit", unit)
 	}
-	if odd := rules.OddName(l.Name); odd != "" {
+	if odd := rules.NameMistake(l.Name); odd != "" {
 		c.report(rules.UnsafeName, path, "%s", odd)
 	}
 	for _, r := range m.GetReplaces() {
@@ -131,22 +127,22 @@ func (c *converter) metadata(path string, m *structpb.Struct) map[string]any {
 	if len(m.GetFields()) == 0 {
 		return nil
 	}
-	if deeper(structpb.NewStructValue(m), maxDepth) {
+	if nestsDeeper(structpb.NewStructValue(m), maxDepth) {
 		c.report("", path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
 		return nil
 	}
 	return m.AsMap()
 }
 
-// deeper reports whether maps and lists nest deeper than levels.
-func deeper(v *structpb.Value, levels int) bool {
+// nestsDeeper reports whether maps and lists nest deeper than levels.
+func nestsDeeper(v *structpb.Value, levels int) bool {
 	if levels < 0 {
 		return true
 	}
 	for _, f := range v.GetStructValue().GetFields() {
-		if deeper(f, levels-1) {
+		if nestsDeeper(f, levels-1) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.GetListValue().GetValues(), func(e *structpb.Value) bool { return deeper(e, levels-1) })
+	return slices.ContainsFunc(v.GetListValue().GetValues(), func(e *structpb.Value) bool { return nestsDeeper(e, levels-1) })
 }

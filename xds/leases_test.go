@@ -29,7 +29,7 @@ func TestLeasesByDefaults(t *testing.T) {
 		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 at once, each for at most 10 minutes, algorithm: concurrency"},
 		"no name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "")},
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: these words do not fit the rule domain "shop" > key "a" > rate_limit at xds:r: "name" is missing`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the fields do not fit the rule domain "shop" > key "a" > rate_limit at xds:r: "name" is missing`,
 		},
 		"one name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "n"), limit("b", "n")},

@@ -23,46 +23,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// ErrTooLarge ends a stream when a response is larger than [Options.MaxMessageBytes].
+// ErrTooLarge means that a response is larger than [Options.MaxMessageBytes]. It ends the stream.
 var ErrTooLarge = errors.New("the server's response is too large")
 
-// Options say which server a [Source] asks and what it calls. [Source.Run] calls the
-// callbacks, one at a time. [Source.SetDefaults] calls OnLoad too. The tags are flags of
-// cmd/sluice, with their defaults and ranges; there is no other default.
+// Options configure a [Source]. [Source.Run] calls the callbacks, one at a time. [Source.SetDefaults] calls OnLoad, too. The tags are flags
+// of cmd/sluice, with the only defaults and ranges.
 type Options struct {
 	Target       string            `name:"addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
 	NodeID       string            `default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
 	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
-	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
-	// is also the least time between rejections, and the longest that a response waits after the one before.
+	// RetryInterval is short, since an attempt is cheap and the rules are outdated until it succeeds. It is also the minimum time between
+	// rejections, and the maximum time between two responses' loads.
 	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
-	// MaxMessageBytes is some 200,000 descriptors.
+	// MaxMessageBytes by default admits some 200,000 descriptors.
 	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
 
-	// Credentials secure the connection. Nil means plain text.
+	// Credentials secure the connection; nil means plain text.
 	Credentials credentials.TransportCredentials `kong:"-"`
-	// Headers go with each stream. Names are lower case.
+	// Headers are sent with each stream. Names are lower case.
 	Headers map[string][]string `kong:"-"`
-	// Rules say how the rules compile.
+	// Rules are the options of the compiler.
 	Rules descriptors.Options `kong:"-"`
 
-	// OnLoad is called with the result of each response that differs from the one
-	// before. If it returns an error for a Set, the Set is rejected.
+	// OnLoad is called with the result of each response that differs from the one before. If it returns an error, the Set is rejected.
 	OnLoad func(source.Update) error `kong:"-"`
 	// OnAnswered is called after each ACK and NACK.
 	OnAnswered func(ack bool) `kong:"-"`
 	// OnConnected is called when a stream is open.
 	OnConnected func() `kong:"-"`
-	// OnDisconnected is called when a stream has ended or could not begin, with the
-	// time until the next attempt.
+	// OnDisconnected is called when a stream has ended or could not be opened, with the time until the next attempt.
 	OnDisconnected func(err error, retry time.Duration) `kong:"-"`
-	// OnIgnored is called for a response of a type that was not asked for.
+	// OnIgnored is called for a response of another type.
 	OnIgnored func(typeURL string) `kong:"-"`
 }
 
-// Source follows the rules of a management server. One goroutine runs it; the
-// other methods may be called concurrently.
+// Source follows the rules of a management server. Run must be called once; other methods may be called concurrently.
 type Source struct {
 	opt   Options
 	node  *corev3.Node
@@ -71,7 +67,7 @@ type Source struct {
 	dialer []grpc.DialOption
 }
 
-// NewSource returns a Source. It does nothing before [Source.Run].
+// NewSource returns a Source. It does not connect before [Source.Run].
 func NewSource(opt Options) (*Source, error) {
 	if opt.Credentials == nil {
 		opt.Credentials = insecure.NewCredentials()
@@ -94,9 +90,8 @@ func NewSource(opt Options) (*Source, error) {
 	return s, conn.Close()
 }
 
-// SetDefaults compiles the rules with other defaults, both those of the last response, for
-// which it calls OnLoad, and those to come. While the two do not compile together, what is
-// in force stays.
+// SetDefaults sets the defaults of the rules of the last response, for which it calls OnLoad, and of later ones. If the two do not compile
+// together, the active rules stay.
 func (s *Source) SetDefaults(d *rules.Defaults) { s.rules.setDefaults(d) }
 
 // Run follows the server until ctx ends.
@@ -122,8 +117,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// The pings by which a dead server is noticed. A server of grpc-go with its
-// defaults allows one in five minutes.
+// Pings detect a dead server. By default a server of grpc-go permits one in five minutes.
 const (
 	pingAfter   = 5*time.Minute + 10*time.Second
 	pingTimeout = 20 * time.Second
@@ -138,8 +132,8 @@ func (s *Source) dial() (*grpc.ClientConn, error) {
 		grpc.WithUserAgent("sluice"))...)
 }
 
-// stream opens a stream on a connection of its own and follows it to its end.
-// Opened says that the stream began, heard that it brought a response.
+// stream opens a stream on a new connection and follows it to its end. opened is true if the stream was opened, and heard if it had a
+// response.
 func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	conn, err := s.dial()
 	if err != nil {
@@ -153,14 +147,14 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		return false, false, fmt.Errorf("connect: %w", err)
 	}
 	s.opt.OnConnected()
-	// A failing Send says only that the stream has ended. Recv says why.
+	// An error of Send means that the stream has ended; Recv returns the reason.
 	_ = stream.Send(s.request(""))
-	t := talk{source: s, stream: stream}
+	t := session{source: s, stream: stream}
 	for received := t.receive(); ; {
 		select {
 		case r := <-received:
 			if r.err != nil {
-				return true, heard, explain(r.err)
+				return true, heard, wrapTooLarge(r.err)
 			}
 			heard = true
 			if !t.respond(ctx, r.response) {
@@ -168,15 +162,15 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 			}
 			received = t.receive()
 		case <-s.rules.accepted:
-			if t.rejected && s.rules.verdict() == nil {
+			if t.rejected && s.rules.lastError() == nil {
 				t.answer(nil)
 			}
 		}
 	}
 }
 
-// talk is one stream with the server.
-type talk struct {
+// session is a stream with the server.
+type session struct {
 	source       *Source
 	stream       discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	nonce        string      // of the last response
@@ -184,24 +178,24 @@ type talk struct {
 	rejectedLast *time.Timer // since the last NACK
 }
 
-// received is a response, or the end of a stream.
-type received struct {
+// streamResult is a response, or the error that ended the stream.
+type streamResult struct {
 	response *discovery.DiscoveryResponse
 	err      error
 }
 
-// receive receives one response. The goroutine ends with the stream.
-func (t *talk) receive() <-chan received {
-	c := make(chan received, 1)
+// receive receives one response. Its goroutine ends with the stream.
+func (t *session) receive() <-chan streamResult {
+	c := make(chan streamResult, 1)
 	go func() {
 		response, err := t.stream.Recv()
-		c <- received{response, err}
+		c <- streamResult{response, err}
 	}()
 	return c
 }
 
-// respond loads a response and answers it. It reports whether ctx still holds.
-func (t *talk) respond(ctx context.Context, response *discovery.DiscoveryResponse) bool {
+// respond loads a response and answers it. It returns false if ctx ended.
+func (t *session) respond(ctx context.Context, response *discovery.DiscoveryResponse) bool {
 	s := t.source
 	if url := response.GetTypeUrl(); url != TypeURL && url != "" {
 		s.opt.OnIgnored(url)
@@ -209,7 +203,7 @@ func (t *talk) respond(ctx context.Context, response *discovery.DiscoveryRespons
 	}
 	t.nonce = response.GetNonce()
 	began := time.Now() //nolint:forbidigo // as the timers here
-	err := s.rules.take(response.GetVersionInfo(), response.GetResources())
+	err := s.rules.apply(response.GetVersionInfo(), response.GetResources())
 	took := time.Since(began)
 	if err != nil {
 		// go-control-plane's snapshot cache answers a NACK at once with the same
@@ -221,7 +215,7 @@ func (t *talk) respond(ctx context.Context, response *discovery.DiscoveryRespons
 			}
 		}
 		t.rejectedLast = time.NewTimer(s.opt.RetryInterval)
-		err = s.rules.verdict() // they may be active by now
+		err = s.rules.lastError() // they may be active by now
 	}
 	t.answer(err)
 	// A server in trouble may alternate between two responses. The next one is not read for some time, so
@@ -229,8 +223,8 @@ func (t *talk) respond(ctx context.Context, response *discovery.DiscoveryRespons
 	return sleep(ctx, min(idlePerLoad*took, s.opt.RetryInterval))
 }
 
-// answer sends an ACK of the last response, or a NACK with the reasons.
-func (t *talk) answer(err error) {
+// answer sends an ACK of the last response, or a NACK with the errors.
+func (t *session) answer(err error) {
 	request := t.source.request(t.nonce)
 	if t.rejected = err != nil; t.rejected {
 		request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
@@ -239,18 +233,18 @@ func (t *talk) answer(err error) {
 	t.source.opt.OnAnswered(!t.rejected)
 }
 
-// idlePerLoad is how much longer than a response took to load the next one waits.
+// idlePerLoad is the pause after a response, as a multiple of the time that loading it took.
 const idlePerLoad = 4
 
-// request returns a request for all resources, with the version in force.
+// request returns a request for all resources, with the active version.
 func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
 	return &discovery.DiscoveryRequest{
-		Node: s.node, TypeUrl: TypeURL, VersionInfo: s.rules.inForceVersion(), ResponseNonce: nonce,
+		Node: s.node, TypeUrl: TypeURL, VersionInfo: s.rules.activeVersion(), ResponseNonce: nonce,
 	}
 }
 
-// explain turns gRPC's error for a response that is too large into [ErrTooLarge].
-func explain(err error) error {
+// wrapTooLarge wraps gRPC's error for a response that is too large in [ErrTooLarge].
+func wrapTooLarge(err error) error {
 	if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max") {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}

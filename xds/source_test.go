@@ -178,7 +178,7 @@ func TestRejectsAsAWhole(t *testing.T) {
 		`xds:listener-b: error: domain "b" > key "" value "x": the key is empty; every descriptor needs one`,
 		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; leave out one of them`,
 		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; it says which limit is replaced`,
-		`xds:listener-b: error: domain "b" > key "r": the same key and value stand twice on this level, first at xds:listener-b`,
+		`xds:listener-b: error: domain "b" > key "r": duplicate key and value on this level; first at xds:listener-b`,
 		`xds:nameless: error: the domain is empty; every configuration must name its domain`,
 		`xds:second-c: error: domain "c": the domain is defined twice, first at xds:c; merging domains is off`,
 	}

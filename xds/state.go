@@ -16,19 +16,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// state is the result of all responses so far, over all streams. Its methods may be called
-// concurrently.
+// state is the result of all responses so far, of all streams. Its methods may be called concurrently.
 type state struct {
 	mu sync.Mutex
-	// opt has the latest defaults. latest is the latest response.
+	// opt has the latest defaults, and latest is the latest response.
 	opt    descriptors.Options
 	latest *response
-	// version is that of the rules in force, "" before the first.
+	// version is that of the active rules, "" before the first response.
 	version string
-	// reload keeps a response that a server sends again, on a new stream or after a
-	// NACK, from being loaded again.
+	// reload prevents that a response is loaded again if a server repeats it, on a new stream or after a NACK.
 	reload source.Reload[reading]
-	// accepted: see signalLocked.
+	// accepted signals that rules of a rejected response are active now; see signalLocked.
 	accepted chan struct{}
 }
 
@@ -38,21 +36,21 @@ type response struct {
 	resources []*anypb.Any
 }
 
-// reading is what rules are made of.
+// reading identifies the input of rules.
 type reading struct {
 	resources [sha256.Size]byte
 	defaults  *rules.Defaults
 }
 
-// take puts the resources of a response in force, or returns every reason why not.
-func (s *state) take(version string, resources []*anypb.Any) error {
+// apply activates the resources of a response, or returns all reasons why not.
+func (s *state) apply(version string, resources []*anypb.Any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.latest = &response{version, resources}
 	return s.buildLocked()
 }
 
-// setDefaults compiles the latest response with d, and those to come.
+// setDefaults sets the defaults of the latest response and of later ones.
 func (s *state) setDefaults(d *rules.Defaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,11 +60,10 @@ func (s *state) setDefaults(d *rules.Defaults) {
 	}
 }
 
-// buildLocked puts the latest response in force with the latest defaults, or
-// returns every reason why not.
+// buildLocked activates the latest response with the latest defaults, or returns all reasons why not.
 func (s *state) buildLocked() error {
 	key := reading{digest(s.latest.resources), s.opt.Defaults}
-	err := s.reload.Take(key, func() source.Update {
+	err := s.reload.Apply(key, func() source.Update {
 		var u source.Update
 		u.Set, u.Diagnostics = build(s.latest.resources, s.opt)
 		u.Err = u.Diagnostics.Err()
@@ -80,19 +77,19 @@ func (s *state) buildLocked() error {
 	return err
 }
 
-// accept notes that rules are active that were rejected. They have waited for a table, and came with the given version.
+// accept records that rules that were rejected are active now: they waited for a table. version is that of their response.
 func (s *state) accept(key reading, version string, u source.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reload.Accept(key, u) {
 		s.version = s.latest.version
 		s.signalLocked()
-	} else if s.reload.Verdict() != nil {
+	} else if s.reload.LastError() != nil {
 		s.version = version // the rules that have come since were rejected
 	}
 }
 
-// signalLocked has the stream look whether rules of the latest response are active that were rejected.
+// signalLocked makes the stream check whether the latest response, which was rejected, is active now.
 func (s *state) signalLocked() {
 	select {
 	case s.accepted <- struct{}{}:
@@ -100,21 +97,21 @@ func (s *state) signalLocked() {
 	}
 }
 
-// verdict returns why the latest response is rejected, or nil.
-func (s *state) verdict() error {
+// lastError returns why the latest response is rejected, or nil.
+func (s *state) lastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reload.Verdict()
+	return s.reload.LastError()
 }
 
-// inForceVersion returns the version of the rules in force.
-func (s *state) inForceVersion() string {
+// activeVersion returns the version of the active rules.
+func (s *state) activeVersion() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// digest tells resources from others. Their order does not matter.
+// digest returns a hash of resources, which does not depend on their order.
 func digest(resources []*anypb.Any) [sha256.Size]byte {
 	sorted := slices.SortedFunc(slices.Values(resources), func(a, b *anypb.Any) int {
 		return cmp.Or(cmp.Compare(a.GetTypeUrl(), b.GetTypeUrl()), bytes.Compare(a.GetValue(), b.GetValue()))
@@ -126,8 +123,7 @@ func digest(resources []*anypb.Any) [sha256.Size]byte {
 	return source.Digest(texts...)
 }
 
-// maxDetail bounds the text of a NACK well below what a gRPC server takes by
-// default, 4 MiB.
+// maxDetail bounds the text of a NACK well below the default limit of gRPC servers, 4 MiB.
 const maxDetail = 1 << 20
 
 // rejection returns the text of a NACK.

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// allowList reads --grpc-allow. It returns nil if the flag is not given.
+// allowList parses --grpc-allow. It returns nil if the flag is not given.
 func allowList(texts []string) (*access.AllowList, error) {
 	if len(texts) == 0 {
 		return nil, nil

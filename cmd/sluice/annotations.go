@@ -9,10 +9,8 @@ import (
 	"strings"
 )
 
-// Findings are printed for those who show them beside the lines that they are about, too: as workflow commands of
-// GitHub Actions, and as SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners
-// and editors read.
-
+// isAnnotationFormat reports whether output is a format that attaches findings to lines of files: workflow commands of GitHub
+// Actions, or SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners and editors read.
 func isAnnotationFormat(output string) bool { return output == "github" || output == "sarif" }
 
 func (c console) writeAnnotations(output string, lines []finding) error {
@@ -25,7 +23,7 @@ func (c console) writeAnnotations(output string, lines []finding) error {
 	return nil
 }
 
-// workflowCommand writes a finding for GitHub Actions:
+// workflowCommand returns a finding as a command of GitHub Actions:
 // https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 func workflowCommand(l *finding) string {
 	level := l.Severity
@@ -45,7 +43,7 @@ func workflowCommand(l *finding) string {
 	return fmt.Sprintf("::%s %s::%s", level, strings.Join(properties, ","), value.Replace(l.text()))
 }
 
-// text is the message, behind the place in the tree.
+// text returns the message, prefixed with the path of the rule.
 func (l *finding) text() string {
 	if l.Path == "" {
 		return l.Message
@@ -122,10 +120,10 @@ func sarifOf(lines []finding) sarifLog {
 	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
 }
 
-// positionedLine is a line of an error that begins with a place.
+// positionedLine matches a line of an error that starts with a position.
 var positionedLine = regexp.MustCompile(`^(.+?):(\d+)(?::(\d+))?: (?:error: )?(.*)$`)
 
-// findingsOf returns an error as findings, one for each of its lines.
+// findingsOf returns a finding for each line of an error.
 func findingsOf(err error) (lines []finding) {
 	for text := range strings.Lines(err.Error()) {
 		l := finding{Severity: "error", Message: strings.TrimSpace(text)}

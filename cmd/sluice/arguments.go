@@ -8,19 +8,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// ignoredArguments are those that were left out; see knownArguments.
+// ignoredArguments are arguments without effect; see splitArguments.
 type ignoredArguments []string
 
-func (d ignoredArguments) log(logger *zap.Logger) {
-	if len(d) > 0 {
-		logger.Warn("arguments without effect: envoyproxy/ratelimit has none either", zap.Strings("arguments", d))
+func (a ignoredArguments) log(logger *zap.Logger) {
+	if len(a) > 0 {
+		logger.Warn("ignoring unknown arguments, as envoyproxy/ratelimit does", zap.Strings("arguments", a))
 	}
 }
 
-// splitArguments parts args into those that serve knows and the others.
-// envoyproxy/ratelimit reads no arguments, so its manifests may have any. If args name
-// a command, all are known.
-func splitArguments(model *kong.Application, args []string) (known []string, dropped ignoredArguments) {
+// splitArguments splits args into those that serve knows and the others. envoyproxy/ratelimit reads no arguments, so its
+// manifests may contain any. If args name another command, all of them are known.
+func splitArguments(model *kong.Application, args []string) (known []string, ignored ignoredArguments) {
 	if len(args) == 0 {
 		return nil, nil
 	}
@@ -43,7 +42,7 @@ func splitArguments(model *kong.Application, args []string) (known []string, dro
 		case i == 0 && args[i] == "serve":
 			known = append(known, args[i])
 		case at < 0:
-			dropped = append(dropped, args[i])
+			ignored = append(ignored, args[i])
 		case hasValue || flags[at].IsBool() || i+1 == len(args):
 			known = append(known, args[i])
 		default:
@@ -51,5 +50,5 @@ func splitArguments(model *kong.Application, args []string) (known []string, dro
 			i++
 		}
 	}
-	return known, dropped
+	return known, ignored
 }

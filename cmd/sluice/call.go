@@ -25,7 +25,7 @@ type callCmd struct {
 }
 
 func (k *callCmd) Validate() error {
-	if !(k.Rate >= 0) { // NaN is not either
+	if !(k.Rate >= 0) { // rejects NaN too
 		return fmt.Errorf("--rate is %v: must not be negative", k.Rate)
 	}
 	if err := k.check(); err != nil {
@@ -52,7 +52,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	}
 	defer client.Close()
 
-	// Few answers are printed one by one. Many are only counted.
+	// Few responses are printed; many are only counted.
 	const printed = 20
 	var ok, over, failed int
 	var last error
@@ -62,7 +62,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 			break
 		}
 		callCtx, cancel := context.WithTimeout(ctx, k.Timeout)
-		answer, err := client.Ask(callCtx, k.Domain, ds)
+		answer, err := client.Call(callCtx, k.Domain, ds)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -47,7 +47,7 @@ type checkLimit struct {
 	Bytes  int    `json:"bytes_per_counter"`
 	File   string `json:"file"`
 	Line   int    `json:"line"`
-	// With --store-names:
+	// Set with --store-names.
 	StoreName    string `json:"store_name,omitempty"`
 	StoreNameOf  string `json:"store_name_of,omitempty"`
 	StoreNameWhy string `json:"store_name_why,omitempty"`
@@ -66,11 +66,11 @@ type finding struct {
 func (k *checkCmd) Validate() (err error) {
 	for _, path := range k.Paths {
 		if k.Watch && isStream(path) {
-			return fmt.Errorf("--watch cannot follow %s: it is read once", path)
+			return fmt.Errorf("--watch cannot watch %s: it can be read only once", path)
 		}
 	}
 	if k.Watch && len(k.Table) > 0 {
-		return errors.New("--watch excludes --table: tables are read once")
+		return errors.New("--watch and --table are mutually exclusive: tables are read only once")
 	}
 	k.ratelimitNames = k.Names == ratelimitNames
 	k.allow, err = allowList(k.Allow)
@@ -85,7 +85,7 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 	return k.report(c, set, diagnostics, err)
 }
 
-// watch checks the rules now and whenever they change. It returns what the last check did.
+// watch checks the rules, and again whenever they change. It returns the error of the last check.
 func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 	ctx, stop := signalContext(ctx)
 	defer stop()
@@ -104,7 +104,7 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 			return u.Err
 		},
 		OnUnwatched: func(err error) {
-			fmt.Fprintf(c.err, "files cannot be watched and are read each second instead: %v\n", err)
+			fmt.Fprintf(c.err, "cannot watch files; polling them every second: %v\n", err)
 		},
 	})
 	_ = files.Load() // it has been reported
@@ -112,8 +112,7 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 	return last
 }
 
-// report prints what was found in the rules, or why there are none. It returns errFailed if the
-// check fails.
+// report prints the findings, or why the rules could not be read. It returns errFailed if the check fails.
 func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Diagnostics, err error) error {
 	if err != nil { // the JSON has it among the other findings
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
@@ -135,7 +134,7 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 		err = nil
 		k.writeFindings(c, set, diagnostics, wrong, warnings)
 		if failed && wrong == 0 {
-			fmt.Fprintln(c.err, "failed: --strict allows no warnings")
+			fmt.Fprintln(c.err, "failed: there are warnings, and --strict is set")
 		}
 	}
 	if err == nil && failed {
@@ -148,7 +147,7 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	k.writeDiagnostics(c, diagnostics)
 	switch {
 	case set == nil:
-		fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
+		fmt.Fprintf(c.out, "%s, %s: serve would reject these rules\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
 	case !k.Quiet:
 		k.writeLimits(c, set)
 		fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
@@ -156,8 +155,7 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	}
 }
 
-// countFindings counts the errors and warnings among what check or envoy check found, but no
-// notes.
+// countFindings counts the errors and warnings among the findings.
 func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors, warnings int) {
 	for _, f := range findings {
 		switch severity(f) {
@@ -195,7 +193,7 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 	return r
 }
 
-// writeDiagnostics writes all errors and notes, and of each kind of warning the first few.
+// writeDiagnostics writes all errors and notes, and the first few warnings of each code.
 func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 	const few = 20
 	seen := map[rules.Code]int{}
@@ -209,19 +207,19 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 			}
 		}
 		if d.Severity == rules.Error && d.Pos == (rules.Pos{}) {
-			fmt.Fprintln(c.err, d) // nothing was found in a file: it could not be read
+			fmt.Fprintln(c.err, d) // about a file that could not be read
 			continue
 		}
 		fmt.Fprintln(c.out, d)
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
 		if more := seen[code] - few; more > 0 && !k.All {
-			fmt.Fprintf(c.out, "warning: %s: %d more like these; --all prints them\n", code, more)
+			fmt.Fprintf(c.out, "warning: %s: %d more warnings; use --all to print them\n", code, more)
 		}
 	}
 }
 
-// writeLimits writes each limit or, if there are many, how many of each kind there are.
+// writeLimits writes each limit or, if there are many, the number of limits of each kind.
 func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 	const many = 100
 	var lines []string
@@ -259,7 +257,7 @@ func (k *checkCmd) countKinds(set *descriptors.Set, domain func(*descriptors.Rul
 	return lines
 }
 
-// limitNotes says what is to be known of a limit beside its rate.
+// limitNotes describes a limit apart from its rate.
 func limitNotes(l *descriptors.Limit) string {
 	notes := ""
 	if l.Rule.Shadow {
@@ -281,7 +279,7 @@ func limitNotes(l *descriptors.Limit) string {
 	return notes
 }
 
-// nameNote says which name the counters of l have in a store, and why, if that was asked.
+// nameNote returns the name of the counters of l in a store, and the reason for it, if --store-names is set.
 func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
 	if k.Names == "" || l.Rule.Unlimited {
 		return ""
@@ -294,7 +292,7 @@ func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
 	return note
 }
 
-// nameKind is nameNote for many limits.
+// nameKind returns the kind of name of the counters of l, and the reason for it, if --store-names is set.
 func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
 	if k.Names == "" || l.Rule.Unlimited {
 		return ""

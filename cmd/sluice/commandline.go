@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// rewriteHelpCommand puts --help at the end of what follows a help command.
+// rewriteHelpCommand turns "help COMMAND" into "COMMAND --help".
 func rewriteHelpCommand(args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
@@ -23,7 +23,8 @@ func rewriteHelpCommand(args []string) []string {
 	return args
 }
 
-// suggestion returns a line that says what was likely meant by an argument of serve, which takes none: a command, or rules.
+// suggestion returns a hint for an unexpected argument of serve: a misspelt command, or rules that need a flag. It returns "" for
+// other errors.
 func suggestion(err error) string {
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
@@ -40,7 +41,7 @@ func suggestion(err error) string {
 	if meant := rules.Suggest(argument, commands); meant != "" && parse.Context.Args[0] == argument {
 		return "Did you mean the command " + meant + "?\n"
 	}
-	return "serve names its rules with --config PATH.\n"
+	return "Pass rules to serve with --config PATH.\n"
 }
 
 // newParser returns a parser of the command line and the environment into root.
@@ -69,8 +70,8 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 	)...)
 }
 
-// completeHelp adds to the help of each flag and argument its default, unless the help says that in
-// words of its own, and to flags the variables that set them.
+// completeHelp adds to the help of flags and arguments their defaults, unless the help has the word Default, and the environment
+// variables that set a flag.
 func completeHelp(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(false) {
 		for _, argument := range command.Positional {
@@ -96,21 +97,21 @@ func appendDefault(v *kong.Value) {
 	}
 }
 
-// commandName returns the program's name with the command that err is about.
+// commandName returns the name of the program with the command that err is about.
 func commandName(args []string, name string, err error) string {
 	var parse *kong.ParseError
 	if !errors.As(err, &parse) {
 		return name
 	}
-	// The default command is selected although nobody named it.
+	// The default command is selected even if args do not contain it.
 	if command := parse.Context.Selected(); command != nil && slices.Contains(args[1:], command.Name) {
 		return name + " " + command.Path()
 	}
 	return name
 }
 
-// programDefaults are the defaults that follow from the program's name: under that of
-// envoyproxy/ratelimit they are what that does.
+// programDefaults returns the defaults that depend on the name of the program: under ratelimitProgram they are those of
+// envoyproxy/ratelimit.
 func programDefaults(name string) kong.Vars {
 	if name == ratelimitProgram {
 		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
@@ -118,11 +119,10 @@ func programDefaults(name string) kong.Vars {
 	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
 }
 
-// ratelimitProgram is the name under which the program stands in for
-// envoyproxy/ratelimit.
+// ratelimitProgram is the name under which the program is a drop-in replacement of envoyproxy/ratelimit.
 const ratelimitProgram = "ratelimit"
 
-// serveGroups are the headings of serve's help.
+// serveGroups are the headings of the help of serve.
 var serveGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "xds", Title: "Rules from a management server (xDS):"},

@@ -31,16 +31,16 @@ func (k completionCmd) Run(c console, app *kong.Kong) error {
 	return shell.Complete(app.Model, ruleReader{c}, words).Write(c.out)
 }
 
-// ruleReader are the rules that completed words name.
+// ruleReader reads the rules that a command line names.
 type ruleReader struct{ console }
 
 var _ shell.Rules = ruleReader{}
 
 func (r ruleReader) load(paths []string) *descriptors.Set {
 	if slices.Contains(paths, "-") {
-		return nil // the input is the shell's
+		return nil // standard input belongs to the shell
 	}
-	// The domains of one file may be merged or not: for what may come next it is the same.
+	// Merging domains does not change the candidates.
 	set, err := (&ruleFlags{MergeDomains: true}).loadGood(r.console, paths)
 	if err != nil {
 		return nil
@@ -82,7 +82,7 @@ func (r ruleReader) Keys(paths []string, domain, descriptor string) []string {
 	return slices.Compact(keys)
 }
 
-// hasKeys reports whether the levels begin with the keys of the entries.
+// hasKeys reports whether the keys of the entries are those of the first levels.
 func hasKeys(entries string, levels []rules.Level) bool {
 	for i, entry := range strings.Split(strings.TrimSuffix(entries, ","), ",") {
 		key, _, _ := strings.Cut(entry, "=")

@@ -107,10 +107,10 @@ func TestConditionsOfTheManagementServer(t *testing.T) {
 func TestConditionsOfTheStore(t *testing.T) {
 	d, _ := newTestDaemon(t)
 	log := (&storeFlags{}).callbacks(d.logger)
-	log.Away("a:1", redis.Kinds[0], errors.New("refused"), "")
-	log.Away("b:1", redis.Kinds[0], errors.New("refused"), "start it")
+	log.Unavailable("a:1", redis.Kinds[0], errors.New("refused"), "")
+	log.Unavailable("b:1", redis.Kinds[0], errors.New("refused"), "start it")
 	expectActive(t, d.metrics, "both", "store_unavailable store_unavailable")
-	log.Back("a:1", time.Second, store.Repaid{})
+	log.Recovered("a:1", time.Second, store.Synced{})
 	if active := d.metrics.Conditions.Active(time.Now()); len(active) != 1 || active[0].Remedy != "start it" || active[0].Fields["store"] != "b:1" {
 		t.Errorf("the conditions are %+v, want the second store", active)
 	}

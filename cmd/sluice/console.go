@@ -6,13 +6,13 @@ import (
 	"io"
 )
 
-// console is where commands read and print.
+// console has the standard streams of a command.
 type console struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// writeJSON writes a value for programs to read, and people too.
+// writeJSON writes a value as indented JSON.
 func (c console) writeJSON(v any) error {
 	enc := json.NewEncoder(c.out)
 	enc.SetIndent("", "  ")
@@ -20,15 +20,15 @@ func (c console) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// An output is where a command prints. The first error of printing ends the command, and run tells
-// of it: no command need look at it.
+// output is the standard output of a command. The first error of a write cancels the command, and run reports it, so commands
+// need not check for it.
 type output struct {
 	to     io.Writer
 	cancel func()
 	err    error
 }
 
-// Write prints, unless that has failed before.
+// Write writes p, unless an earlier write has failed.
 func (o *output) Write(p []byte) (n int, err error) {
 	if o.err == nil {
 		n, o.err = o.to.Write(p)
@@ -39,5 +39,5 @@ func (o *output) Write(p []byte) (n int, err error) {
 	return n, o.err
 }
 
-// errFailed is returned by a command that has printed why.
+// errFailed is returned by a command that has already printed the reason.
 var errFailed = errors.New("failed")

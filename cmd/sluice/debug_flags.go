@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// debugFlags say who may ask the debug listener from another machine.
+// debugFlags configures access to the debug listener from other machines.
 type debugFlags struct {
 	Cert      string   `name:"debug-tls-cert" placeholder:"FILE" help:"Server certificate and chain (PEM). Enables TLS on the debug listener, which then rejects plaintext."`
 	Key       string   `name:"debug-tls-key" placeholder:"FILE" help:"Private key of --debug-tls-cert."`
@@ -21,19 +21,19 @@ type debugFlags struct {
 	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificates of clients of the debug listener."`
 	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"Right of the clients whose certificate contains NAME, a DNS name or URI as in --grpc-allow: read or write. May be repeated."`
 
-	clients *access.AllowList // of Allow, made by check; nil without
+	clients *access.AllowList // parsed from Allow by check; nil without
 }
 
 func (f *debugFlags) check() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
-		return errors.New("--debug-tls-cert and --debug-tls-key go together")
+		return errors.New("--debug-tls-cert and --debug-tls-key must be set together")
 	case f.TokenFile != "" && f.Cert == "":
-		return errors.New("--debug-token-file needs --debug-tls-cert: without TLS everybody on the way reads the tokens")
+		return errors.New("--debug-token-file requires --debug-tls-cert: without TLS the tokens can be intercepted")
 	case f.ClientCA != "" && f.Cert == "":
-		return errors.New("--debug-client-ca needs --debug-tls-cert: clients show certificates over TLS only")
+		return errors.New("--debug-client-ca requires --debug-tls-cert: clients only present certificates over TLS")
 	case (f.ClientCA == "") != (len(f.Allow) == 0):
-		return errors.New("--debug-client-ca and --debug-allow go together: one says whose certificates are taken, the other which names may do what")
+		return errors.New("--debug-client-ca and --debug-allow must be set together: one verifies certificates, the other grants rights to their names")
 	case len(f.Allow) == 0:
 		return nil
 	}
@@ -44,7 +44,8 @@ func (f *debugFlags) check() error {
 	return nil
 }
 
-// configureTLS tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
+// configureTLS sets the TLS configuration and the access rights of the debug listener in o. The files are reloaded in group until
+// ctx ends.
 func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
 	if f.Cert == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
-// dialFlags secure the connection to a running service.
+// dialFlags configures TLS of the connection to a running service.
 type dialFlags struct {
 	TLS        bool   `help:"Use TLS."`
 	CACert     string `name:"ca-cert" type:"existingfile" help:"CA certificates (PEM) that verify the certificate of the service. Default: those of the system."`
@@ -21,12 +21,12 @@ type dialFlags struct {
 
 func (f *dialFlags) check() error {
 	if (f.Cert == "") != (f.Key == "") {
-		return errors.New("--cert and --key go together")
+		return errors.New("--cert and --key must be set together")
 	}
 	return nil
 }
 
-// tls returns how to secure the connection, nil for plain text.
+// tls returns the TLS configuration of the connection, nil for plaintext.
 func (f *dialFlags) tls() (*access.TLS, error) {
 	if !f.TLS && f.CACert == "" && f.Cert == "" && f.ServerName == "" {
 		return nil, nil
@@ -38,14 +38,14 @@ func (f *dialFlags) tls() (*access.TLS, error) {
 	return secure, nil
 }
 
-// debugClientFlags say how to ask a debug listener.
+// debugClientFlags configures a client of a debug listener.
 type debugClientFlags struct {
 	dialFlags `embed:""`
 
 	TokenFile string `type:"existingfile" placeholder:"FILE" help:"File that contains one token of the service's --debug-token-file."`
 }
 
-// debugClient returns what asks the debug listener at addr.
+// debugClient returns a client of the debug listener at addr.
 func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 	secure, err := f.tls()
 	if err != nil {
@@ -60,8 +60,8 @@ func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	c.Token = strings.TrimSpace(string(text))
-	if len(c.Token) < access.MinToken || len(c.Token) > access.MaxToken || strings.ContainsAny(c.Token, " \t\r\n") {
-		return nil, fmt.Errorf("--token-file: %s: must be one token of %d to %d characters, and nothing else", f.TokenFile, access.MinToken, access.MaxToken)
+	if len(c.Token) < access.MinTokenLength || len(c.Token) > access.MaxTokenLength || strings.ContainsAny(c.Token, " \t\r\n") {
+		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else", f.TokenFile, access.MinTokenLength, access.MaxTokenLength)
 	}
 	return c, nil
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// checkStdinOnce returns an error if paths name standard input twice: what reads it second finds
-// nothing.
+// checkStdinOnce returns an error if paths name standard input twice, because it can be read only once.
 func checkStdinOnce(paths ...[]string) error {
 	n := 0
 	for _, path := range slices.Concat(paths...) {
@@ -20,15 +19,15 @@ func checkStdinOnce(paths ...[]string) error {
 		}
 	}
 	if n > 1 {
-		return errors.New("- is named twice, but standard input can be read once: save it to a file first")
+		return errors.New("standard input (-) is named twice but can be read only once: save it to a file first")
 	}
 	return nil
 }
 
-// maxEnvoyBytes bounds what is read of one file of Envoy's.
+// maxEnvoyBytes bounds the size of a file of Envoy's configuration.
 const maxEnvoyBytes = 1 << 30
 
-// readEnvoy reads files of Envoy's configuration; - is standard input.
+// readEnvoy reads Envoy's configuration from files; - is standard input.
 func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 	files := make([]envoyconfig.File, len(paths))
 	infos := make([]os.FileInfo, len(paths))
@@ -72,7 +71,7 @@ func readFileOrStdin(c console, path string) ([]byte, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(in, maxEnvoyBytes+1))
 	if err != nil {
-		return nil, err // which names the file
+		return nil, err // it names the file
 	}
 	if len(content) > maxEnvoyBytes {
 		return nil, errors.New(path + " is larger than 1 GiB")

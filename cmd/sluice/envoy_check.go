@@ -72,7 +72,7 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 		fmt.Fprintf(c.out, "%s, %s\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
 	}
 	if failed && errors == 0 {
-		fmt.Fprintln(c.err, "failed: --strict allows no warnings")
+		fmt.Fprintln(c.err, "failed: there are warnings, and --strict is set")
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 func (e *explainCmd) validateEnvoy() (err error) {
 	switch {
 	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "" || e.Reset:
-		return errors.New("--envoy excludes --addr, --domain, --descriptor, --limit and --reset: domain and descriptors follow from the request")
+		return errors.New("--envoy cannot be combined with --addr, --domain, --descriptor, --limit or --reset: domain and descriptors follow from the request")
 	case e.Request == "":
-		return errors.New("--envoy needs a request, such as 'GET https://shop.example/search?q=1'")
+		return errors.New("--envoy requires a request, such as 'GET https://shop.example/search?q=1'")
 	}
 	if err := checkStdinOnce(e.Envoy, e.Config); err != nil {
 		return err
@@ -33,14 +33,14 @@ func (e *explainCmd) validateEnvoy() (err error) {
 	}
 	for name := range e.Metadata {
 		if namespace, key, ok := strings.Cut(name, ":"); !ok || namespace == "" || key == "" {
-			return fmt.Errorf("--metadata %q: write namespace:key=value", name)
+			return fmt.Errorf("--metadata %q: must be namespace:key=value", name)
 		}
 	}
 	e.request.Remote, e.request.Metadata, e.request.Listener = e.Remote, e.Metadata, e.Listener
 	return nil
 }
 
-// explainEnvoy explains what Envoy asks about a request, and what the rules make of it.
+// explainEnvoy explains the calls that Envoy makes for a request, and the rules that match.
 func (e *explainCmd) explainEnvoy(c console) error {
 	set, err := e.loadGood(c, e.Config)
 	if err != nil {
@@ -58,8 +58,8 @@ func (e *explainCmd) explainEnvoy(c console) error {
 	return err
 }
 
-// callsText shows the calls, one line for each descriptor, and then, for each that is
-// sent for the request, the walk through the rules.
+// callsText returns the calls, with a line for each descriptor, followed by an explanation of each descriptor that is sent for the
+// request.
 func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	var b strings.Builder
 	if calls.Route != "" {
@@ -71,9 +71,9 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	switch {
 	case calls.NotCalled == "" || len(calls.Buckets) > 0:
 	case len(calls.ByConnection) > 0:
-		fmt.Fprintf(&b, "nothing is asked about the request: %s\n", calls.NotCalled)
+		fmt.Fprintf(&b, "no call for the request: %s\n", calls.NotCalled)
 	default:
-		fmt.Fprintf(&b, "nothing is asked: %s\n", calls.NotCalled)
+		fmt.Fprintf(&b, "no call: %s\n", calls.NotCalled)
 	}
 	for i := range calls.Buckets {
 		bucketText(&b, &calls.Buckets[i], set)
@@ -98,14 +98,14 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	return b.String()
 }
 
-// callText shows a call, one line for each descriptor.
+// callText writes a call, with a line for each descriptor.
 func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *descriptors.Set) {
 	fmt.Fprintf(b, "%s %q  (%v)\n", title, call.Domain, call.Filter)
 	if len(call.Before) > 0 {
-		fmt.Fprintf(b, "before it, and not run here: %s\n", strings.Join(call.Before, ", "))
+		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(call.Before, ", "))
 	}
 	if call.NotCalled != "" {
-		fmt.Fprintf(b, "nothing is asked: %s\n", call.NotCalled)
+		fmt.Fprintf(b, "no call: %s\n", call.NotCalled)
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for i := range call.Descriptors {
@@ -115,11 +115,11 @@ func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *des
 	_ = table.Flush() // to memory
 }
 
-// bucketText says which bucket of a quota filter a request is in, and what becomes of it.
+// bucketText writes the bucket of a quota filter that a request is in, and its assignment.
 func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
 	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
 	if len(k.Before) > 0 {
-		fmt.Fprintf(b, "before it, and not run here: %s\n", strings.Join(k.Before, ", "))
+		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.Before, ", "))
 	}
 	if k.NoBucket != "" {
 		fmt.Fprintf(b, "no bucket: %s\n", k.NoBucket)
@@ -137,7 +137,7 @@ func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set)
 	}
 }
 
-// descriptorText says what becomes of a descriptor, and where that stands.
+// descriptorText returns the outcome for a descriptor and, after a tab, the position that decides it.
 func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) string {
 	switch {
 	case d.Unknown != "":
@@ -187,7 +187,7 @@ func overrideText(d *envoyconfig.Descriptor) string {
 	return fmt.Sprintf("%d/%v", d.Override.RequestsPerUnit, rules.Unit(d.Override.Unit))
 }
 
-// overrides reports whether the limit that a descriptor carries is in place of the rules' own.
+// overrides reports whether the limit of a descriptor replaces that of the rules.
 func overrides(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) bool {
 	request := descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{{
 		Entries: entriesOf(d.Entries), HasOverride: true, Override: d.Override,

@@ -26,7 +26,7 @@ func (k *envoySnippetCmd) Run(c console) error {
 	case domain == "" && len(names) == 1:
 		domain = names[0]
 	case domain == "":
-		return fmt.Errorf("the rules have %s: name one with --domain: %s", rules.Count(len(names), "domain"), strings.Join(names, ", "))
+		return fmt.Errorf("the rules have %s: select one with --domain: %s", rules.Count(len(names), "domain"), strings.Join(names, ", "))
 	default:
 		if err := isConfigured(domain, names); err != nil {
 			return err

@@ -40,17 +40,17 @@ func (e *explainCmd) Validate() error {
 	}
 	switch {
 	case e.Request != "" || len(e.Header) > 0 || e.Remote.IsValid() || len(e.Metadata) > 0 || e.Listener != "":
-		return errors.New("a request, --header, --remote, --metadata and --listener need --envoy: they are about what Envoy asks")
+		return errors.New("a request, --header, --remote, --metadata and --listener require --envoy")
 	case e.Domain == "" || e.Descriptor == "":
-		return errors.New("nothing to explain: give --domain and --descriptor, or --envoy and a request")
+		return errors.New("nothing to explain: set --domain and --descriptor, or --envoy and a request")
 	case e.Addr == "" && (e.Limit != "" || e.Reset):
-		return errors.New("--limit and --reset need --addr: they are about the counters of a running sluice")
+		return errors.New("--limit and --reset require --addr: they apply to the counters of a running service")
 	case e.Addr == "" && e.debugClientFlags != (debugClientFlags{}):
-		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file need --addr: they are about asking a running sluice")
+		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file require --addr")
 	case e.Addr == "":
 		return nil
 	case len(e.Config) > 0 || e.given:
-		return errors.New("--addr excludes --config, --defaults, --merge-domains, --all-or-nothing, --calendar-months, --table and --tables-dir: the running sluice has its own")
+		return errors.New("--addr cannot be combined with --config, --defaults, --merge-domains, --all-or-nothing, --calendar-months, --table or --tables-dir: the running service has its own")
 	}
 	if e.Limit != "" {
 		if _, err := descriptors.ParseOverride(e.Limit); err != nil {
@@ -79,9 +79,9 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// explainRunning explains one descriptor as a running sluice sees it.
+// explainRunning explains a descriptor with the rules and counters of a running service.
 func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
 	running, err := e.debugClient(e.Addr)
 	if err != nil {
@@ -99,7 +99,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MaxQuotaShares))
 	}
 	return nil
 }
@@ -107,28 +107,28 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 func counterText(s *admin.CounterState, reset bool) string {
 	limit := s.Limit
 	if s.Shadow {
-		limit += ", a candidate"
+		limit += ", candidate"
 	}
 	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
 	if h := s.Held; h != nil {
 		text += heldText(h, s.Reserves > 0)
 	}
 	if s.Reserves > 0 {
-		text += fmt.Sprintf(", the next reserves %d", s.Reserves)
+		text += fmt.Sprintf(", the next request reserves %d", s.Reserves)
 		if s.Estimated {
-			text += ", which 9 of 10 did not exceed"
+			text += " (90th percentile)"
 		}
 	}
 	if s.Penalty > 0 {
-		text += fmt.Sprintf(", step %d of its penalty", s.Penalty)
+		text += fmt.Sprintf(", penalty step %d", s.Penalty)
 	}
 	until := time.Duration(s.ResetsIn * float64(time.Second)).Round(time.Millisecond)
 	switch {
-	case s.ResetsAt == nil: // no window
+	case s.ResetsAt == nil: // it has no window
 	case s.Over:
 		text += fmt.Sprintf(", over for %v", until)
 	case s.Used > 0:
-		text += fmt.Sprintf(", as new in %v", until)
+		text += fmt.Sprintf(", resets in %v", until)
 	}
 	if s.ResetsAt != nil && s.Timezone != "" {
 		text += fmt.Sprintf(", at %s %s", s.ResetsAt.Format("2006-01-02T15:04:05"), s.Timezone)
@@ -142,7 +142,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 	return text
 }
 
-// heldText says what requests hold.
+// heldText describes the slots or hits that requests hold.
 func heldText(h *admin.HeldState, reserved bool) string {
 	if h.Requests == 0 {
 		return ", none held"

@@ -1,5 +1,4 @@
-// Command sluice is a rate-limit service for Envoy that decides in its own
-// memory. See sluice --help.
+// Command sluice is a rate limit service for Envoy. See sluice --help.
 package main
 
 import (
@@ -9,12 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	_ "time/tzdata" // zones for images without any; newer ones of the machine come before them
+	_ "time/tzdata" // for images without time zones; those of the system take precedence
 
 	"github.com/alecthomas/kong"
 )
 
-// cli is the command line. Each command has a Run method that Kong calls.
+// cli is the command line. Kong calls the Run method of the selected command.
 type cli struct {
 	Serve    serveCmd    `cmd:"" default:"withargs" help:"Run the rate limit service (default command)."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files and print all errors and warnings."`
@@ -38,8 +37,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args, console{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// run runs the command that args name. It returns the exit code: 0 for success, 1 for
-// failure, 2 for a wrong command line.
+// run runs the command of args and returns the exit code: 0 for success, 1 for failure, 2 for a wrong command line.
 func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
 	ctx, end := context.WithCancel(ctx)
@@ -56,20 +54,20 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
 		return 2
 	}
-	var dropped ignoredArguments
+	var ignored ignoredArguments
 	given := rewriteHelpCommand(args[1:])
 	if name == ratelimitProgram {
-		given, dropped = splitArguments(parser.Model, given)
+		given, ignored = splitArguments(parser.Model, given)
 	}
 	command, err := parser.Parse(given)
 	if exit >= 0 && printed.err == nil { // --help has printed
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {
-		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, suggestion(err), commandName(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for usage.\n", name, err, suggestion(err), commandName(args, name, err))
 		return 2
 	}
-	err = command.Run(dropped)
+	err = command.Run(ignored)
 	switch err := cmp.Or(printed.err, err); {
 	case errors.Is(err, errFailed):
 		return 1
@@ -84,7 +82,7 @@ func run(ctx context.Context, args []string, c console) int {
 	}
 }
 
-// envoyCmd has the commands about the configuration of Envoy.
+// envoyCmd groups the commands about the configuration of Envoy.
 type envoyCmd struct {
 	Check   envoyCheckCmd   `cmd:"" help:"Check the configuration of Envoy against the rules."`
 	Snippet envoySnippetCmd `cmd:"" help:"Print the configuration of Envoy that the rules need."`

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// quota shows what Envoys divide, each limit with its shares below.
+// quota returns the limits that Envoys divide, each followed by its shares.
 func (v *view) quota(q *live.Quota) (lines []string) {
 	if q == nil {
 		return nil
 	}
 	if q.Streams == 0 {
-		return []string{v.paint(yellow, "  no Envoy asks")}
+		return []string{v.paint(yellow, "  no Envoy is connected")}
 	}
 	for i := range q.Largest {
 		b := &q.Largest[i]
@@ -32,7 +32,7 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 	return lines
 }
 
-// formatShares says who has which share of a bucket, of so many Envoys, and what is held by nobody.
+// formatShares lists the largest shares of a bucket, at most most of them, and the part of the limit that no Envoy may use.
 func formatShares(b *live.QuotaBucket, most int) string {
 	parts := []string{rules.Count(b.Holders, "Envoy")}
 	for i := range b.Shares[:min(len(b.Shares), most)] {

@@ -8,56 +8,54 @@ import (
 	"path/filepath"
 )
 
-// replaceFile writes a file anew, with a mode from which the umask takes. Whoever reads it
-// finds the old one or the new one, whole, though the process or the machine die at any
-// time. Only one process at a time may replace a file.
+// replaceFile replaces a file atomically: a reader finds the complete old or the complete new file, even after a crash of the
+// process or the machine. Mode is subject to the umask. Only one process at a time may replace a file.
 func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	f, err := createTemporary(path, mode)
 	if err != nil {
 		return err
 	}
-	beside := f.Name()
+	temporary := f.Name()
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = os.Remove(beside)
+			_ = os.Remove(temporary)
 		}
 	}()
 	if err := write(f); err != nil {
 		return err
 	}
-	// Else the name could reach the disk before the contents do.
+	// Without this the rename could reach the disk before the contents.
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	if err := os.Rename(beside, path); err != nil {
-		return fmt.Errorf("put in place: %w", err)
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("rename: %w", err)
 	}
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("sync its directory: %w", err)
+		return fmt.Errorf("sync the directory: %w", err)
 	}
 	return nil
 }
 
-// createTemporary opens a new file from which one at path can be made.
+// createTemporary creates the file that will be renamed to path.
 func createTemporary(path string, mode os.FileMode) (*os.File, error) {
-	beside := path + ".new"
-	// One that dies leaves it behind. What else has the name, such as a link, is not to be
-	// written to.
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("make room for a new file: %w", err)
+	temporary := path + ".new"
+	// It may be left over from a crash, or a link, which must not be followed.
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old temporary file: %w", err)
 	}
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return nil, fmt.Errorf("make a new file: %w", err)
+		return nil, fmt.Errorf("create a temporary file: %w", err)
 	}
 	return f, nil
 }
 
-// syncDirectory makes a renaming in the directory last.
+// syncDirectory flushes a rename in the directory to the disk.
 func syncDirectory(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 )
 
-// reportFile is where a report goes.
+// reportFile is the destination of a report.
 type reportFile struct {
 	path string
-	// mode is that of the file, less the umask.
-	mode os.FileMode
-	// stream says that the place is no file, such as /dev/stdout, and is written to.
+	mode os.FileMode // subject to the umask
+	// stream is true if the path is not a regular file, such as /dev/stdout.
 	stream bool
 }
 
-// newReportFile returns the page at a path, or why none can be written there: a run over large logs
-// takes long. What is there stays as it is, and may not be one of the run's own files.
+// newReportFile checks that a report can be written to path, before a long simulation. It does not change an existing file. The
+// path must not be one of the inputs.
 func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -28,13 +27,13 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	case err != nil:
 		return p, withoutPath(err)
 	case info.IsDir():
-		return p, errors.New("this is a directory: name a file")
+		return p, errors.New("is a directory: name a file")
 	case !info.Mode().IsRegular():
 		return reportFile{path: path, stream: true}, nil
 	default:
 		for _, input := range inputs {
 			if other, err := os.Stat(input); err == nil && os.SameFile(info, other) {
-				return p, fmt.Errorf("this is %s, which is read: name another file", input)
+				return p, fmt.Errorf("is the same file as the input %s: name another file", input)
 			}
 		}
 		p.mode = info.Mode().Perm()
@@ -67,7 +66,7 @@ func (p reportFile) write(content func(io.Writer) error) error {
 	return errors.Join(content(f), f.Close())
 }
 
-// withoutPath is an error without the path, which its reader knows.
+// withoutPath returns err without its path, which the caller adds.
 func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

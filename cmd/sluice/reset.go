@@ -21,7 +21,7 @@ type resetCmd struct {
 
 func (r *resetCmd) Validate() error { return r.check() }
 
-// Run resets what is selected, once somebody has said yes.
+// Run resets the selected counters after confirmation.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
 	would, err := r.requestReset(ctx, "")
 	if err != nil {
@@ -29,8 +29,8 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	}
 	if !r.Yes {
 		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, rules.Count(would.Counters, "counter"), would.Used, leftText(would.Left))
-		said, _ := bufio.NewReader(c.in).ReadString('\n') // an end is no yes
-		if s := strings.ToLower(strings.TrimSpace(said)); s != "y" && s != "yes" {
+		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
+		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
 		}
 	}
@@ -47,9 +47,9 @@ func leftText(n int) string {
 	case 0:
 		return ""
 	case 1:
-		return "; 1 is left, whose name in the store holds values of clients"
+		return "; 1 cannot be reset, because its name in the store contains client values"
 	}
-	return fmt.Sprintf("; %d are left, whose names in the store hold values of clients", n)
+	return fmt.Sprintf("; %d cannot be reset, because their names in the store contain client values", n)
 }
 
 func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
-// ruleFlags are flags that check and explain share with serve, and with its variables.
+// ruleFlags are the flags that check and other commands share with serve.
 type ruleFlags struct {
 	Defaults     string `placeholder:"FILE" help:"Same as serve --defaults."`
 	MergeDomains bool   `help:"Same as serve --merge-domains."`
@@ -25,18 +25,18 @@ type ruleFlags struct {
 
 	CalendarMonths bool `help:"Same as serve --calendar-months."`
 
-	// given says that one of these flags stands on the command line: variables may set them too.
+	// given is true if the command line, not a variable, sets one of these flags.
 	given bool
-	// hashKey is what counters' identities are hashed with.
+	// hashKey is the key for hashing the identities of counters.
 	hashKey identity.Key
-	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
+	// ratelimitNames is RatelimitNames of [descriptors.Options].
 	ratelimitNames bool
 }
 
-// sharedVariables are the flags of ruleFlags that variables set.
+// sharedVariables are the flags of ruleFlags that environment variables set.
 var sharedVariables = []string{"merge-domains", "all-or-nothing", "calendar-months"}
 
-// BeforeResolve has the environment set them.
+// BeforeResolve adds the environment as a source of flags.
 func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
 	f.given = slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
 		return p.Flag != nil && (slices.Contains([]string{"defaults", "table", "tables-dir"}, p.Flag.Name) || slices.Contains(sharedVariables, p.Flag.Name))
@@ -45,8 +45,8 @@ func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
 	return err
 }
 
-// load reads rules that may be streams too: - is standard input, and /dev/fd/N what
-// a shell's <(command) is. They are read once, so that serve cannot have them.
+// load reads rules from files and streams: - is standard input, and /dev/fd/N is the output of <(command) in a shell. Streams can
+// be read once only, so serve does not accept them.
 func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Diagnostics, error) {
 	var files []string
 	var streams []source.File
@@ -75,7 +75,7 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 	return set, append(warnings, found...), err
 }
 
-// options say how the rules compile, with the tables that files have. Warnings are those about these files.
+// options returns the options for compiling rules, with the loaded tables, and the warnings about table files.
 func (f *ruleFlags) options() (o descriptors.Options, warnings rules.Diagnostics, err error) {
 	all, warnings, err := f.loadTables()
 	return descriptors.Options{
@@ -84,7 +84,7 @@ func (f *ruleFlags) options() (o descriptors.Options, warnings rules.Diagnostics
 	}, warnings, err
 }
 
-// descriptorDir has the open files of a process, such as those of a shell's <(command).
+// descriptorDir is the directory of the open files of a process, such as <(command) of a shell.
 const descriptorDir = "/dev/fd/"
 
 // isStream reports whether a path can be read only once.
@@ -101,7 +101,7 @@ func readOpen(path string) (source.File, error) {
 	return source.ReadStream(path, f)
 }
 
-// loadGood returns rules without an error. It prints the warnings about files of tables.
+// loadGood returns the rules, or an error if they have errors. It prints the warnings about table files.
 func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
@@ -116,15 +116,15 @@ func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error
 		}
 	}
 	if err := diagnostics.Err(); err != nil {
-		return nil, fmt.Errorf("these rules do not load:\n%w", err)
+		return nil, fmt.Errorf("failed to load rules:\n%w", err)
 	}
 	return set, nil
 }
 
-// isConfigured returns an error if --domain is none of those of the rules.
+// isConfigured returns an error if the rules do not have the domain.
 func isConfigured(domain string, names []string) error {
 	if slices.Contains(names, domain) {
 		return nil
 	}
-	return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
+	return fmt.Errorf("--domain %q: the rules have no such domain%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
 }

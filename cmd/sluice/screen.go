@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// A screen is the terminal of a command.
+// screen is the terminal of a command. In is nil if standard input is not a terminal.
 type screen struct{ in, out *os.File }
 
-// openScreen returns the terminal that a console prints to, nil if it prints elsewhere.
+// openScreen returns the terminal that a console prints to, nil if the output is not a terminal.
 func openScreen(c console) *screen {
 	printed := c.out
 	if o, ok := printed.(*output); ok {
@@ -31,8 +31,7 @@ func openScreen(c console) *screen {
 	return s
 }
 
-// What moves a terminal to a screen of its own without a cursor, where lines that are too wide end at the edge, and back; and
-// what begins and ends a picture.
+// Control sequences. enterScreen switches to the alternate screen, hides the cursor and disables line wrapping.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -41,11 +40,11 @@ const (
 	restOfAll   = "\x1b[J"
 )
 
-// run shows the state again and again, until ctx ends or somebody types q. It leaves the terminal as it found it.
+// run shows the state and refreshes it until ctx ends or the user presses q. It restores the terminal.
 func (s *screen) run(ctx context.Context, t *topCmd) error {
 	restore, err := s.setCbreakMode()
 	if err != nil {
-		return fmt.Errorf("read keys of the terminal: %w", err)
+		return fmt.Errorf("set the mode of the terminal: %w", err)
 	}
 	defer restore()
 	fmt.Fprint(s.out, enterScreen)
@@ -63,20 +62,20 @@ func (s *screen) run(ctx context.Context, t *topCmd) error {
 			}
 		}()
 	}
-	type look struct {
+	type result struct {
 		state *live.State
 		err   error
 	}
-	looks := make(chan look, 1)
-	ask := func() {
+	results := make(chan result, 1)
+	fetch := func() {
 		state, err := t.fetchState(ctx)
-		looks <- look{state, err}
+		results <- result{state, err}
 	}
-	go ask()
-	again := time.NewTimer(t.Interval)
-	defer again.Stop()
-	var last look
-	paused, asking, asked := false, true, false
+	go fetch()
+	refresh := time.NewTimer(t.Interval)
+	defer refresh.Stop()
+	var last result
+	paused, fetching, fetched := false, true, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -88,25 +87,25 @@ func (s *screen) run(ctx context.Context, t *topCmd) error {
 			case ' ', 'p':
 				paused = !paused
 			}
-		case last = <-looks:
-			asking, asked = false, true
-			again.Reset(t.Interval)
-		case <-again.C:
-			if !paused && !asking {
-				asking = true
-				go ask()
+		case last = <-results:
+			fetching, fetched = false, true
+			refresh.Reset(t.Interval)
+		case <-refresh.C:
+			if !paused && !fetching {
+				fetching = true
+				go fetch()
 			} else {
-				again.Reset(t.Interval)
+				refresh.Reset(t.Interval)
 			}
 			continue
 		}
-		if asked {
+		if fetched {
 			s.draw(last.state, last.err, paused)
 		}
 	}
 }
 
-// draw draws a state, or why there is none.
+// draw draws a state, or the error if it is nil.
 func (s *screen) draw(state *live.State, err error, paused bool) {
 	width, height := s.size()
 	v := view{width: width, utf8: supportsUTF8(os.Getenv), colour: os.Getenv("NO_COLOR") == ""}
@@ -122,16 +121,16 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(restOfLine + line + "\r\n") // behind a line that fills its columns it would take the last one away
+		b.WriteString(restOfLine + line + "\r\n") // erase first: after a full line it would erase the last column
 	}
 	b.WriteString(restOfAll)
 	for range height - 1 - len(lines) {
 		b.WriteString("\r\n")
 	}
-	foot := "q quits, space stops the picture"
+	foot := "q quit, space pause"
 	if paused {
-		foot = "stopped: space goes on, q quits"
+		foot = "paused: q quit, space resume"
 	}
 	b.WriteString(v.paint(faint, foot))
-	_, _ = s.out.WriteString(b.String()) // a terminal that went away ends the process by a signal
+	_, _ = s.out.WriteString(b.String()) // if the terminal is gone, a signal ends the process
 }

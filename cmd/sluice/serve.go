@@ -26,8 +26,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serveCmd is the flags of serve. Package environment has what variables say. Flags
-// beat them.
+// serveCmd has the flags of serve. Environment variables set those that the command line does not give.
 type serveCmd struct {
 	environment *environment.Environment
 
@@ -62,41 +61,39 @@ type serveCmd struct {
 	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Log format: text or json."`
 }
 
-// BeforeResolve has the environment set the flags that the command line does not give.
+// BeforeResolve adds the environment as a source of flags.
 func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 	s.environment, err = environment.Resolve(ctx, nil)
 	return err
 }
 
-func (s *serveCmd) Run(ctx context.Context, c console, dropped ignoredArguments) error {
-	// The reader of the log may go away. Without this a write to its broken pipe would
-	// end the service.
+func (s *serveCmd) Run(ctx context.Context, c console, ignored ignoredArguments) error {
+	// A write to a log whose reader is gone must not end the service.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signalContext(ctx)
 	defer stop()
-	return s.environment.NameVariables(s.run(ctx, c, dropped))
+	return s.environment.NameVariables(s.run(ctx, c, ignored))
 }
 
-// run logs through a queue, so that neither requests nor the end wait for the log's
-// reader.
-func (s *serveCmd) run(ctx context.Context, c console, dropped ignoredArguments) error {
+// run logs through a queue, so that neither requests nor the shutdown wait for the reader of the log.
+func (s *serveCmd) run(ctx context.Context, c console, ignored ignoredArguments) error {
 	queue := telemetry.NewLogQueue(c.err)
 	go queue.Run()
-	err := s.serveAndLog(ctx, queue, dropped)
+	err := s.serveAndLog(ctx, queue, ignored)
 	if !queue.Close(logFlushTimeout) && err != nil {
-		return errFailed // to tell more would wait as the log does
+		return errFailed // printing the error would block as the log does
 	}
 	return err
 }
 
-func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped ignoredArguments) error {
+func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, ignored ignoredArguments) error {
 	logger, err := telemetry.NewLogger(log, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
 	process.TuneGC()
-	dropped.log(logger)
+	ignored.log(logger)
 	s.environment.Report(logger)
 	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: currentBuild(), Started: time.Now().UTC()})
 	if err != nil {
@@ -108,7 +105,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs the store
+	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // draining needs the store
 	group.Go(func() error {
 		defer stop()
 		return s.serve(ctx, group, d)
@@ -119,7 +116,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	return waitForShutdown(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+shutdownMargin, group.Wait)
 }
 
-// daemon is what serve builds from its flags before it loads rules.
+// daemon has the parts of the service that serve builds before it loads rules.
 type daemon struct {
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
@@ -131,7 +128,7 @@ type daemon struct {
 	loader  *ruleset.Loader
 }
 
-// build builds the parts of d that decide requests. It has the metrics and the logger already.
+// build completes d, which has the metrics and the logger.
 func (s *serveCmd) build(d *daemon) (err error) {
 	counters := limiter.Options{Bytes: s.CounterMemory}
 	if counters.Key, err = s.Store.identityKey(); err != nil {
@@ -211,7 +208,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	options.Tracing = tracing
 	if d.store != nil {
 		options.Elector = d.store
-		options.Name, _ = os.Hostname() // it is for people
+		options.Name, _ = os.Hostname() // only for display
 	}
 	if d.store != nil {
 		if s.Store.awaitStore(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
@@ -229,7 +226,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	return srv.Run(ctx)
 }
 
-// compileOptions say how rules compile, wherever they come from.
+// compileOptions returns the options for compiling rules of any source.
 func (s *serveCmd) compileOptions(d *daemon) descriptors.Options {
 	return descriptors.Options{
 		MergeDomains:   s.MergeDomains,
@@ -242,7 +239,7 @@ func (s *serveCmd) compileOptions(d *daemon) descriptors.Options {
 	}
 }
 
-// followFiles takes the rules from files, now and whenever they change.
+// followFiles loads the rules from files, and again whenever these change.
 func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *daemon) error {
 	return d.loader.Follow(ctx, group, source.NewFiles(source.Options{
 		Paths:       s.Config,
@@ -255,10 +252,10 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *da
 	}))
 }
 
-// followServer takes the rules from a management server. It returns at the end of
-// ctx, or when the first rules are there; before, with --start-without-rules.
+// followServer loads the rules from a management server. It returns when the first rules have arrived or ctx ends; with
+// --start-without-rules it returns immediately.
 func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *daemon) error {
-	if err := d.loader.Follow(ctx, group, nil); err != nil { // the files of tables
+	if err := d.loader.Follow(ctx, group, nil); err != nil { // table files
 		return err
 	}
 	x, err := s.XDS.newClient(d, s.compileOptions(d))
@@ -270,17 +267,17 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 		return nil
 	}
 	if err := x.awaitFirst(ctx); err != nil && s.OnBadStart == "exit" {
-		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", err)
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules until they load)", err)
 	}
 	return nil
 }
 
-// settings returns the flags for requests with what other flags say of them.
+// settings returns the settings of the service, completed from other flags.
 func (s *serveCmd) settings() answer.Settings {
 	settings := s.Settings
 	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings
 }
 
-// now is the wall clock. A request's own time is read where it comes in.
+// now returns the wall-clock time. The time of a request is read where it arrives.
 func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }

@@ -18,12 +18,12 @@ func (s *serveCmd) check() error {
 		return fmt.Errorf("--log-level, --log-format: %w", err)
 	}
 	if s.Server.UnhealthyWithoutStore && s.Store.URL == "" {
-		return errors.New("--unhealthy-without-store needs --store: without it there is none to be without")
+		return errors.New("--unhealthy-without-store requires --store")
 	}
 	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Debug.check(), s.State.check(), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
 }
 
-// checkMemory holds the memory for counters to what the machine has.
+// checkMemory checks --counter-memory against the memory of the machine.
 func (s *serveCmd) checkMemory() error {
 	machine := process.MachineMemory()
 	most := min(machine, limiter.MaxBytes)

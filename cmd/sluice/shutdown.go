@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// shutdownMargin is the time to end beside the drain delay and timeout: for closing
-// listeners and for sending the last metrics and spans.
+// shutdownMargin is the time that a shutdown may take in addition to the drain delay and timeout: it closes listeners and sends
+// the last metrics and spans.
 const shutdownMargin = 10 * time.Second
 
-// logFlushTimeout is how long the end waits for the last lines of the log to be written.
+// logFlushTimeout is how long a shutdown waits for the last log lines to be written.
 const logFlushTimeout = time.Second
 
-// waitForShutdown waits for what runs until ctx is done. It returns an error if that has not
-// ended within bound after. A file system that does not answer, for example, blocks its
-// readers, and the process must not wait for them.
+// waitForShutdown returns the result of wait, or an error if wait has not returned within bound after ctx ended. Goroutines may
+// be blocked, for example by a file system that does not respond, and the process must exit all the same.
 func waitForShutdown(ctx context.Context, bound time.Duration, wait func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }()
@@ -33,11 +32,11 @@ func waitForShutdown(ctx context.Context, bound time.Duration, wait func() error
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("something still runs %v after the signal to end; the process ends without it", bound)
+		return fmt.Errorf("shutdown timed out after %v; exiting with tasks still running", bound)
 	}
 }
 
-// task is for a group: it runs what ends with ctx, and cannot fail.
+// task adapts run, which returns when ctx ends and cannot fail, to an errgroup.
 func task(ctx context.Context, run func(context.Context)) func() error {
 	return func() error {
 		run(ctx)
@@ -45,10 +44,9 @@ func task(ctx context.Context, run func(context.Context)) func() error {
 	}
 }
 
-// signalContext returns a context that ends at the first signal to end. A second one ends
-// the process at once, as the first one does for commands that do not call this. Stop
-// ends the context too.
-func signalContext(ctx context.Context) (until context.Context, stop func()) {
+// signalContext returns a context that is canceled at the first SIGTERM, SIGINT or SIGHUP, or by stop. The next signal
+// terminates the process.
+func signalContext(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -57,7 +55,7 @@ func signalContext(ctx context.Context) (until context.Context, stop func()) {
 		case <-signals:
 		case <-ctx.Done():
 		}
-		signal.Stop(signals) // before anything is done
+		signal.Stop(signals) // before the shutdown starts
 		cancel()
 	}()
 	return ctx, cancel

@@ -66,20 +66,20 @@ func (k *simulateCmd) Validate() (err error) {
 		o.Templates = append(o.Templates, t)
 	}
 	if len(k.Envoy) > 0 && len(k.Descriptor) > 0 {
-		return errors.New("--envoy excludes --descriptor: Envoy's configuration says the descriptors")
+		return errors.New("--envoy and --descriptor are mutually exclusive: Envoy's configuration generates the descriptors")
 	}
 	if p := k.Recommend; p != nil {
 		if !(*p > 0 && *p <= 100) {
-			return fmt.Errorf("--recommend %v is out of range: want a percentage above 0, such as 99.9, to 100", *p)
+			return fmt.Errorf("--recommend %v is out of range: must be a percentage above 0 and at most 100, such as 99.9", *p)
 		}
 		o.Recommend = *p
 	}
 	if k.Listener != "" && len(k.Envoy) == 0 {
-		return errors.New("--listener needs --envoy")
+		return errors.New("--listener requires --envoy")
 	}
 	if k.Shard != "" {
 		if k.Replicas < 2 && k.Rlqs < 2 {
-			return errors.New("--shard needs --replicas or --rlqs of two or more")
+			return errors.New("--shard requires --replicas or --rlqs of two or more")
 		}
 		if o.Shard, err = accesslog.ParseExpression(k.Shard); err != nil {
 			return fmt.Errorf("--shard: %w", err)
@@ -91,7 +91,7 @@ func (k *simulateCmd) Validate() (err error) {
 	return nil
 }
 
-// parseMoment reads a time; without an hour it is the day's begin, without a zone UTC.
+// parseMoment parses a time. Without an hour it is the start of the day; without a zone it is UTC.
 func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -101,7 +101,7 @@ func parseMoment(text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: write 2026-11-22T09:00:00Z or 2026-11-22", text)
+	return time.Time{}, fmt.Errorf("%q is not a time: write 2026-11-22T09:00:00Z or 2026-11-22", text)
 }
 
 func (k *simulateCmd) Run(ctx context.Context, c console) error {
@@ -115,7 +115,7 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		// What runs may be waiting for a terminal or a pipe, and ends with the process.
+		// The simulation may be blocked by a terminal or a pipe. It ends with the process.
 		return ctx.Err()
 	}
 }
@@ -153,11 +153,11 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		}
 	}
 	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
-		remedy := "mend --format"
+		remedy := "correct --format"
 		if report.Late >= report.Bad {
 			remedy = "sort them by time, or raise --reorder"
 		}
-		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: %s, or accept it with --lenient", left, report.Lines, remedy)
+		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", left, report.Lines, remedy)
 	}
 	return nil
 }
@@ -165,16 +165,16 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 // read reads the rules and Envoy's configuration, and opens the logs.
 func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	o = k.options
-	// Both sets hash keys alike, and no two runs do: a hash in a report tells nothing.
+	// All sets of rules hash keys with one random key, so that the hashes in a report reveal nothing.
 	key := identity.NewKey()
 	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
 		return o, err
 	}
 	o.RulesName = strings.Join(k.Config, ", ")
-	warned := c
-	warned.err = io.Discard // the warnings about tables have been printed
+	quiet := c
+	quiet.err = io.Discard // the warnings about tables have been printed
 	for _, path := range k.Against {
-		set, err := k.compile(warned, []string{path}, key)
+		set, err := k.compile(quiet, []string{path}, key)
 		if err != nil {
 			return o, fmt.Errorf("--against: %w", err)
 		}
@@ -201,7 +201,7 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	return o, err
 }
 
-// compile reads rules whose keys are hashed with a key.
+// compile compiles rules that hash keys with the given key.
 func (k *simulateCmd) compile(c console, paths []string, key identity.Key) (*descriptors.Set, error) {
 	flags := k.ruleFlags
 	flags.hashKey = key

@@ -10,29 +10,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate"
 )
 
-// meter shows on a terminal how far a simulation is. Nothing is shown of one that is soon over.
+// meter shows the progress of a simulation on a terminal, after meterDelay.
 type meter struct {
 	out io.Writer
-	// total is the logs' length in bytes, 0 if it is not known.
+	// total is the size of the logs in bytes, 0 if unknown.
 	total int64
-	// begun is when the present reading of the logs began, and next when to show it again.
+	// begun is the start of the current pass over the logs, and next the time of the next update.
 	begun, next time.Time
 	pass        int
-	// mu guards the rest. Whoever ends the meter need not wait for who shows it.
+	// mu protects the fields below: stop may be called while another goroutine calls show.
 	mu             sync.Mutex
 	shown, stopped bool
 }
 
 const (
-	// meterDelay is how long a simulation takes before it is shown, and meterPause how long
-	// what is shown stays.
+	// meterDelay is the time before the first update, and meterInterval the time between updates.
 	meterDelay    = time.Second
 	meterInterval = 200 * time.Millisecond
-	// eraseLine makes what is written next replace the line.
+	// eraseLine erases the line and returns to its start.
 	eraseLine = "\r\x1b[K"
 )
 
-// newMeter returns a meter that begins now, nil where out is no terminal.
+// newMeter returns a meter that starts now, nil if out is not a terminal.
 func newMeter(out io.Writer, logs []string, now time.Time) *meter {
 	if f, ok := out.(*os.File); !ok || !isTerminal(f) {
 		return nil
@@ -41,7 +40,7 @@ func newMeter(out io.Writer, logs []string, now time.Time) *meter {
 	for _, path := range logs {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
-			m.total = 0 // of a pipe
+			m.total = 0 // a pipe has no size
 			break
 		}
 		m.total += info.Size()
@@ -63,20 +62,20 @@ func (m *meter) show(now time.Time, p simulate.Progress) {
 		return
 	}
 	m.shown = true
-	_, _ = io.WriteString(m.out, eraseLine+m.text(now.Sub(m.begun), p)) // a report does not fail for it
+	_, _ = io.WriteString(m.out, eraseLine+m.text(now.Sub(m.begun), p)) // not a reason to fail
 }
 
-// text is a line of at most 79 characters.
+// text returns a line of at most 79 characters.
 func (m *meter) text(took time.Duration, p simulate.Progress) string {
 	text := fmt.Sprintf("%d lines", p.Lines)
 	if p.Pass > 0 {
-		text = fmt.Sprintf("--recommend, reading %d: %s", p.Pass, text)
+		text = fmt.Sprintf("--recommend, pass %d: %s", p.Pass, text)
 	}
 	if m.total > 0 {
 		text += fmt.Sprintf(", %d %%", p.Bytes*100/max(m.total, p.Bytes))
 	}
 	if took > 0 {
-		text += fmt.Sprintf(", %.0f a second", float64(p.Lines)/took.Seconds())
+		text += fmt.Sprintf(", %.0f per second", float64(p.Lines)/took.Seconds())
 	}
 	if took > 0 && m.total > p.Bytes && p.Bytes > 0 {
 		left := time.Duration(float64(took) * (float64(m.total)/float64(p.Bytes) - 1))
@@ -85,7 +84,7 @@ func (m *meter) text(took time.Duration, p simulate.Progress) string {
 	return text
 }
 
-// stop erases what is shown, and nothing is shown any more.
+// stop erases the line and ends the updates.
 func (m *meter) stop() {
 	if m == nil {
 		return

@@ -29,10 +29,10 @@ func TestProgress(t *testing.T) {
 		want  string
 	}{
 		{500 * time.Millisecond, simulate.Progress{Bytes: 100, Lines: 10}, ""},
-		{2 * time.Second, simulate.Progress{Bytes: 250, Lines: 20}, "20 lines, 25 %, 10 a second, 6s left"},
+		{2 * time.Second, simulate.Progress{Bytes: 250, Lines: 20}, "20 lines, 25 %, 10 per second, 6s left"},
 		{2100 * time.Millisecond, simulate.Progress{Bytes: 260, Lines: 21}, ""},
-		{3 * time.Second, simulate.Progress{Pass: 1, Bytes: 100, Lines: 6}, "--recommend, reading 1: 6 lines, 10 %"},
-		{5 * time.Second, simulate.Progress{Pass: 1, Bytes: 1000, Lines: 60}, "--recommend, reading 1: 60 lines, 100 %, 30 a second"},
+		{3 * time.Second, simulate.Progress{Pass: 1, Bytes: 100, Lines: 6}, "--recommend, pass 1: 6 lines, 10 %"},
+		{5 * time.Second, simulate.Progress{Pass: 1, Bytes: 1000, Lines: 60}, "--recommend, pass 1: 60 lines, 100 %, 30 per second"},
 	} {
 		out.Reset()
 		m.show(begin.Add(step.after), step.p)
@@ -44,7 +44,7 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	m.total = 0
-	if got, want := m.text(time.Second, simulate.Progress{Bytes: 5, Lines: 7}), "7 lines, 7 a second"; got != want {
+	if got, want := m.text(time.Second, simulate.Progress{Bytes: 5, Lines: 7}), "7 lines, 7 per second"; got != want {
 		t.Errorf("of a pipe it shows %q, want %q", got, want)
 	}
 	out.Reset()
@@ -185,7 +185,7 @@ func (m *simulation) end(t *testing.T, code int, line string) {
 		}
 	}
 	first, _, _ := strings.Cut(all.String(), "\n")
-	if i := strings.LastIndex(first, eraseLine); i < 0 || strings.Contains(first[i:], "a second") {
+	if i := strings.LastIndex(first, eraseLine); i < 0 || strings.Contains(first[i:], "per second") {
 		t.Errorf("the terminal shows %q, want the meter erased first", first)
 	}
 }

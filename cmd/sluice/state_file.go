@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// stateFlags say whether counters outlive the process.
+// stateFlags configures the state file.
 type stateFlags struct {
 	File     string        `name:"state-file" placeholder:"PATH" help:"File to save counters to, so that they survive a restart. Its directory needs space for two copies, and no other process may write to it. Default: none."`
 	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
@@ -25,19 +25,19 @@ type stateFlags struct {
 
 func (f *stateFlags) check() error {
 	if f.Leases && f.File == "" {
-		return errors.New("--state-file-leases does nothing without --state-file")
+		return errors.New("--state-file-leases requires --state-file")
 	}
 	return nil
 }
 
 var (
-	errLocked = errors.New("another process has it locked")
-	// errForeign: the file is none of ours, so it must not be replaced.
+	errLocked = errors.New("locked by another process")
+	// errNotStateFile is the error for a file that sluice has not written and must not replace.
 	errNotStateFile = errors.New("not a state file")
 )
 
-// A stateFile is where a table's counters are saved. A process that cannot use its file goes on
-// without, since limits that begin anew are better than none.
+// stateFile saves the counters of a table. A process that cannot use its file starts with empty counters, because these are
+// better than no limits.
 type stateFile struct {
 	path     string
 	interval time.Duration
@@ -45,12 +45,12 @@ type stateFile struct {
 	metrics  *telemetry.State
 	logger   *zap.Logger
 	unlock   func()
-	// lastError is what the last save failed with.
+	// lastError is the error of the last save, empty if it succeeded.
 	lastError string
 }
 
-// openTable returns the table for the counters, with those of the state file if there is one, and
-// where to save them, nil for nowhere.
+// openTable returns the table of counters, loaded from the state file if there is one. The stateFile is nil if counters are not
+// saved.
 func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
 	opt.RestoreLeases = f.Leases
 	table, err := limiter.New(opt)
@@ -68,31 +68,30 @@ func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, 
 	case err == nil:
 		return s.table, s, nil
 	case errors.Is(err, os.ErrNotExist):
-		s.logger.Info("state: there is no file yet: counters begin anew")
+		s.logger.Info("state: file does not exist yet; starting with empty counters")
 		return table, s, nil
 	case errors.Is(err, errNotStateFile):
 		s.unlock()
-		s.reportUnusable(err, "it is left as it is: name another file with --state-file, or remove this one")
+		s.reportUnusable(err, "set --state-file to another path, or remove this file")
 		return table, nil, nil
 	default:
 		s.metrics.Errors.Inc()
-		s.logger.Error("state: the file cannot be used: counters begin anew, and the next save replaces it", zap.Error(err), zap.String("remedy", loadRemedy(err)))
+		s.logger.Error("state: failed to load the file; starting with empty counters, and the next save replaces it", zap.Error(err), zap.String("remedy", loadRemedy(err)))
 		return table, s, nil
 	}
 }
 
-// resolveLinks returns where a path leads whose last element may be a symbolic link, also to a file that is yet to be
-// made: a save must replace that file, and not the link.
+// resolveLinks resolves the symbolic links of a path. Its target need not exist. A save must replace the target, not the link.
 func resolveLinks(path string) string {
 	to := path
-	for range 40 { // as many as Linux follows
+	for range 40 { // the limit of Linux
 		target, err := os.Readlink(to)
 		if err != nil {
 			break
 		}
 		if !filepath.IsAbs(target) {
 			dir, _ := filepath.Split(to)
-			target = dir + target // not cleaned: ".." after a link leads elsewhere
+			target = dir + target // not cleaned, because ".." after a link has another meaning
 		}
 		to = target
 	}
@@ -106,27 +105,27 @@ func resolveLinks(path string) string {
 	return to
 }
 
-// reportUnusable tells that the process goes on without the file.
+// reportUnusable logs that the process does not use the file.
 func (s *stateFile) reportUnusable(err error, remedy string) {
 	s.metrics.Errors.Inc()
-	s.logger.Error("state: the file cannot be used: counters begin anew, and this process saves none", zap.Error(err), zap.String("remedy", remedy))
+	s.logger.Error("state: cannot use the file; starting with empty counters, which are not saved", zap.Error(err), zap.String("remedy", remedy))
 }
 
 func lockRemedy(err error) string {
 	if errors.Is(err, errLocked) {
-		return "give each process a --state-file of its own"
+		return "set a different --state-file for each process"
 	}
-	return "--state-file must be in a directory that this user can write to"
+	return "set --state-file to a path in a directory that this user can write to"
 }
 
 func loadRemedy(err error) string {
 	switch {
 	case errors.Is(err, limiter.ErrBytesMismatch):
-		return "none is needed if --counter-memory was changed on purpose"
+		return "none if --counter-memory was changed on purpose"
 	case errors.Is(err, limiter.ErrFormat):
-		return "none is needed after a change of sluice's version"
+		return "none after a change of sluice's version"
 	default:
-		return "look after the disk if this happens again"
+		return "check the disk if this happens again"
 	}
 }
 
@@ -136,7 +135,7 @@ func (s *stateFile) load(opt limiter.Options) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is no regular file", errNotStateFile)
+		return fmt.Errorf("%w: it is not a regular file", errNotStateFile)
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -154,13 +153,13 @@ func (s *stateFile) load(opt limiter.Options) error {
 	s.table = table
 	s.metrics.Loaded.Set(1)
 	s.metrics.Bytes.Set(float64(saved.Bytes))
-	s.logger.Info("state: counters are those of the file", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes),
+	s.logger.Info("state: counters loaded", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes),
 		zap.Duration("age", time.Duration(now()-saved.At).Round(time.Millisecond)), zap.Duration("took", time.Since(began)))
 	return nil
 }
 
-// start saves the counters each interval until end is called, which saves them once more.
-// Nothing must use them any more then. A nil stateFile does nothing.
+// start saves the counters at each interval until end is called, which saves them a last time. The counters must no longer
+// change then. A nil stateFile does nothing.
 func (s *stateFile) start(ctx context.Context) (end func()) {
 	if s == nil {
 		return func() {}
@@ -188,8 +187,8 @@ func (s *stateFile) start(ctx context.Context) (end func()) {
 	}
 }
 
-// save saves the counters. Of failures with one reason it logs the first.
-func (s *stateFile) save(tell func(string, ...zap.Field)) {
+// save saves the counters. It logs success with log, and the first of consecutive equal errors.
+func (s *stateFile) save(log func(string, ...zap.Field)) {
 	began := time.Now()
 	var saved limiter.SnapshotInfo
 	err := replaceFile(s.path, 0o600, func(w io.Writer) (err error) {
@@ -210,8 +209,8 @@ func (s *stateFile) save(tell func(string, ...zap.Field)) {
 	s.metrics.Bytes.Set(float64(saved.Bytes))
 	about := []zap.Field{zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took)}
 	if s.lastError != "" {
-		s.lastError, tell = "", s.logger.Info
+		s.lastError, log = "", s.logger.Info
 		about = append(about, telemetry.Clear("", telemetry.StateNotSaved))
 	}
-	tell("state: counters are saved", about...)
+	log("state: counters saved", about...)
 }

@@ -242,8 +242,8 @@ func TestSavingFailsForAWhile(t *testing.T) {
 			told = append(told, line.Level.String()+" "+line.Message)
 		}
 	}
-	const failed, saved = "error state: failed to save counters", "info state: counters are saved"
-	want := "info state: there is no file yet: counters begin anew|" + failed + "|" + saved + "|" + failed
+	const failed, saved = "error state: failed to save counters", "info state: counters saved"
+	want := "info state: file does not exist yet; starting with empty counters|" + failed + "|" + saved + "|" + failed
 	if got := strings.Join(told, "|"); got != want {
 		t.Errorf("told %s, want %s", got, want)
 	}

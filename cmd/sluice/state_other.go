@@ -4,7 +4,7 @@ package main
 
 import "errors"
 
-// lockFile returns an error: this system has no locks that end with their process.
+// lockFile returns an error, because this system has no file locks that are released when their process ends.
 func lockFile(string) (unlock func(), err error) { return nil, errors.ErrUnsupported }
 
 func outliveFileLimit() {}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// statsdFlags say where metrics are sent beside /metrics.
+// statsdFlags configures sending metrics to StatsD, in addition to /metrics.
 type statsdFlags struct {
 	telemetry.StatsdOptions `embed:""`
 
@@ -21,7 +21,7 @@ type statsdFlags struct {
 
 func (f *statsdFlags) check() error {
 	if f.Addr != "" && f.DogstatsdAddr != "" {
-		return errors.New("--statsd-addr (USE_STATSD) and --dogstatsd-addr (USE_DOG_STATSD) exclude each other")
+		return errors.New("--statsd-addr (USE_STATSD) and --dogstatsd-addr (USE_DOG_STATSD) are mutually exclusive")
 	}
 	for _, a := range []struct{ flag, addr string }{
 		{"--statsd-addr (STATSD_HOST, STATSD_PORT)", f.Addr},
@@ -35,7 +35,7 @@ func (f *statsdFlags) check() error {
 		}
 	}
 	if len(f.Mogrifiers) > 0 && f.DogstatsdAddr == "" {
-		return errors.New("--dogstatsd-mogrifier (USE_DOG_STATSD_MOGRIFIERS) needs --dogstatsd-addr (USE_DOG_STATSD)")
+		return errors.New("--dogstatsd-mogrifier (USE_DOG_STATSD_MOGRIFIERS) requires --dogstatsd-addr (USE_DOG_STATSD)")
 	}
 	if err := telemetry.CheckTags(f.Tags); err != nil {
 		return fmt.Errorf("--extra-tags (EXTRA_TAGS): %w", err)
@@ -45,7 +45,7 @@ func (f *statsdFlags) check() error {
 
 const unixScheme = "unix://"
 
-// start sends metrics until stop is called, which sends them once more.
+// start sends metrics until stop is called, which sends them a last time.
 func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (stop func(), err error) {
 	o := f.StatsdOptions
 	if f.DogstatsdAddr != "" {
@@ -61,8 +61,7 @@ func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, log
 	if err != nil {
 		return nil, err
 	}
-	// The last flush must come after the last request, which may be later than the end
-	// of ctx.
+	// The last flush must follow the last request, which may come after the end of ctx.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {

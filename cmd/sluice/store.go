@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// storeFlags say where counters are that replicas share.
+// storeFlags configures the shared store of counters.
 type storeFlags struct {
 	URL                       string `name:"store" placeholder:"URL" help:"Redis (6.2 or later) or Valkey that stores the counters, shared by all replicas: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: counters are in memory."`
 	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"File with the password of the store, or user:password. Read for each new connection."`
@@ -40,10 +40,10 @@ type storeFlags struct {
 	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
 
-// A storeURL is a flag that says where a store is, with its passwords and the flags that name their files.
+// storeTarget is a flag with the URL of a store, and the passwords of the store and their files.
 type storeTarget struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
 
-// targets returns the flags of the store, and of the one for limits of one second.
+// targets returns the store and the one for limits of one second.
 func (f *storeFlags) targets() []storeTarget {
 	return []storeTarget{
 		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile, f.Auth, f.SentinelAuth},
@@ -51,7 +51,7 @@ func (f *storeFlags) targets() []storeTarget {
 	}
 }
 
-// The values of --store-names.
+// Values of --store-names.
 const (
 	exactNames     = "exact"
 	ratelimitNames = "ratelimit"
@@ -63,7 +63,7 @@ func (f *storeFlags) check(stateFile string) error {
 			"--store-per-second": f.PerSecond, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix, "--hash-key-file": f.HashKeyFile,
 		} {
 			if value != "" {
-				return fmt.Errorf("%s needs --store: without it counters are in memory", flag)
+				return fmt.Errorf("%s requires --store", flag)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (f *storeFlags) check(stateFile string) error {
 		return err
 	}
 	if f.URL != "" && stateFile != "" {
-		return errors.New("--state-file does not go with --store: counters are in the store, which keeps them over a restart")
+		return errors.New("--state-file and --store are mutually exclusive: the store keeps counters across a restart")
 	}
 	secure := false
 	for _, u := range f.targets() {
@@ -82,20 +82,20 @@ func (f *storeFlags) check(stateFile string) error {
 		secure = secure || at != nil && at.TLS != nil
 	}
 	if f.SkipName && !secure {
-		return errors.New("--store-skip-name needs a --store whose scheme begins with rediss: others have no TLS")
+		return errors.New("--store-skip-name requires a --store with TLS, whose scheme starts with rediss")
 	}
 	if !secure && (f.CA != "" || f.Cert != "" || f.Key != "") {
-		return errors.New("--store-ca, --store-cert and --store-key need a --store whose scheme begins with rediss: others have no TLS")
+		return errors.New("--store-ca, --store-cert and --store-key require a --store with TLS, whose scheme starts with rediss")
 	}
 	return nil
 }
 
-// server returns what is needed to reach the store of u, nil without one.
+// server returns the server that u names, nil if u names none.
 func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.url == "" {
 		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
 			if value != "" {
-				return nil, fmt.Errorf("%s needs %s: without it there is nothing to show a password to", flag, u.name)
+				return nil, fmt.Errorf("%s requires %s", flag, u.name)
 			}
 		}
 		return nil, nil
@@ -105,7 +105,7 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 		return nil, fmt.Errorf("%s: %w", u.name, err)
 	}
 	if u.sentinelAuthFile != "" && at.Sentinels == nil {
-		return nil, fmt.Errorf("%s-sentinel-auth-file needs a %s of the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
+		return nil, fmt.Errorf("%s-sentinel-auth-file requires a %s with the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
 	}
 	if u.auth != "" {
 		at.Auth = redis.ParseAuth(u.auth)
@@ -124,8 +124,7 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	return &at, nil
 }
 
-// open returns the store, nil without one. The caller runs it. Table is what decides while the
-// store is away.
+// open returns the store, nil if counters are in memory. The caller must run it. Table is the memory for the fallback.
 func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
 	if f.URL == "" {
 		return nil, nil
@@ -141,18 +140,18 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	if at[1] != nil {
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
-	logger.Info("counting in a store", about...)
+	logger.Info("using a shared store", about...)
 	options := f.Options
 	if options.Jitter == 0 {
 		options.Jitter = -1
-		logger.Warn("--store-jitter is 0: keys that expire together at a window's end can stop the store for a moment")
+		logger.Warn("--store-jitter is 0: keys that expire together at the end of a window can block the store for a moment")
 	}
 	if f.SkipName {
-		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
+		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")
 	}
 	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
 	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Report
-	var shared *store.Store // nobody reads metrics yet
+	var shared *store.Store // set before metrics are collected
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
@@ -163,12 +162,12 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	return shared, err
 }
 
-// storeStartTimeout is how long a start waits for the first answer of the store. Only tests change it.
+// storeStartTimeout is how long the start waits for the first reply of the store. Only tests change it.
 var storeStartTimeout = time.Second
 
-// awaitStore waits until reached, which is [store.Store.Await], reports that every primary has answered, or ctx ends, and for
-// storePatience at most. So a healthy store decides the first requests, too. If it does not answer in time the log says so, and
-// again when it does.
+// awaitStore waits until reached, which is [store.Store.Await], reports that every primary has replied, so that a healthy store
+// decides the first requests too. It returns after storeStartTimeout at the latest, or when ctx ends. It logs a timeout, and later
+// that the store was reached.
 func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
 	within, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
@@ -180,24 +179,24 @@ func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reac
 		zap.Duration("within", storeStartTimeout), zap.String("fallback", string(f.Fallback)))
 	group.Go(func() error {
 		if reached(ctx) {
-			logger.Info("the store was reached", zap.Duration("after", storeStartTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
+			logger.Info("store reached", zap.Duration("after", storeStartTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
 		}
 		return nil
 	})
 }
 
-// callbacks has what an operator should know of a store logged.
+// callbacks returns callbacks that log events of the store.
 func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
 	fallback := zap.String("fallback", string(f.Fallback))
 	return store.Log{
-		Away: func(shard string, kind redis.Kind, err error, remedy string) {
+		Unavailable: func(shard string, kind redis.Kind, err error, remedy string) {
 			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
 			if remedy != "" {
 				fields = append(fields, zap.String("remedy", remedy))
 			}
 			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
 		},
-		Back: func(shard string, after time.Duration, charged store.Repaid) {
+		Recovered: func(shard string, after time.Duration, charged store.Synced) {
 			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
 			if charged.Counters > 0 {
 				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
@@ -213,7 +212,7 @@ func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
 	}
 }
 
-// configureDecider has requests decided by the store, if there is one.
+// configureDecider makes the store, if there is one, decide requests.
 func (f *storeFlags) configureDecider(shared *store.Store, settings *answer.Settings) error {
 	if shared == nil {
 		return nil
@@ -230,8 +229,8 @@ func (f *storeFlags) configureDecider(shared *store.Store, settings *answer.Sett
 	return nil
 }
 
-// identityKey returns the secret of counters' identities, which is the same in all replicas with the same hash key file:
-// so what they say of keys that are denied can be added up. Without the file it is zero, and the table chooses one.
+// identityKey returns the key for hashing the identities of counters. Replicas with the same hash key file have the same key, so
+// their denied keys can be aggregated. Without the file the key is zero, and the table chooses a random one.
 func (f *storeFlags) identityKey() (key identity.Key, err error) {
 	secret, err := f.readHashKey()
 	if err != nil || secret == nil {
@@ -241,12 +240,10 @@ func (f *storeFlags) identityKey() (key identity.Key, err error) {
 	return identity.Key(sum[:identity.KeyBytes]), nil
 }
 
-// A hash key has at least so many bytes, so that nobody guesses it, and at most so many, so that
-// another file is noticed.
+// A hash key must be long enough to resist guessing. The maximum rejects files that are not keys.
 const minHashKeyBytes, maxHashKeyBytes = 16, 4096
 
-// readHashKey reads what names are hashed with, nothing without a file. The end of a line at its end
-// is not part of it: editors add one.
+// readHashKey reads --hash-key-file without the newline at its end, which editors add. It returns nil if the flag is not given.
 func (f *storeFlags) readHashKey() ([]byte, error) {
 	if f.HashKeyFile == "" {
 		return nil, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
-// tableCmd shows and changes the tables of a running sluice.
+// tableCmd groups the commands that show and change the tables of a running service.
 type tableCmd struct {
 	List   tableListCmd   `cmd:"" help:"List the tables, or the rows of one as CSV."`
 	Get    tableGetCmd    `cmd:"" help:"Print a row."`
@@ -28,25 +28,25 @@ type tableCmd struct {
 	Import tableImportCmd `cmd:"" help:"Import rows from a file. Other rows are kept."`
 }
 
-// tableClientFlags says whom to ask.
+// tableClientFlags are the flags of a client of the debug listener.
 type tableClientFlags struct {
 	Addr             string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
 	debugClientFlags `embed:""`
 }
 
-// withClient calls ask with what asks the debug listener.
-func (t *tableClientFlags) withClient(withClient func(*client.Debug) error) error {
+// withClient calls do with a client of the debug listener.
+func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 	client, err := t.debugClient(t.Addr)
 	if err != nil {
 		return err
 	}
-	if err := withClient(client); err != nil {
+	if err := do(client); err != nil {
 		return fmt.Errorf("ask %s: %w", t.Addr, err)
 	}
 	return nil
 }
 
-// rowArguments name a row.
+// rowArguments are the arguments that name a row.
 type rowArguments struct {
 	Name string   `arg:"" help:"Name of the table."`
 	Key  []string `arg:"" sep:"none" help:"Values of the key columns."`
@@ -69,13 +69,13 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 		}
 		for _, table := range report.Tables {
 			fmt.Fprintf(c.out, "%s: %s, key %s, from %s\n", table.Name, rules.Count(table.Rows, "row"),
-				cmp.Or(strings.Join(table.Columns, ","), "not known yet"), cmp.Or(table.Source, "--tables-dir"))
+				cmp.Or(strings.Join(table.Columns, ","), "not yet known"), cmp.Or(table.Source, "--tables-dir"))
 		}
 		return nil
 	})
 }
 
-// writeRows lists the rows of a table, sorted by their keys.
+// writeRows prints the rows of a table as CSV, sorted by their keys.
 func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 	var text bytes.Buffer
 	err := t.withClient(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
@@ -91,7 +91,7 @@ func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 		return csv.NewWriter(c.out).WriteAll(records)
 	}
 	for _, record := range records {
-		for i := range record { // keys may have been chosen by strangers
+		for i := range record { // keys may be chosen by clients
 			record[i] = printable(record[i])
 		}
 	}
@@ -127,7 +127,7 @@ type tableSetCmd struct {
 
 func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Limit == nil && !t.Unlimited {
-		return errors.New("nothing to set: give --requests-per-unit N or --unlimited")
+		return errors.New("nothing to set: use --requests-per-unit N or --unlimited")
 	}
 	row := url.Values{"unit": {t.Unit}, "name": {t.As}}
 	if t.Limit != nil {
@@ -175,10 +175,10 @@ type tableImportCmd struct {
 	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
 }
 
-// importBytes is how much CSV is put at once, less than the debug listener takes.
+// importBytes is the size of the CSV of one request, below the limit of the debug listener.
 const importBytes = 1 << 20
 
-// Run puts the rows of a file. It reads all of it first, so that a bad one changes nothing.
+// Run imports the rows of a file. It reads the whole file first, so that an error in it changes nothing.
 func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	in := c.in
 	if t.File != "-" {
@@ -186,21 +186,21 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }() // only read from
+		defer func() { _ = f.Close() }() // opened for reading
 		in = f
 	}
 	rows, found := tables.New(t.Name).Read(t.File, in)
 	if err := found.Err(); err != nil {
-		return fmt.Errorf("no row was put:\n%w", err)
+		return fmt.Errorf("no rows imported:\n%w", err)
 	}
-	for _, d := range found { // a pipe whose writer was killed ends like a file that was cut off
+	for _, d := range found { // such as a missing newline at the end, a sign of truncation
 		fmt.Fprintln(c.err, d)
 	}
 	put := 0
 	err := t.withClient(func(debug *client.Debug) error {
 		for part, n := range rows.Parts(importBytes) {
 			if err := debug.PostRows(ctx, t.Name, part); err != nil {
-				return fmt.Errorf("%w; %s were put before", err, rules.Count(put, "row"))
+				return fmt.Errorf("%w; %s had been imported before", err, rules.Count(put, "row"))
 			}
 			put += n
 		}
@@ -209,6 +209,6 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "%s: %s put\n", t.Name, rules.Count(put, "row"))
+	fmt.Fprintf(c.out, "%s: %s imported\n", t.Name, rules.Count(put, "row"))
 	return nil
 }

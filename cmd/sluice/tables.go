@@ -15,26 +15,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
-// tableFlags name tables, whose rows have numbers of limits.
+// tableFlags configures tables of limits by key.
 type tableFlags struct {
 	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV (with a header) or JSON Lines file, or NAME for a table in --tables-dir. May be repeated."`
 	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row; created if it does not exist. No other process may write to it."`
 }
 
-// tableFlag is a table and its file, if it has one.
+// tableFlag is a table. Path is empty if the table is in --tables-dir.
 type tableFlag struct{ name, path string }
 
 // UnmarshalText reads NAME or NAME=PATH.
 func (f *tableFlag) UnmarshalText(text []byte) error {
 	name, path, file := strings.Cut(string(text), "=")
 	if name == "" || file && path == "" {
-		return fmt.Errorf("%q is no table: write NAME=PATH, such as customers=customers.csv, or NAME beside --tables-dir", text)
+		return fmt.Errorf("%q is not a table: must be NAME=PATH, such as customers=customers.csv, or NAME together with --tables-dir", text)
 	}
 	f.name, f.path = name, path
 	return nil
 }
 
-// registry returns the tables, which are empty.
+// registry returns the tables, without rows.
 func (f *tableFlags) registry() (*tables.Registry, error) {
 	all := new(tables.Registry)
 	for _, t := range f.Table {
@@ -45,11 +45,11 @@ func (f *tableFlags) registry() (*tables.Registry, error) {
 	return all, nil
 }
 
-// loadTables reads all tables once. Those without a file are empty if there is no directory. Found are warnings about files.
+// loadTables reads all tables once. Tables without a file are empty if --tables-dir is not set. Found are warnings about files.
 func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics, err error) {
 	all, err = f.registry()
 	for _, name := range all.Names() {
-		e, _ := all.Table(name) // it has the name
+		e, _ := all.Table(name) // the name exists
 		switch {
 		case e.Path != "":
 			rows, warnings, failed := source.ReadTable(e.Table, e.Path)
@@ -76,10 +76,10 @@ func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err er
 	case without < 0 && dir == "":
 		return closeAll, nil
 	case without < 0:
-		return closeAll, errors.New("--tables-dir: no table is in it: name one with --table NAME")
+		return closeAll, errors.New("--tables-dir has no tables: add them with --table NAME")
 	case dir == "":
 		name := s.Tables.Table[without].name
-		return closeAll, fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
+		return closeAll, fmt.Errorf("--table %s has no source: use --table %[1]s=PATH, or set --tables-dir", name)
 	}
 	ignoreFileSizeSignal()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -87,7 +87,7 @@ func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err er
 	}
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
-		return closeAll, fmt.Errorf("--tables-dir %s: lock: %w: it must be a directory that this user can write to, and of one process", dir, err)
+		return closeAll, fmt.Errorf("--tables-dir %s: lock: %w: must be a directory that this user can write to and no other process uses", dir, err)
 	}
 	closeAll = func() {
 		loader.CloseJournals()

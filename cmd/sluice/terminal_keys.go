@@ -4,8 +4,8 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// setCbreakMode has the terminal hand over each key at once, and not show it. Restore undoes that. Signals stay, but
-// for the one that stops a process: it would leave the terminal like that.
+// setCbreakMode makes the terminal deliver each key immediately and without echo. Keys still send signals, except for the one that
+// suspends the process, which would leave the terminal in this mode.
 func (s *screen) setCbreakMode() (restore func(), err error) {
 	if s.in == nil {
 		return func() {}, nil

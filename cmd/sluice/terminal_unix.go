@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal reports whether a file is a terminal: only those have a width.
+// isTerminal reports whether a file is a terminal. Only terminals have a size.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	return err == nil
 }
 
-// size returns how many columns and lines the screen has.
+// size returns the columns and lines of the screen.
 func (s *screen) size() (width, height int) {
 	w, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
 	if err != nil || w.Col == 0 || w.Row == 0 {

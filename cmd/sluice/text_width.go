@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// runeWidth returns how many columns of a terminal a rune takes, or more: who is given too many cuts a line too early, and with
-// too few the terminal breaks it.
+// runeWidth returns an upper bound of the columns that a rune takes on a terminal. A value too high truncates a line too early; one
+// too low makes the terminal wrap it.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me):
 		return 0
-	case r < 0x1100 || 0x2000 <= r && r < 0x2600: // all letters but those of the East; punctuation, arrows, blocks
+	case r < 0x1100 || 0x2000 <= r && r < 0x2600: // alphabets; punctuation, arrows, block elements
 		return 1
 	}
 	return 2
 }
 
-// textWidth returns how many columns a text takes, or more.
+// textWidth returns an upper bound of the columns that a text takes.
 func textWidth(text string) (sum int) {
 	for _, r := range text {
 		sum += runeWidth(r)
@@ -27,7 +27,7 @@ func textWidth(text string) (sum int) {
 	return sum
 }
 
-// fitRunes returns how many of these runes stand in so many columns.
+// fitRunes returns the number of leading runes that fit into room columns.
 func fitRunes(text []rune, room int) int {
 	for i, r := range text {
 		if room -= runeWidth(r); room < 0 {
@@ -37,7 +37,7 @@ func fitRunes(text []rune, room int) int {
 	return len(text)
 }
 
-// truncate returns the beginning of a text that is too long for so many columns.
+// truncate shortens a text to room columns.
 func (v *view) truncate(text string, room int) string {
 	all := []rune(text)
 	if fitRunes(all, room) == len(all) {
@@ -50,7 +50,7 @@ func (v *view) truncate(text string, room int) string {
 	return string(all[:fitRunes(all, room-1)]) + mark
 }
 
-// printable returns s for the view's terminal, which may show no more than ASCII.
+// printable returns s for the terminal of the view, which may be limited to ASCII.
 func (v *view) printable(s string) string {
 	s = printable(s)
 	if v.utf8 {
@@ -64,7 +64,7 @@ func (v *view) printable(s string) string {
 	}, s)
 }
 
-// printable returns s for a terminal, without what would move its cursor or change its colours.
+// printable replaces the characters of s that could move the cursor of a terminal or change its colours.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !strconv.IsPrint(r) {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tlsFlags secure the gRPC listener.
+// tlsFlags configures TLS of the gRPC listener.
 type tlsFlags struct {
 	Cert       string   `name:"grpc-tls-cert" placeholder:"FILE" help:"Server certificate and chain (PEM). Enables TLS on the gRPC listener, which then rejects plaintext."`
 	Key        string   `name:"grpc-tls-key" placeholder:"FILE" help:"Private key of --grpc-tls-cert."`
@@ -21,31 +21,31 @@ type tlsFlags struct {
 	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Domains that a client may use. A client that is not listed may use none. NAME is a DNS name or URI in its certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; a URI that ends in /* matches all URIs below it. DOMAIN * matches every domain. May be repeated. Default: every client may use every domain."`
 	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Minimum TLS version."`
 
-	allow *access.AllowList // of Allow, made by check; nil without
+	allow *access.AllowList // parsed from Allow by check; nil without
 }
 
-// tlsVersions are what --grpc-tls-min-version takes.
+// tlsVersions are the values of --grpc-tls-min-version.
 var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
 func (f *tlsFlags) check(jsonAddr string) error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
-		return errors.New("--grpc-tls-cert and --grpc-tls-key go together")
+		return errors.New("--grpc-tls-cert and --grpc-tls-key must be set together")
 	case f.ClientCA != "" && f.Cert == "":
-		return errors.New("--grpc-client-ca needs --grpc-tls-cert: clients show certificates over TLS only")
+		return errors.New("--grpc-client-ca requires --grpc-tls-cert: clients only present certificates over TLS")
 	case f.ClientSAN != "" && f.ClientCA == "":
-		return errors.New("--grpc-client-san needs --grpc-client-ca: without it no certificate is checked, and anybody can write any name into one")
+		return errors.New("--grpc-client-san requires --grpc-client-ca: names in certificates that are not verified prove nothing")
 	case len(f.Allow) > 0 && f.ClientCA == "":
-		return errors.New("--grpc-allow needs --grpc-client-ca: clients are told apart by the names in certificates that an authority has signed")
+		return errors.New("--grpc-allow requires --grpc-client-ca: clients are identified by the names in verified certificates")
 	case jsonAddr != "" && f.Cert == "":
-		return errors.New("--json-addr needs --grpc-tls-cert: it is /json over TLS")
+		return errors.New("--json-addr requires --grpc-tls-cert: it serves /json over TLS")
 	}
 	var err error
 	f.allow, err = allowList(f.Allow)
 	return err
 }
 
-// serverTLS returns what secures the gRPC listener, nil for plain text.
+// serverTLS returns the TLS configuration of the gRPC listener, nil for plaintext.
 func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
 	if f.Cert == "" {
 		return nil, nil
@@ -60,8 +60,7 @@ func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.
 	return secure, nil
 }
 
-// flagError puts before err the flags of the files that it names; flags are pairs
-// of a flag and its file.
+// flagError prefixes err with the flags whose files it mentions. Flags are pairs of a flag and its file.
 func flagError(err error, flags ...string) error {
 	var named []string
 	for i := 0; i+1 < len(flags); i += 2 {

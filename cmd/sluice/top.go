@@ -21,10 +21,10 @@ type topCmd struct {
 	debugClientFlags `embed:""`
 }
 
-// maxTopLimits is how many limits are asked of each replica.
+// maxTopLimits is the number of limits requested from each replica.
 const maxTopLimits = 200
 
-// debugTimeout is how long a replica may take to answer.
+// debugTimeout bounds a request to the debug listener.
 const debugTimeout = 5 * time.Second
 
 func (t *topCmd) Validate() error {
@@ -38,7 +38,7 @@ func (t *topCmd) Validate() error {
 	return t.check()
 }
 
-// Run shows what is so now, once or until somebody quits.
+// Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
 	screen := openScreen(c)
 	if t.Once || t.Output == "json" || screen == nil {
@@ -67,7 +67,7 @@ func (t *topCmd) Run(ctx context.Context, c console) error {
 	return screen.run(ctx, t)
 }
 
-// fetchState asks all replicas. It returns what those say that answer, nil if none does, and why others do not.
+// fetchState returns the aggregated state of the replicas that respond, nil if none does, and the errors of the others.
 func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
@@ -100,9 +100,9 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 	sum := live.Sum(addrs, good)
 	for _, err := range errs {
 		if err != nil {
-			silent := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)
-			silent.Text = err.Error()
-			sum.Wrong = append([]telemetry.Condition{silent}, sum.Wrong...)
+			missing := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)
+			missing.Text = err.Error()
+			sum.Wrong = append([]telemetry.Condition{missing}, sum.Wrong...)
 		}
 	}
 	return sum, err

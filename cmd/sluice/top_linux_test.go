@@ -137,7 +137,7 @@ func TestTopNamesTheKeyThatWasMeant(t *testing.T) {
 // TestTopSaysThatDigitsDiffer holds that nobody takes one client at several replicas for several.
 func TestTopSaysThatDigitsDiffer(t *testing.T) {
 	s := topState()
-	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "a secret of its own"} {
+	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "its own hash key"} {
 		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
 		if said := strings.Join((&view{width: 80}).header(s), "\n"); !strings.Contains(said, want) {
 			t.Errorf("with counters in %s the head lacks %q:\n%s", counters, want, said)
@@ -151,7 +151,7 @@ func TestTopShowsShares(t *testing.T) {
 	s := topState()
 	s.Quota = &live.Quota{}
 	v := view{width: 80}
-	if text := strings.Join(v.render(s, 0), "\n"); !strings.Contains(text, "no Envoy asks") {
+	if text := strings.Join(v.render(s, 0), "\n"); !strings.Contains(text, "no Envoy is connected") {
 		t.Errorf("without Envoys the screen is\n%s", text)
 	}
 	s.Quota = &live.Quota{Streams: 3, Buckets: 9, Largest: []live.QuotaBucket{
@@ -200,7 +200,7 @@ func TestTopOnATerminal(t *testing.T) {
 			go func() {
 				ended <- run(t.Context(), []string{"sluice", "top", "--addr", addr, "--interval", "100ms"}, console{terminal, terminal, terminal})
 			}()
-			shown := readUntil(t, master, "q quits")
+			shown := readUntil(t, master, "q quit")
 			if !strings.HasPrefix(shown, enterScreen) || !strings.Contains(shown, "user=?[31mevil?") {
 				t.Errorf("the screen is %q", shown)
 			}
@@ -210,7 +210,7 @@ func TestTopOnATerminal(t *testing.T) {
 			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
 				t.Errorf("colours are there: %t, want %t: %q", got, colours, shown)
 			}
-			shown = readUntil(t, master, "q quits") // it is drawn again
+			shown = readUntil(t, master, "q quit") // it is drawn again
 			if n := strings.Count(shown[strings.LastIndex(shown, home):], "\r\n"); n > 20 {
 				t.Errorf("a picture has %d lines on a terminal of 20", n)
 			}
@@ -260,7 +260,7 @@ func TestTopAsksSeveral(t *testing.T) {
 	if code != 1 || !strings.Contains(errs.String(), "ask 127.0.0.1:1: ") {
 		t.Errorf("the end is %d, %s", code, errs.String())
 	}
-	if strings.Contains(out.String(), "other digits") {
+	if strings.Contains(out.String(), "differ between replicas") {
 		t.Errorf("the sum of replicas whose keys can be compared says that they cannot:\n%s", out.String())
 	}
 	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: ", "[no_answer]"} {

@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A view writes a state in lines for people.
+// view formats a state as lines for a terminal.
 type view struct {
 	width        int
 	utf8, colour bool
 }
 
-// supportsUTF8 reports whether the terminal of an environment shows UTF-8.
+// supportsUTF8 reports whether the locale in the environment has UTF-8.
 func supportsUTF8(get func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToUpper(get(name)); v != "" {
@@ -27,7 +27,7 @@ func supportsUTF8(get func(string) string) bool {
 	return false
 }
 
-// How lines are coloured.
+// Colours of lines, as parameters of SGR.
 const (
 	plain  = ""
 	strong = "1"
@@ -36,8 +36,8 @@ const (
 	faint  = "2"
 )
 
-// paint cuts a line at the view's width and colours it. Nothing in it moves the terminal's cursor: clients send some of it, and
-// rules may have any characters in their keys.
+// paint truncates a line to the width of the view and colours it. It replaces control characters, since parts of a line come from
+// clients, and keys of rules may contain any characters.
 func (v *view) paint(colour, line string) string {
 	line = v.truncate(v.printable(line), v.width)
 	if !v.colour || colour == plain {
@@ -46,7 +46,7 @@ func (v *view) paint(colour, line string) string {
 	return "\x1b[" + colour + "m" + line + "\x1b[0m"
 }
 
-// wrap writes text in at most so many lines, all but the first behind an indent.
+// wrap breaks text into at most most lines and indents all but the first.
 func (v *view) wrap(colour, text string, most int) (lines []string) {
 	rest := []rune(text)
 	for indent := ""; len(rest) > 0; indent = "           " {
@@ -67,8 +67,7 @@ func (v *view) wrap(colour, text string, most int) (lines []string) {
 	return lines
 }
 
-// render returns a state in at most height lines, or in some sixty at most if that is 0. What is wrong comes first, then who is
-// denied.
+// render returns a state in at most height lines, or about sixty if height is 0. Conditions come first, then denied keys.
 func (v *view) render(s *live.State, height int) []string {
 	room := height
 	if height == 0 {
@@ -83,7 +82,7 @@ func (v *view) render(s *live.State, height int) []string {
 		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
 	}
 	share := max(3, (room-len(all))/5)
-	add("WRONG NOW", 2*share, v.conditions(s.Wrong))
+	add("CONDITIONS", 2*share, v.conditions(s.Wrong))
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
@@ -100,19 +99,19 @@ func (v *view) header(s *live.State) []string {
 	all := []string{v.paint(strong, s.Time.Local().Format(time.TimeOnly)+"  "+strings.Join(parts, ", "))}
 	switch {
 	case s.ShadowMode:
-		all = append(all, v.paint(yellow, "shadow mode: every request passes, whatever is said here"))
+		all = append(all, v.paint(yellow, "shadow mode: every request is allowed, despite the denials below"))
 	case s.Config.Hash == "":
-		all = append(all, v.paint(red, "there are no rules yet: every request gets an error"))
+		all = append(all, v.paint(red, "no rules loaded: every request gets an error"))
 	case s.Config.Limits == 0:
-		all = append(all, v.paint(red, "the rules have no limit: every request passes"))
+		all = append(all, v.paint(red, "the rules have no limits: every request is allowed"))
 	}
 	if s.Counters == "store" {
-		all = append(all, v.paint(faint, "counters are shared: rates and keys are those that the replicas asked here have seen"))
+		all = append(all, v.paint(faint, "counters are shared: rates and keys are those seen by the replicas shown here"))
 	}
 	if s.HashKey == "" && s.TopKeys == live.Hashed { // of several replicas
-		text := "each replica has a secret of its own: a client has other digits at each"
+		text := "hashes of clients differ between replicas, because each has its own hash key"
 		if s.Counters == "store" {
-			text = "without a common --hash-key-file a client has other digits at each replica"
+			text = "hashes of clients differ between replicas without a common --hash-key-file"
 		}
 		all = append(all, v.paint(faint, text))
 	}
@@ -155,10 +154,10 @@ func (v *view) keys(s *live.State) (lines []string) {
 	return lines
 }
 
-// key names a key by what is known of the client, and by its limit, in this room. A client's name leaves
-// room for the limit as far as 16 columns of it stay: clients choose how long their names are.
+// key returns the client and the limit of a key in room columns. The client, which can be of any length, is truncated in favour of
+// the limit, but not below 16 columns.
 func (v *view) key(domain string, k *live.Key, room int) string {
-	limit := "limit of the request"
+	limit := "limit override of the request"
 	if k.Rule != "" {
 		limit = k.Rule + " " + k.Limit
 	}
@@ -169,7 +168,7 @@ func (v *view) key(domain string, k *live.Key, room int) string {
 	client := "#" + k.Hash
 	switch k.Descriptor {
 	case "":
-	case k.Rule: // the rule is for this client alone
+	case k.Rule: // the rule is for this client only
 		return strings.TrimLeft(rest, " ")
 	default:
 		client = v.truncate(k.Descriptor, max(16, room-textWidth(rest)))
@@ -178,7 +177,7 @@ func (v *view) key(domain string, k *live.Key, room int) string {
 }
 
 func (v *view) unmatched(s *live.State) (lines []string) {
-	var gone []string // what was asked for in vain before, but not now
+	var past []string // domains that are no longer requested
 	for i := range s.UnknownDomains {
 		u := &s.UnknownDomains[i]
 		about := fmt.Sprintf("the domain %s, which has no rules", u.Domain)
@@ -186,16 +185,16 @@ func (v *view) unmatched(s *live.State) (lines []string) {
 			about += "; did you mean " + u.Meant + "?"
 		}
 		if u.PerSecond > 0 {
-			lines = append(lines, v.wrap(yellow, fmt.Sprintf("  %s a second for %s", formatRate(u.PerSecond), about), 2)...)
+			lines = append(lines, v.wrap(yellow, fmt.Sprintf("  %s per second for %s", formatRate(u.PerSecond), about), 2)...)
 		} else {
-			gone = append(gone, v.wrap(faint, fmt.Sprintf("  none now, %d before, for %s", u.Descriptors, about), 2)...)
+			past = append(past, v.wrap(faint, fmt.Sprintf("  none now, %d before, for %s", u.Descriptors, about), 2)...)
 		}
 	}
 	for i := range s.Domains {
 		for j := range s.Domains[i].Unmatched {
 			u := &s.Domains[i].Unmatched[j]
 			text := fmt.Sprintf("  %s, seen %d, last %s: ", s.Domains[i].Domain, u.Seen, timeOfDay(u.Last))
-			// Places of rules are long: the end may be cut.
+			// The positions of rules are long and may be truncated, so the suggestion comes first.
 			if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
 				text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
 			} else {
@@ -204,7 +203,7 @@ func (v *view) unmatched(s *live.State) (lines []string) {
 			lines = append(lines, v.wrap(plain, text, 3)...)
 		}
 	}
-	return append(lines, gone...)
+	return append(lines, past...)
 }
 
 func (v *view) limits(s *live.State) (lines []string) {
@@ -229,7 +228,7 @@ func (v *view) limits(s *live.State) (lines []string) {
 	return lines
 }
 
-// sparkline draws the hits of five minutes in 15 columns.
+// sparkline draws the hits of the last five minutes in 15 columns.
 func (v *view) sparkline(l *live.Line) string {
 	const columns = 15
 	steps := []rune("0123456789")
@@ -272,7 +271,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	return lines
 }
 
-// codeSuffix returns the code of an event's condition, for people.
+// codeSuffix returns the code of the condition of an event, in brackets.
 func codeSuffix(e *telemetry.Event) string {
 	if e.Code == "" {
 		return ""
@@ -292,7 +291,7 @@ func replicaPrefix(replica string) string {
 	return replica + ": "
 }
 
-// formatRate writes a rate in few characters.
+// formatRate formats a rate in few characters.
 func formatRate(f float64) string {
 	switch {
 	case f >= 100_000:

@@ -8,15 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tracingFlags say whether requests are traced. OpenTelemetry's own variables say where
-// spans are sent.
+// tracingFlags configures tracing. The variables of OpenTelemetry configure the exporter.
 type tracingFlags struct {
 	Tracing bool `help:"Export a span of every rate limit request over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry configure the exporter."`
 
 	telemetry.TracingOptions `embed:"" prefix:"tracing-"`
 }
 
-// check checks OpenTelemetry's variables.
+// check checks the variables of OpenTelemetry.
 func (f *tracingFlags) check() error {
 	if !f.Tracing {
 		return nil
@@ -24,7 +23,7 @@ func (f *tracingFlags) check() error {
 	return telemetry.CheckTracing(f.Protocol)
 }
 
-// start returns nil if tracing is off. Stop sends the last spans.
+// start returns nil if tracing is off. The caller must call stop, which sends the last spans.
 func (f *tracingFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (t *telemetry.Tracing, stop func(), err error) {
 	if !f.Tracing {
 		return nil, func() {}, nil

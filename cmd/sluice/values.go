@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// ranged reads a whole number, a size or a time, and holds it to the range of the flag's tag.
+// ranged is a mapper for integers, sizes and durations. It enforces the range tag of the flag.
 type ranged func(text string) (int64, error)
 
-// Decode reads a number. A flag of an unsigned type has a range that fits.
+// Decode implements [kong.Mapper]. The range of a flag of an unsigned type excludes negative numbers.
 func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("a", &text); err != nil {
@@ -57,7 +57,7 @@ func parseCount(text string) (int64, error) {
 	return n, nil
 }
 
-// parseSize reads a number of bytes, written as 65536, 64KiB, 64Ki, 64MiB or 1GiB.
+// parseSize parses a number of bytes, such as 65536, 64KiB, 64Ki, 64MiB or 1GiB.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "KMGTiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -79,7 +79,7 @@ func parseDuration(text string) (int64, error) {
 	return int64(d), nil
 }
 
-// parsed reads a value of any other kind.
+// parsed returns a mapper for values that parse reads.
 func parsed[T any](parse func(text string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text string
@@ -94,7 +94,7 @@ func parsed[T any](parse func(text string) (T, error)) kong.MapperFunc {
 	}
 }
 
-// parseAddress reads where to listen, or "" for nowhere.
+// parseAddress parses a listen address; "" means none.
 func parseAddress(text string) (string, error) {
 	if text != "" && !strings.HasPrefix(text, "unix:") {
 		_, port, err := net.SplitHostPort(text)
@@ -113,8 +113,8 @@ func parseIP(text string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// parseMode reads the mode of a socket file in octal digits. A mode by which sluice itself could not
-// connect, as when decimal digits are given by mistake, is an error.
+// parseMode parses the octal mode of a socket file. A mode that would deny sluice itself access, as decimal digits given by
+// mistake do, is an error.
 func parseMode(text string) (fs.FileMode, error) {
 	const own, all = 0o600, 0o666
 	n, err := strconv.ParseUint(text, 8, 32)
@@ -134,18 +134,18 @@ func isPort(text string) bool {
 	return err == nil && n <= math.MaxUint16
 }
 
-// parseHeader reads the name of a header, or "" for none.
+// parseHeader parses the name of a header; "" means none.
 func parseHeader(text string) (string, error) {
 	if text != "" && !telemetry.IsHeaderName(text) {
-		return "", fmt.Errorf("%q is not the name of a header: write a token of RFC 9110, or nothing to leave it out", text)
+		return "", fmt.Errorf("%q is not the name of a header: must be a token of RFC 9110, or empty to omit the header", text)
 	}
 	return text, nil
 }
 
-// parseNonEmpty reads what may be left out, but not be empty: a script may have lost its value.
+// parseNonEmpty rejects an empty value, which may come from an unset variable of a script.
 func parseNonEmpty(text string) (string, error) {
 	if text == "" {
-		return "", errors.New("is empty: leave it out if that is what you mean")
+		return "", errors.New("must not be empty: omit the flag instead")
 	}
 	return text, nil
 }
@@ -165,12 +165,11 @@ func parseRatio(text string) (float64, error) {
 	return f, nil
 }
 
-// boolean reads a flag without a value as true, and a value as
-// envoyproxy/ratelimit does its variables, by strconv.ParseBool: Kong's own
-// reader knows neither t nor f.
+// boolean is a mapper for booleans. It parses values with strconv.ParseBool, as envoyproxy/ratelimit does, because Kong's own
+// mapper does not accept t and f.
 type boolean struct{}
 
-// Decode reads a boolean.
+// Decode implements [kong.Mapper].
 func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	on := true
 	if ctx.Scan.Peek().Type == kong.FlagValueToken {
@@ -184,5 +183,5 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// IsBool says that no value need follow.
+// IsBool implements [kong.BoolMapper]: the flag needs no value.
 func (boolean) IsBool() bool { return true }

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// What make sets at build time, as in -ldflags "-X main.release=v1.2.3": the
-// release, the commit and its date. go build does without; see [buildOf].
+// release, revision and commitDate are set at build time, as in -ldflags "-X main.release=v1.2.3". They are empty after a plain go
+// build; see [buildOf].
 var release, revision, commitDate string
 
-// version returns the release, or the commit that was built.
+// version returns the release, or the version of the commit.
 func version() string { return currentBuild().Version }
 
-// currentBuild says what this program was built from: what was stamped, else what go build recorded.
+// currentBuild describes the build of this program: the values set at build time, or those that go build recorded.
 func currentBuild() telemetry.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -57,7 +57,7 @@ func (v versionCmd) Run(c console) error {
 	return nil
 }
 
-// versionText is also what --version prints.
+// versionText returns the output of version and --version.
 func versionText(b telemetry.Build) string {
 	commit := ""
 	if b.Revision != "" {

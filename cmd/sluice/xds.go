@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds"
 )
 
-// xdsFlags say which management server the rules come from.
+// xdsFlags configures the management server that rules come from.
 type xdsFlags struct {
 	xds.Options `embed:"" prefix:"xds-"`
 
@@ -38,11 +38,11 @@ func (f *xdsFlags) check(configGiven bool) (err error) {
 	}
 	switch b := f.Backoff; {
 	case configGiven:
-		return errors.New("--xds-addr and --config exclude each other: rules come from a server or from files")
+		return errors.New("--xds-addr and --config are mutually exclusive: rules come from a server or from files")
 	case !f.TLS && (f.CA != "" || f.SAN != "" || f.Cert != "" || f.Key != ""):
-		return errors.New("--xds-ca, --xds-san, --xds-cert and --xds-key need --xds-tls")
+		return errors.New("--xds-ca, --xds-san, --xds-cert and --xds-key require --xds-tls")
 	case (f.Cert == "") != (f.Key == ""):
-		return errors.New("--xds-cert and --xds-key go together")
+		return errors.New("--xds-cert and --xds-key must be set together")
 	case b.Max < b.Initial:
 		return fmt.Errorf("--xds-backoff-max is %v: must be at least --xds-backoff-initial, %v", b.Max, b.Initial)
 	case !(b.Factor > 0 && b.Factor <= 1000):
@@ -54,26 +54,26 @@ func (f *xdsFlags) check(configGiven bool) (err error) {
 		name = strings.ToLower(name)
 		printable := !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 		if !ok || !telemetry.IsHeaderName(name) || strings.HasPrefix(name, "grpc-") || !printable {
-			// Its value may be a secret.
-			return fmt.Errorf("--xds-header of name %q: write NAME=VALUE, a name that does not begin with grpc- and a value of printable ASCII", name)
+			// The value may be a secret.
+			return fmt.Errorf("--xds-header %q: must be NAME=VALUE with a name that does not start with grpc- and a value of printable ASCII", name)
 		}
 		f.Headers[name] = append(f.Headers[name], value)
 	}
 	return nil
 }
 
-// xdsClient is the management server as a source of rules.
+// xdsClient gets rules from a management server.
 type xdsClient struct {
 	addr   string
 	loader *ruleset.Loader
 	logger *zap.Logger
 	source *xds.Source
 	tls    *access.TLS // nil for plain text
-	// first gets whether the first rules are good, once the server knows.
+	// first receives whether the first rules have loaded.
 	first chan bool
 }
 
-// newClient returns the source, whose rules the loader of d activates.
+// newClient returns a client whose rules the loader of d activates.
 func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, err error) {
 	x := &xdsClient{addr: f.Target, loader: d.loader, logger: d.logger, first: make(chan bool, 1)}
 	metrics := d.metrics.XDS()
@@ -109,8 +109,8 @@ func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, 
 	return x, nil
 }
 
-// start follows the server, and the file of defaults unless the name is empty, in
-// group until ctx ends. There are no rules before the defaults are good.
+// start follows the server, and the file of defaults unless its name is empty, in group until ctx ends. It connects to the
+// server once the defaults have loaded.
 func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults string) {
 	if x.tls != nil {
 		group.Go(task(ctx, x.tls.Run))
@@ -130,8 +130,8 @@ func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults s
 	}))
 }
 
-// followDefaults compiles the rules with a file of defaults, now and whenever it
-// changes. Good is called when it is good.
+// followDefaults compiles the rules with a file of defaults, and again whenever the file changes. Good is called each time the
+// file has loaded.
 func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
 	take := func(u source.Update) error {
 		x.loader.LogDiagnostics(u.Diagnostics)
@@ -141,7 +141,7 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 			return u.Err
 		}
 		x.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
-		again := *u.Defaults // a copy, so that the rules are loaded again also if bad defaults came between
+		again := *u.Defaults // a copy, so that the rules are compiled again even if only bad defaults came in between
 		x.source.SetDefaults(&again)
 		good()
 		return nil
@@ -149,11 +149,11 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 	files := source.NewFiles(source.Options{
 		Defaults: file, OnLoad: take, OnUnwatched: x.loader.WarnUnwatched,
 	})
-	_ = files.Load() // take tells of the error
+	_ = files.Load() // take reports the error
 	group.Go(task(ctx, files.Run))
 }
 
-// reportFirst tells await of the first outcome.
+// reportFirst passes the first outcome to awaitFirst.
 func (x *xdsClient) reportFirst(good bool) {
 	select {
 	case x.first <- good:
@@ -161,25 +161,25 @@ func (x *xdsClient) reportFirst(good bool) {
 	}
 }
 
-// awaitFirst waits for the first outcome, or the end of ctx. It returns an error if the
-// rules do not load, which was logged with the reasons.
+// awaitFirst waits for the first rules, or the end of ctx. It returns an error if they fail to load; the reasons have been
+// logged.
 func (x *xdsClient) awaitFirst(ctx context.Context) error {
 	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
 	select {
 	case good := <-x.first:
 		if !good {
-			return fmt.Errorf("the first rules of %s do not load, for the reasons above", x.addr)
+			return fmt.Errorf("the first rules of %s failed to load, for the reasons above", x.addr)
 		}
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// xdsLog tells operators of the connection.
+// xdsLog logs and counts events of the connection.
 type xdsLog struct {
 	logger  *zap.Logger
 	metrics *telemetry.XDS
-	// lastError is what the last attempts failed with.
+	// lastError is the error of the last attempts, empty after a success.
 	lastError string
 }
 
@@ -189,8 +189,7 @@ func (l *xdsLog) connected() {
 	l.lastError = ""
 }
 
-// disconnected logs the first of equal failures. Otherwise a server that is away for
-// hours would fill the log.
+// disconnected logs the first of consecutive equal errors, because a server may be unavailable for hours.
 func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	l.metrics.Connected.Set(0)
 	if errors.Is(err, xds.ErrTooLarge) {
@@ -202,5 +201,5 @@ func (l *xdsLog) disconnected(err error, retry time.Duration) {
 		telemetry.Raise(l.logger, telemetry.ManagementServerUnavailable, "", about...)
 		return
 	}
-	l.logger.Debug("there is still no connection to the management server", about...)
+	l.logger.Debug("still not connected to the management server", about...)
 }

@@ -2,15 +2,15 @@ package envoygateway
 
 import "slices"
 
-// attachment is the one policy that a target has.
+// attachment is a target, which has at most one policy.
 type attachment struct {
-	space string
+	namespace string
 	target
 }
 
-// attach gives places the limits of the policies that target them, the most specific first: rules of routes, routes,
-// listeners, Gateways. The policies are in the order in which the first has a target.
-func (o *Objects) attach(places []*place) {
+// attach sets the limits of routes from the policies that target them, most specific targets first: rules of routes, routes, listeners,
+// Gateways. Policies are in the order of precedence.
+func (o *Objects) attach(places []*envoyRoute) {
 	above := map[attachment]*policy{} // those of Gateways and of listeners, which may be merged into those of routes
 	for _, p := range o.policies {
 		for _, at := range o.targets(p) {
@@ -23,7 +23,7 @@ func (o *Objects) attach(places []*place) {
 	for stage := range 4 {
 		for _, p := range o.policies {
 			for _, at := range o.targets(p) {
-				if at.stage() != stage || !o.mayAttach(p, at, taken) {
+				if at.precedence() != stage || !o.mayAttach(p, at, taken) {
 					continue
 				}
 				taken[at] = p
@@ -33,7 +33,7 @@ func (o *Objects) attach(places []*place) {
 						continue
 					}
 					if covered++; place.policy == nil {
-						place.policy, place.limits = p, p.limitsAt(place, above)
+						place.policy, place.limits = p, p.limitsFor(place, above)
 						applied++
 					}
 				}
@@ -42,9 +42,9 @@ func (o *Objects) attach(places []*place) {
 				case covered > 0:
 					o.warn(p.Metadata.pos, "%s has no effect on %s: each route there has a policy of its own", p, at)
 				case at.Kind == "Gateway":
-					o.warn(p.Metadata.pos, "%s has no effect on %s: no route given is attached to it", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: none of the given routes is attached to it", p, at)
 				default:
-					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the Gateways given takes it; look at its parentRefs "+
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the given Gateways accepts it; check its parentRefs "+
 						"and hostnames, and at allowedRoutes of the listeners", p, at)
 				}
 			}
@@ -52,18 +52,18 @@ func (o *Objects) attach(places []*place) {
 	}
 }
 
-func (p *policy) String() string { return "BackendTrafficPolicy " + p.Metadata.full().String() }
+func (p *policy) String() string { return "BackendTrafficPolicy " + p.Metadata.fullName().String() }
 
 func (a attachment) String() string {
-	s := a.Kind + " " + a.space + "/" + a.Name
+	s := a.Kind + " " + a.namespace + "/" + a.Name
 	if a.SectionName != "" {
 		s += " (" + a.SectionName + ")"
 	}
 	return s
 }
 
-// stage is when targets of that kind get their policies.
-func (a attachment) stage() int {
+// precedence orders kinds of targets; the lowest is the most specific.
+func (a attachment) precedence() int {
 	stage := 1
 	if a.Kind == "Gateway" {
 		stage = 3
@@ -74,17 +74,17 @@ func (a attachment) stage() int {
 	return stage
 }
 
-// covers reports whether a policy of the target is one of the place.
-func (a attachment) covers(p *place) bool {
+// covers reports whether a policy with this target applies to p.
+func (a attachment) covers(p *envoyRoute) bool {
 	if a.Kind == "Gateway" {
-		return p.listener.gateway == name{a.space, a.Name} && (a.SectionName == "" || a.SectionName == p.listener.Name)
+		return p.listener.gateway == name{a.namespace, a.Name} && (a.SectionName == "" || a.SectionName == p.listener.Name)
 	}
-	return p.route.Kind == a.Kind && p.route.Metadata.full() == name{a.space, a.Name} && (a.SectionName == "" || a.SectionName == p.rule)
+	return p.route.Kind == a.Kind && p.route.Metadata.fullName() == name{a.namespace, a.Name} && (a.SectionName == "" || a.SectionName == p.rule)
 }
 
-// targets returns what a policy targets, each target once.
+// targets returns the targets of a policy, without duplicates.
 func (o *Objects) targets(p *policy) (all []attachment) {
-	space := p.Metadata.full().namespace
+	space := p.Metadata.fullName().namespace
 	add := func(t target) {
 		if at := (attachment{space, t}); !slices.Contains(all, at) {
 			all = append(all, at)
@@ -99,7 +99,7 @@ func (o *Objects) targets(p *policy) (all []attachment) {
 	for i := range p.Spec.TargetSelectors {
 		s := &p.Spec.TargetSelectors[i]
 		selected := func(kind string, m *metadata) {
-			if kind == s.Kind && m.full().namespace == space && s.Selector.matches(m.Labels) {
+			if kind == s.Kind && m.fullName().namespace == space && s.Selector.matches(m.Labels) {
 				add(target{Kind: kind, Name: m.Name})
 			}
 		}
@@ -113,7 +113,7 @@ func (o *Objects) targets(p *policy) (all []attachment) {
 	return all
 }
 
-// mayAttach reports whether a policy gets a target, and warns of one that does not.
+// mayAttach reports whether a policy applies to a target. If not, it warns.
 func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*policy) bool {
 	switch has := o.hasTarget(at); {
 	case has && taken[at] == nil:
@@ -122,7 +122,7 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 	case has:
 		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has it", p, at, taken[at])
 	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
-		o.warn(p.Metadata.pos, "%s targets %s, which is not among the objects given; names in rules are made of it", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; rules are named after it", p, at)
 	default:
 		o.warn(p.Metadata.pos, "%s targets %s: not read; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
 	}
@@ -130,13 +130,13 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 }
 
 func (o *Objects) hasTarget(at attachment) bool {
-	full := name{at.space, at.Name}
+	full := name{at.namespace, at.Name}
 	if at.Kind == "Gateway" {
 		g := o.gateway(full)
 		return g != nil && (at.SectionName == "" || slices.ContainsFunc(g.Spec.Listeners, func(l *listener) bool { return l.Name == at.SectionName }))
 	}
 	for _, r := range o.routes {
-		if r.Kind != at.Kind || r.Metadata.full() != full {
+		if r.Kind != at.Kind || r.Metadata.fullName() != full {
 			continue
 		}
 		if at.SectionName == "" {
@@ -153,8 +153,8 @@ func (o *Objects) hasTarget(at attachment) bool {
 	return false
 }
 
-// limitsAt returns the limits that a policy brings to a place. If it is merged, those of the policy above it count too.
-func (p *policy) limitsAt(at *place, above map[attachment]*policy) []*limit {
+// limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the policy above it.
+func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limit {
 	if p.Spec.MergeType == "" || above == nil {
 		return p.limits
 	}

@@ -15,24 +15,24 @@ import (
 
 // limit is a rule of a policy.
 type limit struct {
-	// name is the policy's and the rule's number. It tells the rules of all policies apart.
+	// name is the name of the policy and the index of the rule, which is unique.
 	name string
-	// policy is the name of the policy, the domain of a rule that is shared.
+	// policy is the name of the policy, which is the domain of a shared rule.
 	policy string
 	pos    rules.Pos
 	shared bool
-	// headers and queries have for each match whether each value is limited by itself.
+	// headers and queries have an element for each match: true if each value has its own limit.
 	headers, queries []bool
 	methods, path    bool
-	// cidr is the value of masked_remote_address, empty for none. Each address within may be limited by itself.
+	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has its own limit.
 	cidr    string
 	perIP   bool
 	shadow  bool
 	allowed rules.Limit
 }
 
-// written is a rule as a policy has it.
-type written struct {
+// ruleSpec is the YAML of a rule.
+type ruleSpec struct {
 	ClientSelectors []struct {
 		Headers     []match
 		Methods     []match
@@ -43,7 +43,7 @@ type written struct {
 	Limit struct {
 		Requests     *int64
 		Unit         string
-		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy says it with the request
+		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy sends it with the request
 	}
 	Cost              yaml.Node // hits addends of Envoy's
 	Shared            bool
@@ -57,7 +57,6 @@ type match struct {
 	Invert     bool
 }
 
-// text is the value of a match.
 func (m *match) text() string {
 	if m.Value == nil {
 		return "no value"
@@ -74,7 +73,7 @@ func (o *Objects) readLimits(p *policy, file string) {
 	p.limits = []*limit{}
 	for _, s := range p.Spec.TargetSelectors {
 		if !s.Namespaces.IsZero() {
-			o.leaveOut(rules.Pos{File: file, Line: s.Namespaces.Line, Col: s.Namespaces.Column}, "targetSelectors with namespaces")
+			o.addUnread(rules.Pos{File: file, Line: s.Namespaces.Line, Col: s.Namespaces.Column}, "targetSelectors with namespaces")
 		}
 	}
 	for i := range rl.Global.Rules {
@@ -83,11 +82,11 @@ func (o *Objects) readLimits(p *policy, file string) {
 			n = n.Alias
 		}
 		pos := rules.Pos{File: file, Line: n.Line, Col: n.Column}
-		var w written
+		var w ruleSpec
 		if !o.load(n, pos, &w, yaml.WithKnownFields()) {
 			continue
 		}
-		policy := p.Metadata.full().String()
+		policy := p.Metadata.fullName().String()
 		l := &limit{
 			name: fmt.Sprintf("%s/rule/%d", policy, i), policy: policy, pos: pos, shared: w.Shared, shadow: w.ShadowMode,
 		}
@@ -100,9 +99,9 @@ func (o *Objects) readLimits(p *policy, file string) {
 	}
 }
 
-// warnOfDropped reports the selectors of a rule that Envoy Gateway drops: it keeps one sourceCIDR and one path for each
-// rule, those of the last clientSelector that has them.
-func (o *Objects) warnOfDropped(pos rules.Pos, w *written) {
+// warnOfDropped warns of the selectors that Envoy Gateway drops: it keeps one sourceCIDR and one path for each rule, those of the last
+// clientSelector that has them.
+func (o *Objects) warnOfDropped(pos rules.Pos, w *ruleSpec) {
 	last := map[string]int{}
 	for i := len(w.ClientSelectors) - 1; i >= 0; i-- {
 		s := &w.ClientSelectors[i]
@@ -122,8 +121,8 @@ func (o *Objects) warnOfDropped(pos rules.Pos, w *written) {
 	}
 }
 
-// read takes over what a rule says. The error is Envoy Gateway's reason to reject it.
-func (l *limit) read(w *written) error {
+// read sets l from a rule. The error is why Envoy Gateway rejects it.
+func (l *limit) read(w *ruleSpec) error {
 	for _, s := range w.ClientSelectors {
 		if len(s.Headers)+len(s.Methods)+len(s.QueryParams) == 0 && s.Path == nil && s.SourceCIDR == nil {
 			return errors.New("a clientSelector without headers, methods, path, sourceCIDR or queryParams")
@@ -153,7 +152,7 @@ func (l *limit) read(w *written) error {
 			}
 			_, network, err := net.ParseCIDR(*m.Value)
 			if err != nil {
-				return fmt.Errorf("sourceCIDR %q is no range of addresses such as 10.0.0.0/8", *m.Value)
+				return fmt.Errorf("sourceCIDR %q is not a range of addresses such as 10.0.0.0/8", *m.Value)
 			}
 			l.cidr, l.perIP = network.String(), m.Type == "Distinct"
 			if m.Invert {
@@ -164,8 +163,8 @@ func (l *limit) read(w *written) error {
 	return l.readAllowed(w)
 }
 
-// readAllowed takes over how many requests a rule allows.
-func (l *limit) readAllowed(w *written) error {
+// readAllowed sets l.allowed from a rule.
+func (l *limit) readAllowed(w *ruleSpec) error {
 	unit := rules.Unit(0)
 	for u := rules.Second; u <= rules.Week; u++ {
 		if strings.EqualFold(u.String(), w.Limit.Unit) {
@@ -183,7 +182,7 @@ func (l *limit) readAllowed(w *written) error {
 	}
 }
 
-// check says what is wrong with a match by name.
+// check checks a match by name.
 func (m *match) check(what string) error {
 	switch {
 	case m.Name == "":
@@ -200,7 +199,7 @@ func (m *match) check(what string) error {
 	return m.pattern("RegularExpression")
 }
 
-// pattern says what is wrong with a match's regular expression.
+// pattern checks the regular expression of a match.
 func (m *match) pattern(kind string) error {
 	if m.Type != kind || m.Value == nil {
 		return nil
@@ -211,8 +210,7 @@ func (m *match) pattern(kind string) error {
 	return nil
 }
 
-// chain is the chain of descriptors that a rule is, of which the last has the limit. Number is its place among the
-// rules of its domain.
+// chain returns the chain of descriptors for a rule; the last one has the limit. number is the index of the rule in its domain.
 func (l *limit) chain(number int) rules.Descriptor {
 	var all []rules.Descriptor
 	add := func(key string, hasValue bool) {

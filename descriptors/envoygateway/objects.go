@@ -13,29 +13,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// The groups of the kinds that are read.
+// The API groups of the kinds that are read.
 const (
 	gatewayGroup = "gateway.networking.k8s.io"
 	policyGroup  = "gateway.envoyproxy.io"
 )
 
-// Objects are those that rules are made of. The zero value has none. It is for one
-// goroutine.
+// Objects collects the objects from which rules are made. The zero value is ready to use. It is not safe for concurrent use.
 type Objects struct {
 	gateways   []*gateway
 	routes     []*route
 	policies   []*policy
 	namespaces map[string]map[string]string // labels
-	// unread are those that change which rules there are, and are not read.
+	// unread are objects and fields that affect the rules and are not supported.
 	unread   []string
 	unreadAt rules.Pos
-	// first is an object that is read.
+	// first is the first object that was read.
 	first       string
 	firstAt     rules.Pos
 	diagnostics rules.Diagnostics
 }
 
-// name is that of an object in its namespace.
+// name is the name of an object with its namespace.
 type name struct{ namespace, name string }
 
 func (n name) String() string { return n.namespace + "/" + n.name }
@@ -49,12 +48,12 @@ type metadata struct {
 	pos rules.Pos
 }
 
-// full is the name with the namespace. One that is not given is "default", as for kubectl.
-func (m *metadata) full() name { return name{cmp.Or(m.Namespace, "default"), m.Name} }
+// fullName returns the name with the namespace, by default "default", as in kubectl.
+func (m *metadata) fullName() name { return name{cmp.Or(m.Namespace, "default"), m.Name} }
 
-// compare orders objects as Envoy Gateway does, by their age and then by their names.
+// compare orders objects as Envoy Gateway does: by age, then by name.
 func (m *metadata) compare(o *metadata) int {
-	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp), cmp.Compare(m.full().String(), o.full().String()))
+	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp), cmp.Compare(m.fullName().String(), o.fullName().String()))
 }
 
 type gateway struct {
@@ -110,7 +109,7 @@ type policy struct {
 			Global *struct{ Rules []yaml.Node }
 		} `yaml:"rateLimit"`
 	}
-	// limits are the rules of the policy, nil if it has no global ones.
+	// limits are the global rules of the policy, nil if it has none.
 	limits []*limit
 }
 
@@ -133,7 +132,7 @@ type selector struct {
 	} `yaml:"matchExpressions"`
 }
 
-// matches reports whether a selector selects an object with those labels.
+// matches reports whether a selector selects an object with the given labels.
 func (s *selector) matches(labels map[string]string) bool {
 	for key, want := range s.MatchLabels {
 		if got, ok := labels[key]; !ok || got != want {
@@ -151,8 +150,7 @@ func (s *selector) matches(labels map[string]string) bool {
 	return true
 }
 
-// Add takes an object, whose place is pos, if it is of a kind that rules are made of, and reports whether it is.
-// Places of what is within it are those of its nodes, in the same file.
+// Add adds an object at pos. It returns false for kinds from which no rules are made. Nodes in the object have places in the same file.
 func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	group, _, _ := strings.Cut(version, "/")
 	var read *metadata
@@ -162,7 +160,7 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 			read = &g.Metadata
 			g.Spec.Listeners = slices.DeleteFunc(g.Spec.Listeners, func(l *listener) bool { return l == nil })
 			for _, l := range g.Spec.Listeners {
-				l.gateway = g.Metadata.full()
+				l.gateway = g.Metadata.fullName()
 			}
 			o.gateways = append(o.gateways, g)
 		}
@@ -194,7 +192,7 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 		if o.load(n, pos, &other) {
 			read = &other.Metadata
 			if kind != "HTTPRouteFilter" || len(other.Spec.Matches) > 0 {
-				o.leaveOut(pos, kind+" "+read.full().String())
+				o.addUnread(pos, kind+" "+read.fullName().String())
 			}
 		}
 	default:
@@ -209,15 +207,15 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	return true
 }
 
-// leaveOut notes something that is not read.
-func (o *Objects) leaveOut(pos rules.Pos, what string) {
+// addUnread records something that is not supported.
+func (o *Objects) addUnread(pos rules.Pos, what string) {
 	o.unread, o.unreadAt = append(o.unread, what), pos
 }
 
-// unknownField finds the names in the error about a field that a type does not have.
+// unknownField matches the error for an unknown field.
 var unknownField = regexp.MustCompile(`^field (\S+) not found in type .*$`)
 
-// load reads a node, and reports whether it could be. It reports mistakes.
+// load decodes a node into into. It returns false if it reported errors.
 func (o *Objects) load(n *yaml.Node, pos rules.Pos, into any, options ...yaml.Option) bool {
 	err := n.Load(into, options...)
 	var mistakes *yaml.LoadErrors

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Rules returns the rules that Envoy Gateway makes of the objects, and what there is to say of them. Found says that
-// other rules stand beside them: without any, it is an error that these are none.
+// Rules returns the rules that Envoy Gateway makes from the objects, with diagnostics. If there are none, that is an error
+// unless found is set, which means that other rules were found.
 func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	if !slices.ContainsFunc(o.policies, func(p *policy) bool { return p.limits != nil }) {
 		o.reportNone(found)
 		return nil, o.diagnostics
 	}
-	places := o.places()
+	places := o.envoyRoutes()
 	slices.SortStableFunc(o.policies, func(a, b *policy) int { return a.Metadata.compare(&b.Metadata) })
 	o.attach(places)
 	if len(o.unread) > 0 {
@@ -40,13 +40,13 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 }
 
 func (o *Objects) reportNone(found bool) {
-	remedy := "give sluice the file or the ConfigMap that holds them, or a BackendTrafficPolicy with rateLimit.global"
+	remedy := "give sluice the file or the ConfigMap that contains them, or a BackendTrafficPolicy with rateLimit.global"
 	if len(o.policies) > 0 {
 		remedy = "no BackendTrafficPolicy given has rateLimit.global"
 	}
 	message := fmt.Sprintf("no rules come of this %s: %s", o.first, remedy)
 	switch {
-	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0: // a Namespace beside a ConfigMap
+	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0: // a Namespace with a ConfigMap
 	case found:
 		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: message})
 	default:
@@ -54,14 +54,14 @@ func (o *Objects) reportNone(found bool) {
 	}
 }
 
-// tree is the rules as they are found.
+// tree collects rules.
 type tree struct {
 	configs     []rules.Config
 	diagnostics rules.Diagnostics
 }
 
-func (t *tree) add(p *place) {
-	numbers := map[bool]int{} // rules are counted by themselves where they are shared
+func (t *tree) add(p *envoyRoute) {
+	numbers := map[bool]int{} // shared rules are numbered separately
 	for _, l := range p.limits {
 		domain, key := p.listener.domain(), p.name
 		if l.shared {
@@ -84,10 +84,10 @@ func (t *tree) add(p *place) {
 	}
 }
 
-// domain is what Envoy Gateway names a listener.
+// domain returns the domain that Envoy Gateway uses for a listener.
 func (l *listener) domain() string { return l.gateway.String() + "/" + l.Name }
 
-// below returns what stands below an entry at the root of a domain.
+// below returns the descriptors below an entry at the root of a domain.
 func (t *tree) below(domain, key string, l *limit) *[]rules.Descriptor {
 	i := slices.IndexFunc(t.configs, func(c rules.Config) bool { return c.Domain == domain })
 	if i < 0 {
@@ -103,7 +103,7 @@ func (t *tree) below(domain, key string, l *limit) *[]rules.Descriptor {
 	return &(*all)[j].Descriptors
 }
 
-// equal reports whether Envoy Gateway takes descriptors for the same, whatever their limits.
+// equal reports whether descriptors are equal to Envoy Gateway, which does not compare limits.
 func equal(a, b *rules.Descriptor) bool {
 	return a.Key == b.Key && a.Value == b.Value && slices.EqualFunc(a.Descriptors, b.Descriptors, func(a, b rules.Descriptor) bool { return equal(&a, &b) })
 }

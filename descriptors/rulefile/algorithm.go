@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// algorithm reads the word algorithm. It returns 0 if it reported an error.
+// algorithm reads the field algorithm. It returns 0 if it reported an error.
 func (p *parser) algorithm(path string, f field) limiter.Algorithm {
 	name, ok := p.text(path, f)
 	if !ok {
@@ -22,12 +22,11 @@ func (p *parser) algorithm(path string, f field) limiter.Algorithm {
 		return a
 	}
 	allowed := rules.AlgorithmNames()
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), meant(name, allowed), strings.Join(allowed, ", "))
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), didYouMean(name, allowed), strings.Join(allowed, ", "))
 	return 0
 }
 
-// optional reads a number into a word that may be left out. It returns nil if it
-// reported an error.
+// optional reads an optional number. It returns nil if it reported an error.
 func (p *parser) optional(path string, f field, smallest, largest int64) *uint32 {
 	if n, ok := p.number(path, f, smallest, largest); ok {
 		return &n
@@ -35,32 +34,31 @@ func (p *parser) optional(path string, f field, smallest, largest int64) *uint32
 	return nil
 }
 
-// wait reads how long a reply may be held. It returns nil if it reported an error.
-func (p *parser) wait(path string, f field) *time.Duration {
+// maxWait reads the field max_wait. It returns nil if it reported an error.
+func (p *parser) maxWait(path string, f field) *time.Duration {
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)
 		d, err := time.ParseDuration(s.text)
-		if err == nil && d >= 0 && d <= rules.LongestMaxWait {
+		if err == nil && d >= 0 && d <= rules.MaxMaxWait {
 			return &d
 		}
 	}
-	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.word, kindName(f.value))
+	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.name, kindName(f.value))
 	return nil
 }
 
-// algorithmWords reports what is wrong with the words of l's algorithm, and whether
-// nothing is.
-func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
-	if slices.Contains(b.misspelt, "algorithm") {
-		return false // nobody knows which words belong to it
+// checkAlgorithmFields reports the mistakes in l. It returns true if there are none.
+func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
+	if slices.Contains(b.suppressed, "algorithm") {
+		return false // its fields are not known
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
-		if m.Word == "reserve" && slices.Contains(b.misspelt, m.Word) {
+		if m.Field == "reserve" && slices.Contains(b.suppressed, m.Field) {
 			continue
 		}
 		at := b.node
-		if f, ok := b.given[m.Word]; ok {
+		if f, ok := b.given[m.Field]; ok {
 			at = f.value
 			if m.Misplaced {
 				at = f.key
@@ -71,24 +69,24 @@ func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 	if len(mistakes) > 0 {
 		return false
 	}
-	switch held := rules.Given(l.MaxWait, 0) > 0; {
+	switch held := rules.ValueOr(l.MaxWait, 0) > 0; {
 	case l.MaxWaiting != nil && !held:
 		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
-	case held && rules.Given(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
+	case held && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so nothing waits and "max_wait" has no effect`)
 	}
 	return true
 }
 
-// meant returns the end of a message that offers the allowed word which was likely meant.
-func meant(word string, allowed []string) string {
+// didYouMean returns the end of a message that offers the most similar allowed value, or "".
+func didYouMean(word string, allowed []string) string {
 	if s := rules.Suggest(word, allowed); s != "" {
 		return rules.DidYouMean([]string{s})
 	}
 	return ""
 }
 
-// timezone reads the word timezone. It returns "" if it reported an error.
+// timezone reads the field timezone. It returns "" if it reported an error.
 func (p *parser) timezone(path string, f field) string {
 	name, ok := p.text(path, f)
 	if !ok {

@@ -65,7 +65,7 @@ func TestAcceptedConformance(t *testing.T) {
 		set, ds := c.load()
 		if c.Name == "second_yaml_document_ignored" {
 			// Every document counts here.
-			if err := ds.Err(); err == nil || !strings.HasPrefix(err.Error(), `0.yaml:6:1: error: domain "e": unknown word "bogus"`) {
+			if err := ds.Err(); err == nil || !strings.HasPrefix(err.Error(), `0.yaml:6:1: error: domain "e": unknown field "bogus"`) {
 				t.Errorf("%s: error %v, want one for bogus on line 6", c.Name, err)
 			}
 			c.Config[0] = strings.Replace(c.Config[0], "bogus: 1\n", "", 1)

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseDefaults reads a file of defaults: words for rules that lack them, as all rules from
-// xDS do. File is the name for diagnostics.
+// ParseDefaults reads a file of defaults: fields for rules that lack them, such as all rules from xDS. file is the name in
+// diagnostics.
 //
-//	domain: "*"              # of every domain, or of one; a document each
+//	domain: "*"              # every domain, or one; one document for each
 //	all_or_nothing: true
 //	max_counters: 100000
 //	defaults:
@@ -25,8 +25,8 @@ import (
 //	    rate_limit: {algorithm: concurrency, name: streams}    # the name of a rule that has none
 //	  - rate_limit: {algorithm: sliding_window}    # all others
 //
-// It reports every finding, in the order of lines. If one is an error, the Defaults are
-// nil. descriptors.Compile checks the words together with each rule.
+// It reports all findings, in the order of lines. If one is an error, it returns nil Defaults. descriptors.Compile checks the
+// fields together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
 	p := newParser(file, content)
 	d := &rules.Defaults{Allowances: p.allowances}
@@ -38,34 +38,34 @@ func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnost
 	return d, ds
 }
 
-// defaultsDocument reads the root of a document of defaults into d.
+// defaultsDocument reads a document of defaults into d.
 func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
-	n = p.follow(n)
+	n = p.resolveAlias(n)
 	if n.Kind != yaml.MappingNode {
 		p.fail("", n, `the file must be a map with "domain" and "defaults", not %s`, kindName(n))
 		return
 	}
 	dd := &rules.DomainDefaults{Pos: p.pos(n)}
-	fields := p.fields("", n, wordText)
+	fields := p.fields("", n, fieldName)
 	if p.kubernetesObject(n) {
 		return
 	}
 	path := documentPath(fields)
 	at, ok := n, true
 	for _, f := range fields {
-		switch f.word {
+		switch f.name {
 		case "domain":
 			dd.Domain, ok = p.text(path, f)
 			at = f.value
 		case "all_or_nothing":
-			dd.AllOrNothing = new(p.newBool(path, f))
+			dd.AllOrNothing = new(p.strictBool(path, f))
 		case "max_counters":
 			most, _ := p.number(path, f, 1, math.MaxUint32)
 			dd.MaxCounters = int64(most)
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:
-			ok = p.strayDefault(path, defaultsRootWords, f) != "domain" && ok
+			ok = p.unknownDefaultField(path, defaultsRootFields, f) != "domain" && ok
 		}
 	}
 	switch {
@@ -79,17 +79,16 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 	}
 }
 
-// strayDefault reports a word that means nothing in a vocabulary of defaults. It
-// returns the word of it that was likely meant, so that it is not reported as
-// missing too.
-func (p *parser) strayDefault(path string, v vocabulary, f field) (meant string) {
-	message := fmt.Sprintf("unknown word %q %s", rules.Shorten(f.word), v.where)
-	if len(homes(f.word)) > 0 {
-		message = fmt.Sprintf("%q is for rules and not allowed %s", f.word, v.where)
-	} else if meant = rules.Suggest(f.word, v.words); meant != "" {
+// unknownDefaultField reports a field that a map of defaults cannot have. It returns the field that was likely meant, so that it
+// is not reported as missing, too.
+func (p *parser) unknownDefaultField(path string, v fieldSet, f field) (meant string) {
+	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
+	if len(fieldSetsOf(f.name)) > 0 {
+		message = fmt.Sprintf("%q is for rules and not allowed %s", f.name, v.where)
+	} else if meant = rules.Suggest(f.name, v.names); meant != "" {
 		message += fmt.Sprintf("; did you mean %q?", meant)
 	}
-	p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.words, ", "))
+	p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.names, ", "))
 	return meant
 }
 
@@ -97,7 +96,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 	if isNull(f.value) {
 		return
 	}
-	p.maps(path, f, "a list of maps", `an item of defaults must be a map with "rate_limit"`, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, "a list of maps", `an item of defaults must be a map with "rate_limit"`, func(here string, at, m *yaml.Node) {
 		if !p.enter(m) {
 			return
 		}
@@ -107,7 +106,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 			return
 		}
 		if first := dd.Add(e); first != nil {
-			p.fail(here, at, "these rules have an item already, on line %d; only one can hold", first.Pos.Line)
+			p.fail(here, at, "these rules already have an item, on line %d; only one can apply", first.Pos.Line)
 		}
 	})
 }
@@ -117,30 +116,30 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 	errors := p.errors
 	e := &rules.DefaultItem{Pos: p.pos(item), At: path}
 	given := map[string]field{}
-	for _, f := range p.fields(path, m, wordText) {
-		given[f.word] = f
-		switch f.word {
+	for _, f := range p.fields(path, m, fieldName) {
+		given[f.name] = f
+		switch f.name {
 		case "name":
 			var ok bool
 			if e.Name, ok = p.text(path, f); ok && e.Name == "" {
-				p.fail(path, f.value, `"name" is empty; it is that of the rules, or leave it out for all`)
+				p.fail(path, f.value, `"name" is empty; set the name of the rules, or remove it for all rules`)
 			}
 		case "path":
 			e.Path = p.defaultPath(path, f)
 		case "rate_limit":
-			p.defaultWords(path+" > rate_limit", f, e)
+			p.defaultLimit(path+" > rate_limit", f, e)
 		default:
-			given[p.strayDefault(path, defaultWords, f)] = f
+			given[p.unknownDefaultField(path, defaultItemFields, f)] = f
 		}
 	}
 	if _, ok := given["rate_limit"]; !ok {
-		p.fail(path, item, `"rate_limit" is missing; it holds the words that the rules get`)
+		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {
 		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
 	}
 	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
-		p.fail(path, item, `a "name" in rate_limit is for one rule, so that the item needs its "path"`)
+		p.fail(path, item, `"name" in rate_limit is for one rule, so the item needs a "path"`)
 	}
 	if p.errors > errors {
 		return nil
@@ -148,25 +147,25 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 	return e
 }
 
-// defaultPath reads the key and value of each level down to a rule.
+// defaultPath reads the path of a rule.
 func (p *parser) defaultPath(path string, f field) []rules.Level {
 	list := `a list of maps with "key" and "value", one for each level down to the rule`
 	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
-		p.fail(rules.Below(path, f.word), f.value, "%q must be %s, not an empty one", f.word, list)
+		p.fail(rules.Below(path, f.name), f.value, "%q must be %s, not an empty one", f.name, list)
 		return nil
 	}
 	var levels []rules.Level
-	p.maps(path, f, list, `an item of path must be a map with "key"`, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, list, `an item of path must be a map with "key"`, func(here string, at, m *yaml.Node) {
 		var level rules.Level
 		ok := true
-		for _, g := range p.fields(here, m, wordText) {
-			switch g.word {
+		for _, g := range p.fields(here, m, fieldName) {
+			switch g.name {
 			case "key":
 				level.Key, ok = p.text(here, g)
 			case "value":
 				level.Value, _ = p.text(here, g)
 			default:
-				ok = p.strayDefault(here, defaultPathWords, g) != "key" && ok
+				ok = p.unknownDefaultField(here, defaultPathFields, g) != "key" && ok
 			}
 		}
 		if ok && level.Key == "" {
@@ -177,34 +176,34 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 	return levels
 }
 
-func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
+func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
 		got := kindName(f.value)
 		if f.value.Kind == yaml.MappingNode {
 			got = "an empty one"
 		}
-		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(defaultLimitWords.words, ", "), got)
+		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(defaultLimitFields.names, ", "), got)
 		return
 	}
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
-	for _, g := range p.fields(path, f.value, wordText) {
-		b.given[g.word] = g
-		if g.word == "name" {
+	for _, g := range p.fields(path, f.value, fieldName) {
+		b.given[g.name] = g
+		if g.name == "name" {
 			b.config.Name = p.limitName(path, g)
 			continue
 		}
-		if p.newWord(path, g, b) {
+		if p.defaultableField(path, g, b) {
 			continue
 		}
-		if meant := p.strayDefault(path, defaultLimitWords, g); meant != "" {
-			b.misspelt = append(b.misspelt, meant)
+		if meant := p.unknownDefaultField(path, defaultLimitFields, g); meant != "" {
+			b.suppressed = append(b.suppressed, meant)
 		}
 	}
 	// Which words fit together does not depend on the rule, so it is checked here. Which
 	// numbers do is checked with each rule.
 	e.Limit = b.config
-	if e.Limit.Unit = rules.Second; rules.Given(e.Limit.Calendar, false) {
+	if e.Limit.Unit = rules.Second; rules.ValueOr(e.Limit.Calendar, false) {
 		e.Limit.Unit = rules.Month // which can have all words of a calendar
 	}
-	p.algorithmWords(b, &e.Limit)
+	p.checkAlgorithmFields(b, &e.Limit)
 }

@@ -19,7 +19,7 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 		n = p.list.items
 	}
 	list := make([]rules.Descriptor, 0, n)
-	p.maps(path, f, "a list of maps", `a descriptor must be a map with "key"`, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, "a list of maps", `a descriptor must be a map with "key"`, func(here string, at, m *yaml.Node) {
 		if p.enter(m) {
 			list = append(list, p.descriptor(path, here, at, m))
 			p.leave()
@@ -28,9 +28,9 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	return list
 }
 
-// descriptor reads a descriptor below path. Numbered is its place by its number.
+// descriptor reads a descriptor below path. numbered is its path by index.
 func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.Descriptor) {
-	fields := p.fields(numbered, m, wordText)
+	fields := p.fields(numbered, m, fieldName)
 	path = descriptorPath(path, numbered, fields)
 
 	d.Pos = p.pos(item)
@@ -38,13 +38,13 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	var several *field
 	keyAt, keyOK, flat := item, true, p.flatLimit(path, fields)
 	for _, f := range fields {
-		if flat[f.word] {
+		if flat[f.name] {
 			continue
 		}
-		switch f.word {
+		switch f.name {
 		case "key":
 			d.Key, keyOK = p.text(path, f)
-			d.Key, keyAt = p.once(d.Key), f.at
+			d.Key, keyAt = p.intern(d.Key), f.at
 		case "value":
 			d.Value, _ = p.text(path, f)
 		case "rate_limit":
@@ -71,7 +71,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
 		default:
-			keyOK = p.stray(path, descriptorWords, f) != "key" && keyOK
+			keyOK = p.unknownField(path, descriptorFields, f) != "key" && keyOK
 		}
 	}
 	if keyOK && d.Key == "" {
@@ -79,7 +79,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	}
 	if single != nil {
 		if single.config.Shadow {
-			p.fail(single.path, single.given["shadow"].key, `"shadow" belongs into an item of "rate_limits", beside a limit that is in force; to try a limit alone, write "shadow_mode: true" beside "rate_limit"`)
+			p.fail(single.path, single.given["shadow"].key, `"shadow" is only for items of "rate_limits" with another, active limit; to try a single limit, set "shadow_mode: true" next to "rate_limit"`)
 		}
 		limit, ok := p.limit(single)
 		if several != nil {
@@ -92,21 +92,21 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	return d
 }
 
-// withoutLimit warns of words that say how a limit acts, on a node that has none: nodes below it do not inherit them, as
-// in envoyproxy/ratelimit.
+// withoutLimit warns of fields that modify a limit on a node without one: as in envoyproxy/ratelimit, nodes below do not inherit
+// them.
 func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
-	if slices.ContainsFunc(fields, func(f field) bool { return f.word == "rate_limit" || f.word == "rate_limits" }) {
+	if slices.ContainsFunc(fields, func(f field) bool { return f.name == "rate_limit" || f.name == "rate_limits" }) {
 		return
 	}
 	for _, f := range fields {
-		if f.word == "shadow_mode" && d.ShadowMode || f.word == "quota_mode" && d.QuotaMode || f.word == "detailed_metric" && d.DetailedMetric {
-			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a node without a limit, and none on the limits below it: write it beside rate_limit or rate_limits", f.word)
+		if f.name == "shadow_mode" && d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && d.DetailedMetric {
+			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a descriptor without a limit, nor on those below it; set it next to rate_limit or rate_limits", f.name)
 		}
 	}
 }
 
-// once returns text that is kept in memory once for each file.
-func (p *parser) once(text string) string {
+// intern returns one copy of equal texts, to save memory.
+func (p *parser) intern(text string) string {
 	if same, ok := p.texts[text]; ok {
 		return same
 	}
@@ -114,34 +114,32 @@ func (p *parser) once(text string) string {
 	return text
 }
 
-// flatLimit reports an empty rate_limit whose words stand beside it instead of below. It
-// returns those words, so that they are not reported again. Alone each of them has no
-// effect, as in envoyproxy/ratelimit. Together they are a limit that would be missing.
+// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns these fields, so that they are
+// not reported again. As in envoyproxy/ratelimit each of them alone has no effect, but together they are a missing limit.
 func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	var empty *field
 	flat, names := map[string]bool{}, []string{}
 	for i, f := range fields {
 		switch {
-		case f.word == "rate_limit":
+		case f.name == "rate_limit":
 			empty = nil
 			if isNull(f.value) {
 				empty = &fields[i]
 			}
-		case !flat[f.word] && slices.Contains(limitWords.words, f.word):
-			flat[f.word] = true
-			names = append(names, strconv.Quote(f.word))
+		case !flat[f.name] && slices.Contains(limitFields.names, f.name):
+			flat[f.name] = true
+			names = append(names, strconv.Quote(f.name))
 		}
 	}
 	if empty == nil || len(names) == 0 {
 		return nil
 	}
 	flat["rate_limit"] = true
-	p.fail(path, empty.key, `"rate_limit" is empty, and its words stand beside it; indent %s so that they stand below it`, strings.Join(names, ", "))
+	p.fail(path, empty.key, `"rate_limit" is empty, and its fields are next to it; indent %s to move them below it`, strings.Join(names, ", "))
 	return flat
 }
 
-// descriptorPath returns the place of a descriptor by its key and value, or by its number
-// if it has no key.
+// descriptorPath returns the path of a descriptor by key and value, or by index if it has no key.
 func descriptorPath(parent, numbered string, fields []field) string {
 	l := rules.Level{Key: lastText(fields, "key"), Value: lastText(fields, "value")}
 	if l.Key == "" {

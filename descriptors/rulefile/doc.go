@@ -1,8 +1,6 @@
-// Package rulefile reads rules, and defaults for them, from YAML.
+// Package rulefile reads rules and defaults from YAML.
 //
-// A file is walked as YAML nodes, not decoded into types, so that one reading finds
-// all mistakes, each with its line and column. Values have the types that
-// envoyproxy/ratelimit gives them, which are those of YAML 1.1.
-//
-// [Schema] describes the same files to editors.
+// It reads a file as YAML nodes and does not decode it into types, so that it reports all mistakes at once, each with its line
+// and column. Values have the types that envoyproxy/ratelimit gives them, those of YAML 1.1. [Schema] describes the files to
+// editors.
 package rulefile

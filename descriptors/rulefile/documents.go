@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// documents calls each for the root of every document. What names the contents of the
-// file in diagnostics.
+// documents calls each for the root of every document. what names the content of the file in messages.
 func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report("", "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
@@ -44,7 +43,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 			break
 		} else if err != nil {
 			if p.list != nil {
-				p.list.broken = true // the error may be another in the whole file
+				p.list.broken = true // parsing the whole file may give another error
 				return
 			}
 			p.syntaxError(content, err)
@@ -68,7 +67,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		}
 	}
 	if !found {
-		p.report("", "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`the file contains no %s; it must have at least "domain"`, what))
 	}
 }
 
@@ -83,7 +82,7 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// isEmptyDocument reports whether nothing but comments stands in a document.
+// isEmptyDocument reports whether a document has nothing but comments.
 func isEmptyDocument(doc *yaml.Node) bool {
 	if len(doc.Content) == 0 {
 		return true
@@ -92,7 +91,7 @@ func isEmptyDocument(doc *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
 }
 
-// documentPath is the place of a document in diagnostics, "" if it has no domain.
+// documentPath returns the path of a document in diagnostics, "" if it has no domain.
 func documentPath(fields []field) string {
 	if domain := lastText(fields, "domain"); domain != "" {
 		return rules.DomainPath(domain)
@@ -100,8 +99,7 @@ func documentPath(fields []field) string {
 	return ""
 }
 
-// kubernetesObject reports whether a document is an object of Kubernetes, which defaults cannot be, nor what stands
-// within one. If so, it has reported that as an error.
+// kubernetesObject reports an error if a document is a Kubernetes object, which defaults and embedded texts must not be.
 func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	if !isObject(n) {
 		return false
@@ -111,7 +109,7 @@ func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	if at == nil {
 		at = n.Content[0]
 	} else {
-		where = `; its files stand below "data": mount it as a volume, or give sluice that text alone`
+		where = `; its files are below "data": mount it as a volume, or give sluice only that text`
 	}
 	p.fail("", at, "this is the %s of Kubernetes%s", objectName(n), where)
 	return true

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// embedded reads the file of rules that the text of a ConfigMap is. Content is the whole file that the text stands in:
-// diagnostics have places there.
+// embedded reads the rules in a value of a ConfigMap. content is the file, to which places in diagnostics refer.
 func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner := newParser(p.file, []byte(text.Value))
 	inner.place = placesOf(content, text)
@@ -22,8 +21,8 @@ func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	return configs
 }
 
-// placesOf returns where the lines and columns of a scalar's text are in the file. If the text stands there otherwise
-// than line by line, all are where the scalar begins.
+// placesOf returns a function that maps lines and columns of a scalar's text to those of the file. If the lines of the text are
+// not lines of the file, it maps all to the start of the scalar.
 func placesOf(content []byte, scalar *yaml.Node) func(line, col int) (int, int) {
 	switch {
 	case scalar.Style&yaml.LiteralStyle != 0:
@@ -41,7 +40,7 @@ func placesOf(content []byte, scalar *yaml.Node) func(line, col int) (int, int) 
 	return func(int, int) (int, int) { return scalar.Line, scalar.Column }
 }
 
-// lineAt returns the text from a line on, which begins at 1.
+// lineAt returns the text from a line on. The first line is 1.
 func lineAt(content []byte, line int) []byte {
 	for ; line > 1 && len(content) > 0; line-- {
 		_, content, _ = bytes.Cut(content, []byte("\n"))
@@ -49,7 +48,7 @@ func lineAt(content []byte, line int) []byte {
 	return content
 }
 
-// indentOf returns by how many columns the lines of a block are indented. They must be those of its text.
+// indentOf returns the indentation of a block scalar. ok is false if its lines are not those of its text.
 func indentOf(content []byte, scalar *yaml.Node) (indent int, ok bool) {
 	rest := lineAt(content, scalar.Line+1)
 	indent = -1
@@ -70,8 +69,8 @@ func indentOf(content []byte, scalar *yaml.Node) (indent int, ok bool) {
 	return max(indent, 0), true
 }
 
-// quotedLines returns, for each line of a text in double quotes, the column of each letter and of the end. It returns
-// nil if the text does not stand on one line.
+// quotedLines returns, for each line of a double-quoted text, the columns of its letters and of its end. It returns nil if the
+// text takes several lines of the file.
 func quotedLines(content []byte, scalar *yaml.Node) (lines [][]int) {
 	line, _, _ := bytes.Cut(lineAt(content, scalar.Line), []byte("\n"))
 	raw := []rune(string(line))

@@ -29,7 +29,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		raw, err := os.ReadFile(file)
 		must.OK(t, err)
 		text := string(raw)
-		if !rulesBegin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
+		if !rulesAtMargin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
 			continue // no file of rules, or none that stands in a ConfigMap as it is
 		}
 		_, alone := Parse("f", raw)

@@ -11,22 +11,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// limitBlock is a rate_limit block while its words come in, as written. A second
-// rate_limit of one descriptor, by a duplicate key or a merge, adds to the first.
+// limitBlock is a rate_limit block that is being read. If a descriptor has a second rate_limit, from a duplicate key or a merge,
+// its fields are added to the first.
 type limitBlock struct {
 	path string
 	node *yaml.Node
-	// given holds the words that stand in the block, with their values.
+	// given has the fields of the block.
 	given map[string]field
 	unit  string
-	// config has the words that can be read alone. limit adds the others.
+	// config has the fields that do not depend on others. limit adds the rest.
 	config rules.Limit
-	// misspelt are words that must not be reported as missing: those likely meant by
-	// unknown words, and unit and algorithm if their value was reported.
-	misspelt []string
+	// suppressed are fields not to report as missing: those likely meant by unknown fields, and unit and algorithm if an error
+	// in them was reported.
+	suppressed []string
 }
 
-// rateLimit reads the word rate_limit into b, or into a new block if b is nil.
+// rateLimit reads the field rate_limit into b, or into a new block if b is nil.
 func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	path += " > rate_limit"
 	if isNull(f.value) {
@@ -40,17 +40,17 @@ func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	return p.readLimit(path, f.at, f.value, b)
 }
 
-// notALimit is said of a rate_limit that is no map.
+// notALimit is the error for a rate_limit that is not a map.
 const notALimit = `a rate_limit must be a map with "unit" and "requests_per_unit"`
 
 func (p *parser) rateLimits(path string, f field) []rules.Limit {
 	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
-		p.fail(rules.Below(path, f.word), f.value, `"rate_limits" is empty; it must hold at least one rate_limit block`)
+		p.fail(rules.Below(path, f.name), f.value, `"rate_limits" is empty; it must have at least one rate_limit block`)
 		return nil
 	}
 	var limits []rules.Limit
 	items, candidates := 0, 0
-	p.maps(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
 		if items++; b.config.Shadow {
 			candidates++
@@ -73,32 +73,31 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		limits = append(limits, limit)
 	})
 	if items > 0 && candidates == items {
-		p.fail(rules.Below(path, f.word), f.value, rules.NoneInForce)
+		p.fail(rules.Below(path, f.name), f.value, rules.NoActiveLimit)
 	}
 	return limits
 }
 
-// readLimit reads the words of a block, the map m, into b, or into a new one if b is
-// nil.
+// readLimit reads the map m into b, or into a new block if b is nil.
 func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitBlock {
 	if b == nil {
 		b = &limitBlock{given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
 	}
 	b.path, b.node = path, at
 	l := &b.config
-	for _, f := range p.fields(path, m, wordText) {
-		b.given[f.word] = f
-		switch f.word {
+	for _, f := range p.fields(path, m, fieldName) {
+		b.given[f.name] = f
+		switch f.name {
 		case "unit":
 			var ok bool
 			if b.unit, ok = p.text(path, f); !ok {
-				b.misspelt = append(b.misspelt, f.word)
+				b.suppressed = append(b.suppressed, f.name)
 			}
 		case "requests_per_unit":
 			if l.RequestsPerUnit = 0; !isNull(f.value) {
 				l.RequestsPerUnit, _ = p.number(path, f, 0, math.MaxUint32)
 			} else {
-				delete(b.given, f.word)
+				delete(b.given, f.name)
 			}
 		case "unlimited":
 			l.Unlimited = p.bool(path, f)
@@ -109,37 +108,37 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "reserve":
 			found := len(p.diagnostics)
 			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
-				b.misspelt = append(b.misspelt, f.word) // what it lacks may be what was misspelt
+				b.suppressed = append(b.suppressed, f.name) // what it lacks may be what was misspelt
 			}
 		case "penalty":
 			l.Penalty = p.penalty(path, f)
 		case "quota":
 			l.Quota = p.quota(path, f)
 		case "shadow":
-			l.Shadow = p.newBool(path, f)
+			l.Shadow = p.strictBool(path, f)
 		default:
-			if p.newWord(path, f, b) {
+			if p.defaultableField(path, f, b) {
 				continue
 			}
-			if meant := p.stray(path, limitWords, f); meant != "" {
-				b.misspelt = append(b.misspelt, meant)
+			if meant := p.unknownField(path, limitFields, f); meant != "" {
+				b.suppressed = append(b.suppressed, meant)
 			}
 		}
 	}
 	return b
 }
 
-// newWord reads a word of newLimitWords into b. It reports whether f is one.
-func (p *parser) newWord(path string, f field, b *limitBlock) bool {
+// defaultableField reads a field of defaultableFields into b. It returns false for other fields.
+func (p *parser) defaultableField(path string, f field, b *limitBlock) bool {
 	l := &b.config
-	switch f.word {
+	switch f.name {
 	case "unit_multiplier":
 		if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
 			l.UnitMultiplier = m
 		}
 	case "algorithm":
 		if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
-			b.misspelt = append(b.misspelt, f.word)
+			b.suppressed = append(b.suppressed, f.name)
 		}
 	case "sub_windows":
 		l.SubWindows = p.optional(path, f, 1, limiter.MaxSubWindows)
@@ -148,13 +147,13 @@ func (p *parser) newWord(path string, f field, b *limitBlock) bool {
 	case "slack":
 		l.Slack = p.optional(path, f, 0, math.MaxUint32)
 	case "max_wait":
-		l.MaxWait = p.wait(path, f)
+		l.MaxWait = p.maxWait(path, f)
 	case "max_waiting":
 		l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
 	case "count_refused":
-		l.CountRefused = new(p.newBool(path, f))
+		l.CountRefused = new(p.strictBool(path, f))
 	case "calendar":
-		l.Calendar = new(p.newBool(path, f))
+		l.Calendar = new(p.strictBool(path, f))
 	case "timezone":
 		l.Timezone = p.timezone(path, f)
 	case "anchor_day":
@@ -167,8 +166,7 @@ func (p *parser) newWord(path string, f field, b *limitBlock) bool {
 	return true
 }
 
-// limit checks a complete block. Ok is false if the block is unusable, which it has then
-// reported.
+// limit checks a complete block. If ok is false it reported an error and the block is unusable.
 func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
 	l.Pos = p.pos(b.node)
@@ -176,7 +174,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 	}
 	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key, `"replaces" has no meaning beside "shadow: true": the limit is not in force, so that it replaces none`)
+		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since a candidate replaces no limit; remove one of them`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
@@ -184,11 +182,11 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		if known {
 			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
 		} else if b.unit != "" {
-			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
+			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range append([]string{"reserve", "penalty"}, newLimitWords...) {
+		for _, word := range append([]string{"reserve", "penalty"}, defaultableFields...) {
 			if f, ok := b.given[word]; ok {
-				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
+				p.fail(b.path, f.key, `%q is not supported with "unlimited"`, word)
 			}
 		}
 		return l, true
@@ -202,28 +200,28 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["unit_multiplier"].value, "%s", wrong)
 		return l, false
 	}
-	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
+	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.suppressed, "requests_per_unit") {
 		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
 	}
-	return l, p.algorithmWords(b, &l)
+	return l, p.checkAlgorithmFields(b, &l)
 }
 
 func (p *parser) unknownUnit(b *limitBlock) {
 	allowed := strings.Join(rules.UnitNames(), ", ")
 	switch f, given := b.given["unit"]; {
-	case b.unit == "" && (slices.Contains(b.misspelt, "unit") || slices.Contains(b.misspelt, "unlimited")):
+	case b.unit == "" && (slices.Contains(b.suppressed, "unit") || slices.Contains(b.suppressed, "unlimited")):
 	case b.unit == "" && !given:
 		p.fail(b.path, b.node, `"unit" is missing (allowed: %s)`, allowed)
 	case b.unit == "":
 		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
-		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), meant(b.unit, rules.UnitNames()), allowed)
+		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), didYouMean(b.unit, rules.UnitNames()), allowed)
 	}
 }
 
 func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
-	if odd := rules.OddName(name); odd != "" {
+	if odd := rules.NameMistake(name); odd != "" {
 		p.warn(rules.UnsafeName, path, f.value, "%s", odd)
 	}
 	return name
@@ -242,13 +240,13 @@ func (p *parser) replaces(path string, f field) []string {
 		return nil
 	}
 	var names []string
-	p.maps(path, f, `a list of maps with "name"`, `an item of replaces must be a map with "name"`, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, `a list of maps with "name"`, `an item of replaces must be a map with "name"`, func(here string, at, m *yaml.Node) {
 		name, ok := "", true
-		for _, g := range p.fields(here, m, wordText) {
-			if g.word == "name" {
+		for _, g := range p.fields(here, m, fieldName) {
+			if g.name == "name" {
 				name, ok = p.text(here, g)
 			} else {
-				ok = p.stray(here, replacesWords, g) != "name" && ok
+				ok = p.unknownField(here, replacesFields, g) != "name" && ok
 			}
 		}
 		switch {

@@ -9,13 +9,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// maps reads a list of maps below path and calls each for every item. Here is the item's
-// place in the tree, at the item as it stands in the list, and m the map. The last two
-// differ for an alias. List and item say in diagnostics what the two must be.
-func (p *parser) maps(path string, f field, list, item string, each func(here string, at, m *yaml.Node)) {
-	path = rules.Below(path, f.word)
+// eachMap reads a list of maps below path and calls each for every item. here is the item's path, at the item as it is in the
+// list, and m the map; at and m differ for an alias. list and item describe in errors what the two must be.
+func (p *parser) eachMap(path string, f field, list, item string, each func(here string, at, m *yaml.Node)) {
+	path = rules.Below(path, f.name)
 	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, "%q must be %s, not %s", f.word, list, kindName(f.value))
+		p.fail(path, f.value, "%q must be %s, not %s", f.name, list, kindName(f.value))
 		return
 	}
 	if !p.enter(f.value) {
@@ -30,7 +29,7 @@ func (p *parser) maps(path string, f field, list, item string, each func(here st
 		if p.stopped {
 			return
 		}
-		m, here := p.follow(at), fmt.Sprintf("%s[%d]", path, i)
+		m, here := p.resolveAlias(at), fmt.Sprintf("%s[%d]", path, i)
 		if m.Kind != yaml.MappingNode {
 			p.fail(here, at, "%s, not %s", item, kindName(m))
 			continue

@@ -8,21 +8,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// field is a key of a map with its value, aliases followed.
+// field is a key of a map with its value, with aliases resolved.
 type field struct {
-	word  string
+	name  string
 	key   *yaml.Node
 	value *yaml.Node
-	// at is the value as it stands in the map: the alias rather than its anchor.
+	// at is the value in the map, which may be an alias.
 	at *yaml.Node
 }
 
-// fields returns the keys and values of a map, those merged by `<<` included, in
-// the order in which they take effect: a later one overrides an earlier one.
+// fields returns the keys and values of a map, including those merged by `<<`, in the order in which they take effect: later
+// ones override earlier ones.
 //
-// This is the order of envoyproxy/ratelimit's library, in which `<<` acts at its
-// place: keys above it are overridden, those below it override. YAML itself
-// would let every key of the map override `<<`, so the difference is a warning.
+// As in envoyproxy/ratelimit's library, `<<` overrides the keys above it. In YAML it overrides none, so fields warns of the
+// difference.
 func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
 	if text := templateText(m); text != "" {
 		p.fail(path, m, "%s is a template; %s", text, templateRemedy)
@@ -35,11 +34,11 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 	var all []field
 	explicit := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, at := p.follow(m.Content[i]), m.Content[i+1]
+		key, at := p.resolveAlias(m.Content[i]), m.Content[i+1]
 		if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge" {
 			for _, f := range p.merged(path, key, at, keyText) {
-				if _, ok := explicit[f.word]; ok {
-					p.warn(rules.MergeOrder, path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.word)
+				if _, ok := explicit[f.name]; ok {
+					p.warn(rules.MergeOrder, path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.name)
 				}
 				all = append(all, f)
 			}
@@ -57,23 +56,23 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 		if first, ok := explicit[word]; ok {
 			outcome := "the last one wins"
 			if word == "rate_limit" || word == "metadata" {
-				outcome = "their words are put together, as in envoyproxy/ratelimit"
+				outcome = "their fields are merged, as in envoyproxy/ratelimit"
 			}
-			p.warnTwice(path, key, word, first, outcome)
+			p.warnDuplicate(path, key, word, first, outcome)
 		}
 		explicit[word] = key
-		all = append(all, field{word, key, p.follow(at), at})
+		all = append(all, field{word, key, p.resolveAlias(at), at})
 	}
 	return all
 }
 
-// warnTwice warns of a key of a map that stands there before, too.
-func (p *parser) warnTwice(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
+// warnDuplicate warns of a key that the map has already.
+func (p *parser) warnDuplicate(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
 	p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
 }
 
-// wordText is the keyText of maps whose keys are words.
-func wordText(n *yaml.Node) (string, bool) {
+// fieldName is the keyText of maps of fields.
+func fieldName(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false
 	}
@@ -81,17 +80,16 @@ func wordText(n *yaml.Node) (string, bool) {
 	return s.text, s.kind == textScalar
 }
 
-// merged returns the fields that `<<: value` stands for. Of a list of maps the
-// first has precedence, so that it comes last.
+// merged returns the fields of `<<: value`. The first map of a list has precedence, so it comes last.
 func (p *parser) merged(path string, key, value *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
-	n := p.follow(value)
+	n := p.resolveAlias(value)
 	switch n.Kind {
 	case yaml.MappingNode:
 		return p.fields(path, n, keyText)
 	case yaml.SequenceNode:
 		var all []field
 		for _, item := range slices.Backward(n.Content) {
-			m := p.follow(item)
+			m := p.resolveAlias(item)
 			if m.Kind != yaml.MappingNode {
 				p.fail(path, item, `"<<" merges maps, not %s`, kindName(m))
 				continue

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// metadata reads the word metadata into m and returns it. All keys and types are allowed
-// that google.protobuf.Struct can hold. m has the keys of an earlier metadata of the same
-// descriptor: those of both hold, as in envoyproxy/ratelimit.
+// metadata reads the field metadata into m and returns it. Keys and types are those of google.protobuf.Struct. m has the keys of
+// an earlier metadata of the same descriptor: as in envoyproxy/ratelimit, the two are merged.
 func (p *parser) metadata(path string, f field, m map[string]any) map[string]any {
 	path += " > metadata"
 	if isNull(f.value) {
@@ -38,11 +37,11 @@ func (p *parser) structFields(path string, n *yaml.Node, keyText func(*yaml.Node
 	defer p.leave()
 	m := map[string]any{}
 	for _, f := range p.fields(path, n, keyText) {
-		if !utf8.ValidString(f.word) {
-			p.fail(path, f.key, "a key of metadata must be valid UTF-8, not %q", rules.Shorten(f.word))
+		if !utf8.ValidString(f.name) {
+			p.fail(path, f.key, "a key of metadata must be valid UTF-8, not %q", rules.Shorten(f.name))
 			continue
 		}
-		m[f.word] = p.structValue(path, f.value)
+		m[f.name] = p.structValue(path, f.value)
 	}
 	return m
 }
@@ -58,7 +57,7 @@ func (p *parser) structValue(path string, n *yaml.Node) any {
 		defer p.leave()
 		list := make([]any, 0, len(n.Content))
 		for _, item := range n.Content {
-			list = append(list, p.structValue(path, p.follow(item)))
+			list = append(list, p.structValue(path, p.resolveAlias(item)))
 		}
 		return list
 	default:
@@ -90,8 +89,7 @@ func (p *parser) structScalar(path string, n *yaml.Node) any {
 	}
 }
 
-// writtenKeyText is the keyText of metadata itself: keys are as written, null is
-// empty.
+// writtenKeyText is the keyText of metadata itself: keys are as written, and null is empty.
 func writtenKeyText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false
@@ -103,8 +101,8 @@ func writtenKeyText(n *yaml.Node) (string, bool) {
 	return s.text, s.kind != badScalar
 }
 
-// printedKeyText is the keyText of the maps inside metadata: a key is what Go prints for
-// its value. envoyproxy/ratelimit treats the two in these two ways.
+// printedKeyText is the keyText of maps inside metadata: keys are as Go prints their values. envoyproxy/ratelimit has this
+// difference, too.
 func printedKeyText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false

@@ -15,27 +15,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// objects are those of Kubernetes in a file, beside or in place of documents of rules: what `kubectl get -o yaml`,
-// `kubectl kustomize` and `helm template` print.
+// objects are the Kubernetes objects of a file, as `kubectl get -o yaml`, `kubectl kustomize` and `helm template` print them.
 type objects struct {
-	// any says that there is one, found that rules stand in one, or in a document.
+	// any is true if there is an object, and found if an object or a document has rules.
 	any, found bool
-	// others are the objects without rules.
-	others []otherObject
-	// gateway says that there are some of Envoy Gateway's.
+	// unread are the objects without rules.
+	unread []unreadObject
+	// gateway is true if there are objects of Envoy Gateway.
 	gateway bool
 }
 
-// otherObject is an object without rules.
-type otherObject struct {
+// unreadObject is an object without rules.
+type unreadObject struct {
 	at *yaml.Node
-	// name is its kind, and its name in Kubernetes.
+	// name is its kind and name.
 	name string
-	// remedy says where rules are instead.
+	// remedy is where its rules are instead.
 	remedy string
 }
 
-// object reads the rules in an object of Kubernetes, and reports whether the document is one.
+// object reads the rules of a Kubernetes object. is is false if the document is none.
 func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, is bool) {
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
@@ -53,7 +52,7 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		defer p.leave()
 		for _, item := range list.Content {
 			// kubectl leaves kind and version out of the items of a ConfigMapList only.
-			item = p.follow(item)
+			item = p.resolveAlias(item)
 			switch below, is := p.object(content, item); {
 			case is:
 				configs = append(configs, below...)
@@ -65,16 +64,16 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		}
 		return configs, true
 	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
-		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // which is beside other objects too
+		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // namespaces occur with other objects, too
 		return nil, true
 	default:
-		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that holds the rules, or their file")
-		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), remedy})
+		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
+		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil, true
 	}
 }
 
-// isObject reports whether a map is an object of Kubernetes, such as the ConfigMap that contains rules.
+// isObject reports whether a map is a Kubernetes object.
 func isObject(n *yaml.Node) bool {
 	kind, _ := lookUp(n, "kind")
 	version, _ := lookUp(n, "apiVersion")
@@ -83,7 +82,7 @@ func isObject(n *yaml.Node) bool {
 		kind.Kind == yaml.ScalarNode && kind.Value != "" && version.Kind == yaml.ScalarNode && version.Value != ""
 }
 
-// lookUp returns the value of a key of a map, aliases followed, and the key; nil if there is none.
+// lookUp returns the value of a key of a map, with an alias resolved, and the key, or nil.
 func lookUp(n *yaml.Node, word string) (value, key *yaml.Node) {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil, nil
@@ -99,7 +98,7 @@ func lookUp(n *yaml.Node, word string) (value, key *yaml.Node) {
 }
 
 func objectName(n *yaml.Node) string {
-	name := "ConfigMap" // in a ConfigMapList it is not said
+	name := "ConfigMap" // items of a ConfigMapList have no kind
 	if kind, _ := lookUp(n, "kind"); kind != nil {
 		name = kind.Value
 	}
@@ -113,43 +112,43 @@ func objectName(n *yaml.Node) string {
 const ofEnvoyGateway = "Envoy Gateway makes rules of BackendTrafficPolicies, Gateways and routes, and sends them by xDS: " +
 	"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads them"
 
-// remedies say where the rules are that one may look for in objects of these kinds.
+// remedies map kinds of objects to where their rules are.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
 	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
-	"RateLimitPolicy": "it holds limits of Kuadrant's own language; write them as rules",
+	"RateLimitPolicy": "it has limits in Kuadrant's own language; write them as rules",
 	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
-		"see those in force with sluice explain --addr, or /rlconfig on port 6070",
+		"see the active rules with sluice explain --addr, or /rlconfig on port 6070",
 	"Secret": "its data is not text: give sluice that of " +
 		`kubectl get secret NAME -o go-template='{{ index .data "rules.yaml" | base64decode }}'`,
 }
 
-// rulesBegin finds a word that only files of rules have at the left margin.
-var rulesBegin = regexp.MustCompile(`(?m)^(?:\{\s*)?["']?(?:domain|descriptors)["']?[ \t]*:`)
+// rulesAtMargin finds a field that only files of rules have at the left margin.
+var rulesAtMargin = regexp.MustCompile(`(?m)^(?:\{\s*)?["']?(?:domain|descriptors)["']?[ \t]*:`)
 
-// rulesWithin finds such a word anywhere, as in rules that are indented.
-var rulesWithin = regexp.MustCompile(`\b(?:domain|descriptors)["']?[ \t]*:`)
+// rulesAnywhere finds such a field in indented rules, too.
+var rulesAnywhere = regexp.MustCompile(`\b(?:domain|descriptors)["']?[ \t]*:`)
 
-// configMap reads the files of a ConfigMap as if it were mounted: each key is one.
+// configMap reads the files of a ConfigMap as if it were mounted.
 func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config) {
 	files := map[string]*yaml.Node{}
 	var isRules bool
-	p.twice(n, "data", "binaryData")
+	p.warnDuplicates(n, "data", "binaryData")
 	for _, word := range []string{"data", "binaryData"} {
 		data, _ := lookUp(n, word)
 		if data == nil || data.Kind != yaml.MappingNode || !p.enter(data) {
 			continue
 		}
 		defer p.leave()
-		p.twice(data)
+		p.warnDuplicates(data)
 		for i := 0; i+1 < len(data.Content); i += 2 {
-			key, text := p.follow(data.Content[i]), p.follow(data.Content[i+1])
+			key, text := p.resolveAlias(data.Content[i]), p.resolveAlias(data.Content[i+1])
 			if word == "binaryData" {
 				text = p.decoded(key.Value, text)
 			}
 			if !strings.HasPrefix(key.Value, ".") { // hidden in a mount
 				files[key.Value] = text
-				isRules = isRules || text.Kind == yaml.ScalarNode && rulesBegin.MatchString(text.Value)
+				isRules = isRules || text.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(text.Value)
 			}
 		}
 	}
@@ -159,7 +158,7 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		if len(names) > 0 {
 			remedy = "none of its files is one of rules: " + rules.Shorten(strings.Join(names, ", "))
 		}
-		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), remedy})
+		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil
 	}
 	p.objects.found = true
@@ -170,8 +169,8 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 			p.fail("", text, "%s in the data of a ConfigMap must be text, not %s", rules.Shorten(name), kindName(text))
 		case IsBackup(name):
 			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
-		case !rulesWithin.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("", text, "%s of this %s is no file of rules, and would be read as one where the ConfigMap is mounted; "+
+		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
+			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one where the ConfigMap is mounted; "+
 				"put it into a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
@@ -180,23 +179,23 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 	return configs
 }
 
-// twice warns of keys of a map that stand there twice: of those given, or of all if none is.
-func (p *parser) twice(n *yaml.Node, only ...string) {
+// warnDuplicates warns of duplicate keys of a map: of those given, or of all if none is.
+func (p *parser) warnDuplicates(n *yaml.Node, only ...string) {
 	first := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := p.follow(n.Content[i])
+		key := p.resolveAlias(n.Content[i])
 		if len(only) > 0 && !slices.Contains(only, key.Value) {
 			continue
 		}
 		if other := first[key.Value]; other != nil {
-			p.warnTwice("", key, rules.Shorten(key.Value), other, "the last one wins")
+			p.warnDuplicate("", key, rules.Shorten(key.Value), other, "the last one wins")
 		} else {
 			first[key.Value] = key
 		}
 	}
 }
 
-// decoded returns what a key of binaryData holds, at its place.
+// decoded returns the value of a key of binaryData, with its place.
 func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 	content, err := base64.StdEncoding.DecodeString(text.Value)
 	if err != nil {
@@ -206,10 +205,10 @@ func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
-const NotReadBackup = "not read as rules, since the name is that of a backup"
+const NotReadBackup = "not read: the name is that of a backup"
 
-// IsBackup reports whether editors and merges give that name to an older version of a
-// file. Reading it would put the old rules in force beside the new ones.
+// IsBackup reports whether a name is that of an older version of a file, as editors and merges keep it. Reading it would activate
+// the old rules, too.
 func IsBackup(name string) bool {
 	name = path.Base(name)
 	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
@@ -220,33 +219,33 @@ func IsBackup(name string) bool {
 	})
 }
 
-// reportOthers says that objects hold no rules. Where no rules were found at all, that is an error.
-func (p *parser) reportOthers() {
-	others := p.objects.others
+// reportUnreadObjects notes that objects have no rules. It is an error if no rules were found at all.
+func (p *parser) reportUnreadObjects() {
+	others := p.objects.unread
 	if len(others) == 0 {
 		return
 	}
 	if !p.objects.found && !p.objects.gateway {
 		for len(others) > 0 {
-			alike := func(o otherObject) bool { return o.remedy == others[0].remedy }
+			alike := func(o unreadObject) bool { return o.remedy == others[0].remedy }
 			rest := slices.DeleteFunc(slices.Clone(others), alike)
-			others = slices.DeleteFunc(others, func(o otherObject) bool { return !alike(o) })
+			others = slices.DeleteFunc(others, func(o unreadObject) bool { return !alike(o) })
 			this := ""
 			if len(others) == 1 {
 				this = "this "
 			}
-			p.fail("", others[0].at, "no rules stand in %s%s: %s", this, namesOf(others), others[0].remedy)
+			p.fail("", others[0].at, "no rules in %s%s: %s", this, namesOf(others), others[0].remedy)
 			others = rest
 		}
 		return
 	}
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules stand in them: " + namesOf(others),
+		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules in them: " + namesOf(others),
 	})
 }
 
-// namesOf returns the names of a few objects, and how many more there are.
-func namesOf(others []otherObject) string {
+// namesOf lists the names of the first few objects.
+func namesOf(others []unreadObject) string {
 	const few = 5
 	var names []string
 	for _, o := range others[:min(few, len(others))] {

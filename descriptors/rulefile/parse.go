@@ -9,26 +9,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Parse reads the rules in content, one [rules.Config] per YAML document. File is the
-// name that diagnostics print.
+// Parse reads the rules in content, one [rules.Config] for each YAML document. file is the name in diagnostics.
 //
-// It checks each document by itself and reports every finding, in the order of lines. If
-// one is an error, it returns no Configs. descriptors.Compile checks what only several
-// nodes or documents show together, such as duplicates.
+// It checks each document by itself and reports all findings, in the order of lines. If one is an error, it returns no Configs.
+// descriptors.Compile checks what involves several nodes or documents, such as duplicates.
 //
-// Values are typed as envoyproxy/ratelimit types them (YAML 1.1: `on` and `yes`
-// are booleans, `1_000` and `0x10` numbers), so that a file means here what it
-// means there.
+// Values have the types of envoyproxy/ratelimit (YAML 1.1: `on` and `yes` are booleans, `1_000` and `0x10` numbers), so that a
+// file means the same to both.
 //
-// A document may also be an object of Kubernetes: each file below the data of a ConfigMap
-// is read, and places are those in content. Objects without rules are an error if no
-// others have any.
+// A document may also be a Kubernetes object: Parse reads each file in the data of a ConfigMap, and reports places in content.
+// Objects without rules are an error unless others have some.
 func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 	return ParseObjects(file, content, nil)
 }
 
-// ParseObjects does what [Parse] does, and puts aside the objects that Envoy Gateway makes rules of, unless gateway is
-// nil. [envoygateway.Objects.Rules] has the rules once all files are read.
+// ParseObjects is [Parse], and adds the objects from which Envoy Gateway makes rules to gateway, unless that is nil.
+// [envoygateway.Objects.Rules] returns their rules once all files are read.
 func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([]rules.Config, rules.Diagnostics) {
 	p, configs := parse(file, content, findLongList(content, pieceBytes), gateway)
 	if l := p.list; l != nil && (l.broken || l.node == nil) {
@@ -41,22 +37,22 @@ func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([
 	return configs, ds
 }
 
-// parse reads the rules in content. Its list, if not nil, is read in pieces.
+// parse reads the rules in content. list, if not nil, is read in pieces.
 func parse(file string, content []byte, list *longList, gateway *envoygateway.Objects) (*parser, []rules.Config) {
 	p := newParser(file, content)
 	p.gateway = gateway
 	configs := p.read(content, list)
-	p.reportOthers()
+	p.reportUnreadObjects()
 	return p, configs
 }
 
-// read reads the rules in content. It reads objects of Kubernetes only where no object is around it.
+// read reads the rules in content. It does not read Kubernetes objects that are embedded in another.
 func (p *parser) read(content []byte, list *longList) []rules.Config {
 	p.list = list
 	var configs []rules.Config
 	p.documents(content, "rules", func(root *yaml.Node) {
 		if list != nil {
-			list.attach(root)
+			list.findNode(root)
 		}
 		if p.place == nil {
 			if found, is := p.object(content, root); is {
@@ -72,32 +68,32 @@ func (p *parser) read(content []byte, list *longList) []rules.Config {
 }
 
 func (p *parser) document(n *yaml.Node) rules.Config {
-	n = p.follow(n)
+	n = p.resolveAlias(n)
 	c := rules.Config{Pos: p.pos(n)}
 	if n.Kind != yaml.MappingNode {
 		p.fail("", n, `the file must be a map with "domain" and "descriptors", not %s`, kindName(n))
 		return c
 	}
-	fields := p.fields("", n, wordText)
+	fields := p.fields("", n, fieldName)
 	if p.kubernetesObject(n) {
 		return c
 	}
 	path := documentPath(fields)
 	at, ok := n, true
 	for _, f := range fields {
-		switch f.word {
+		switch f.name {
 		case "domain":
 			c.Domain, ok = p.text(path, f)
 			at = f.value
 		case "descriptors":
 			c.Descriptors = p.descriptors(path, f)
 		case "all_or_nothing":
-			c.AllOrNothing = new(p.newBool(path, f))
+			c.AllOrNothing = new(p.strictBool(path, f))
 		case "max_counters":
 			most, _ := p.number(path, f, 1, math.MaxUint32)
 			c.MaxCounters = int64(most)
 		default:
-			ok = p.stray(path, rootWords, f) != "domain" && ok
+			ok = p.unknownField(path, rootFields, f) != "domain" && ok
 		}
 	}
 	if ok && c.Domain == "" {

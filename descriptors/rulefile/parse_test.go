@@ -115,7 +115,7 @@ func TestParseBoundsFileSize(t *testing.T) {
 }
 
 // TestParseAcceptsEveryWord keeps the vocabularies and the reading of words
-// together: a word that is listed but not read would be reported as stray.
+// together: a field that is listed but not read would be reported as unknown.
 func TestParseAcceptsEveryWord(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
@@ -132,24 +132,24 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
 	}
 	around := []struct {
-		in       vocabulary
+		in       fieldSet
 		template string
 		always   string
 	}{
-		{rootWords, "{%s}", "domain"},
-		{descriptorWords, "{domain: d, descriptors: [{%s}]}", "key"},
-		{limitWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
-		{reserveWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
-		{quotaWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, quota: {%s}}}]}", ""},
-		{replacesWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
+		{rootFields, "{%s}", "domain"},
+		{descriptorFields, "{domain: d, descriptors: [{%s}]}", "key"},
+		{limitFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
+		{reserveFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
+		{quotaFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, quota: {%s}}}]}", ""},
+		{replacesFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
 	}
-	if got, want := len(around), len(vocabularies()); got != want {
+	if got, want := len(around), len(fieldSets()); got != want {
 		t.Fatalf("the test covers %d vocabularies, want %d", got, want)
 	}
 	for _, a := range around {
-		for _, word := range a.in.words {
+		for _, word := range a.in.names {
 			value, ok := values[word]
-			if a.in.where == quotaWords.where && word == "burst" {
+			if a.in.where == quotaFields.where && word == "burst" {
 				value = "0.1s"
 			}
 			if !ok {

@@ -18,31 +18,31 @@ const (
 	maxNodes = 2_000_000
 	// maxDepth bounds how deep maps and lists may nest.
 	maxDepth = 100
-	// maxDiagnostics bounds the errors that one file reports, and its warnings.
+	// maxDiagnostics bounds the errors, and the warnings, of one file.
 	maxDiagnostics = 100
 )
 
-// parser is the state of reading one file.
+// parser reads one file.
 type parser struct {
 	file string
-	// list is read in pieces, nil if none is.
+	// list is the list that is read in pieces, or nil.
 	list *longList
 	// allowances are the warnings that the file acknowledges.
 	allowances rules.Allowances
-	// texts has each key of a descriptor once: a file has few, and many descriptors.
+	// texts interns the keys of descriptors: a file has few, but many descriptors.
 	texts            map[string]string
 	diagnostics      rules.Diagnostics
 	errors, warnings int
-	// seen keeps a mistake in an anchor from being reported at each of its aliases.
+	// seen prevents that a mistake in an anchor is reported for each of its aliases.
 	seen         map[finding]bool
 	nodes, depth int
-	// objects are those of Kubernetes in the file.
+	// objects are the Kubernetes objects of the file.
 	objects objects
-	// gateway takes those that Envoy Gateway makes rules of; nil to say that they are none.
+	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are reported as unread.
 	gateway *envoygateway.Objects
-	// place returns where a line and a column are in the file, if what is read is a text within it; nil otherwise.
+	// place maps lines and columns of an embedded text to those of the file, or is nil.
 	place func(line, col int) (int, int)
-	// stopped is set when going on would only waste time. Nothing is reported after.
+	// stopped ends reading. Nothing is reported afterwards.
 	stopped bool
 }
 
@@ -63,9 +63,9 @@ type finding struct {
 	message   string
 }
 
-// follow returns the node that n is an alias of, or n. Every node that is read passes here
-// and is counted: otherwise a small file of aliases could expand without bound.
-func (p *parser) follow(n *yaml.Node) *yaml.Node {
+// resolveAlias returns the node that n is an alias of, or n. It counts each node that is read, since a small file can expand
+// without bound through aliases.
+func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 	p.nodes++
 	if p.nodes > maxNodes {
 		p.fail("", n, "the file is too large: more than %d nodes, counted through aliases", maxNodes)
@@ -80,10 +80,10 @@ func (p *parser) follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// enter begins a map or list and reports whether to go on into it.
+// enter begins a map or list. It returns false if it must not be read.
 func (p *parser) enter(n *yaml.Node) bool {
 	if p.depth >= maxDepth {
-		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
+		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias contains itself", maxDepth)
 		p.stopped = true
 	}
 	if p.stopped {

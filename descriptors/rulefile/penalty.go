@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// penalty reads the steps of the word penalty: [rules.Limit.Mistakes] says what is wrong with them together. It returns
-// nil if it reported an error, or if the word is empty.
+// penalty reads the steps of the field penalty; [rules.Limit.Mistakes] checks them together. It returns nil if it reported an
+// error or if the field is empty.
 func (p *parser) penalty(path string, f field) []time.Duration {
 	if isNull(f.value) {
-		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so nobody is penalised here")
+		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so it has no effect")
 		return nil
 	}
 	if f.value.Kind != yaml.SequenceNode {
@@ -21,7 +21,7 @@ func (p *parser) penalty(path string, f field) []time.Duration {
 	}
 	steps := make([]time.Duration, 0, len(f.value.Content))
 	for _, at := range f.value.Content {
-		item := p.follow(at)
+		item := p.resolveAlias(at)
 		step, err := time.Duration(0), error(nil)
 		if item.Kind == yaml.ScalarNode {
 			step, err = time.ParseDuration(resolveScalar(item).text)

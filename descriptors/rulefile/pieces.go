@@ -10,37 +10,35 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A YAML node takes twenty times its text, so the nodes of a file of 16 MiB would take more
-// than all else. A long list of descriptors is therefore cut at its items and parsed
-// piece by piece. The cuts are made by indentation alone. YAML that is written otherwise, or
-// whose pieces mean something only together, such as an anchor in one and its alias in
-// another, does not parse in pieces. Such a file is parsed whole.
+// A YAML node takes twenty times the memory of its text, so the nodes of a file of 16 MiB would take more than everything else.
+// A long list of descriptors is therefore cut between its items, by indentation alone, and parsed in pieces. A file whose
+// pieces do not parse, or depend on each other, such as by an anchor in one and its alias in another, is parsed as a whole.
 
-// pieceBytes is how much text a piece has, and an item more.
+// pieceBytes is the size of a piece. A piece has one item more.
 const pieceBytes = 64 << 10
 
 // longList is the list below `descriptors:` of a file.
 type longList struct {
 	// head is the file with empty lines in place of the list.
 	head []byte
-	// text begins with the first item, on line first. Indent is that of the items.
+	// text begins with the first item, on line first. indent is the indentation of the items.
 	text          []byte
 	first, indent int
-	// items is how many lines begin an item.
+	// items is the number of items.
 	items int
-	// size is the least that a piece has.
+	// size is the smallest size of a piece.
 	size int
-	// node stands for the list in the nodes of head; nil before it is found.
+	// node is the list in the nodes of head; nil until it is found.
 	node *yaml.Node
-	// broken is set if the file has to be parsed whole.
+	// broken is set if the file has to be parsed as a whole.
 	broken bool
 }
 
-// findLongList returns the list that is worth cutting into pieces of that size, or nil.
+// findLongList returns the list to cut into pieces of the given size, or nil.
 func findLongList(content []byte, size int) *longList {
 	word := []byte("descriptors:")
 	if len(content) < 4*size || content[0] == '%' || bytes.Contains(content, []byte("\n%")) {
-		return nil // a directive would hold for the first piece only
+		return nil // a directive would apply to the first piece only
 	}
 	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) || bytes.ContainsAny(content, "\u0085\u2028\u2029") {
 		return nil // lines that end otherwise
@@ -94,7 +92,7 @@ func nextLine(content []byte, at int) (line []byte, next int) {
 	return content[at:], len(content)
 }
 
-// blank reports whether a line has nothing but a comment.
+// blank reports whether a line is empty or a comment.
 func blank(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	return len(line) == 0 || line[0] == '#'
@@ -102,14 +100,14 @@ func blank(line []byte) bool {
 
 func spaces(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }
 
-// beginsItem reports whether an item of a list with that indent begins on the line.
+// beginsItem reports whether an item with the given indentation begins on the line.
 func beginsItem(line []byte, indent int) bool {
 	return len(line) > indent && spaces(line) == indent && line[indent] == '-' &&
 		(len(line) == indent+1 || line[indent+1] == ' ' || line[indent+1] == '\r')
 }
 
-// attach finds the place of the list in a document of head.
-func (l *longList) attach(root *yaml.Node) {
+// findNode finds the list in a document of head.
+func (l *longList) findNode(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode {
 		return
 	}
@@ -124,13 +122,12 @@ func (l *longList) attach(root *yaml.Node) {
 	}
 }
 
-// laterKey reports whether a key after number i of a map stands before the list, which
-// then is not the value of i.
+// laterKey reports whether a key after number i of a map is before the list, which then is not the value of key i.
 func (l *longList) laterKey(root *yaml.Node, i int) bool {
 	return i+2 < len(root.Content) && root.Content[i+2].Line < l.first
 }
 
-// all yields the items of the list. It ends early if a piece does not parse.
+// all yields the items of the list. It stops if a piece does not parse.
 func (l *longList) all() iter.Seq2[int, *yaml.Node] {
 	return func(yield func(int, *yaml.Node) bool) {
 		n, line := 0, l.first
@@ -151,7 +148,7 @@ func (l *longList) all() iter.Seq2[int, *yaml.Node] {
 	}
 }
 
-// pieceEnd returns where the piece that text begins with ends.
+// pieceEnd returns the length of the piece at the start of text.
 func (l *longList) pieceEnd(text []byte) int {
 	for at := 0; at < len(text); {
 		line, next := nextLine(text, at)
@@ -163,7 +160,7 @@ func (l *longList) pieceEnd(text []byte) int {
 	return len(text)
 }
 
-// load returns the items of a piece, which has so many lines before it.
+// load returns the items of a piece that the given number of lines precedes.
 func (l *longList) load(piece []byte, before int) []*yaml.Node {
 	var doc, more yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(piece))
@@ -172,14 +169,14 @@ func (l *longList) load(piece []byte, before int) []*yaml.Node {
 		l.broken = true
 		return nil
 	}
-	moveDown(&doc, before)
+	shiftLines(&doc, before)
 	return doc.Content[0].Content
 }
 
-// moveDown adds lines to the place of a node and of all below it.
-func moveDown(n *yaml.Node, lines int) {
+// shiftLines adds lines to the line of a node and of all nodes below.
+func shiftLines(n *yaml.Node, lines int) {
 	n.Line += lines
 	for _, below := range n.Content {
-		moveDown(below, lines)
+		shiftLines(below, lines)
 	}
 }

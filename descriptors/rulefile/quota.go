@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// quota reads the word quota. It returns nil if the word is empty or no map.
+// quota reads the field quota. It returns nil if the field is empty or not a map.
 func (p *parser) quota(path string, f field) *rules.Quota {
 	path += " > quota"
 	if isNull(f.value) {
@@ -21,8 +21,8 @@ func (p *parser) quota(path string, f field) *rules.Quota {
 		return nil
 	}
 	q := &rules.Quota{Burst: rules.DefaultQuotaBurst, MinTokens: rules.DefaultQuotaMinTokens}
-	for _, g := range p.fields(path, f.value, wordText) {
-		switch g.word {
+	for _, g := range p.fields(path, f.value, fieldName) {
+		switch g.name {
 		case "burst":
 			q.Burst = p.quotaBurst(path, g)
 		case "min_tokens":
@@ -30,19 +30,19 @@ func (p *parser) quota(path string, f field) *rules.Quota {
 				q.MinTokens = n
 			}
 		case "approximate":
-			q.Approximate = p.newBool(path, g)
+			q.Approximate = p.strictBool(path, g)
 		default:
-			p.stray(path, quotaWords, g)
+			p.unknownField(path, quotaFields, g)
 		}
 	}
 	return q
 }
 
-// quotaBurst reads how long a share takes to fill an Envoy's bucket.
+// quotaBurst reads the field burst of quota.
 func (p *parser) quotaBurst(path string, f field) time.Duration {
 	if f.value.Kind == yaml.ScalarNode {
 		d, err := time.ParseDuration(resolveScalar(f.value).text)
-		if err == nil && d >= 0 && d <= rules.LongestQuotaBurst {
+		if err == nil && d >= 0 && d <= rules.MaxQuotaBurst {
 			return d
 		}
 	}

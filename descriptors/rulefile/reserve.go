@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// reserve reads the word reserve. It returns nil if the word is empty or no map.
+// reserve reads the field reserve. It returns nil if the field is empty or not a map.
 func (p *parser) reserve(path string, f field) *rules.Reserve {
 	path += " > reserve"
 	if isNull(f.value) {
@@ -23,24 +23,24 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 	}
 	r := &rules.Reserve{TTL: rules.DefaultTTL}
 	estimated := false
-	for _, g := range p.fields(path, f.value, wordText) {
-		switch g.word {
+	for _, g := range p.fields(path, f.value, fieldName) {
+		switch g.name {
 		case "amount":
 			r.Amount, _ = p.number(path, g, 1, math.MaxUint32)
 		case "first":
 			r.First, _ = p.number(path, g, 1, math.MaxUint32)
 		case "p90":
-			estimated = p.newBool(path, g)
+			estimated = p.strictBool(path, g)
 		case "ttl":
 			r.TTL = p.ttl(path, g)
 		case "unsettled":
 			r.Release = p.unsettled(path, g)
 		default:
-			p.stray(path, reserveWords, g)
+			p.unknownField(path, reserveFields, g)
 		}
 	}
 	if r.First > 0 && !estimated && r.Amount == 0 {
-		p.fail(path, f.key, `"first" has no meaning without "p90: true"; for the same number each time write "amount: %d"`, r.First)
+		p.fail(path, f.key, `"first" has no effect without "p90: true"; for the same number each time write "amount: %d"`, r.First)
 	}
 	if estimated && r.Amount > 0 {
 		p.fail(path, f.key, `"amount" and "p90: true" exclude each other; remove one of them`)
@@ -51,7 +51,7 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 func (p *parser) ttl(path string, f field) time.Duration {
 	if f.value.Kind == yaml.ScalarNode {
 		d, err := time.ParseDuration(resolveScalar(f.value).text)
-		if err == nil && d >= time.Second && d <= rules.LongestTTL && d%time.Second == 0 {
+		if err == nil && d >= time.Second && d <= rules.MaxTTL && d%time.Second == 0 {
 			return d
 		}
 	}
@@ -59,12 +59,12 @@ func (p *parser) ttl(path string, f field) time.Duration {
 	return rules.DefaultTTL
 }
 
-// unsettled reads what becomes of hits that are never settled. It reports whether they are released.
+// unsettled reads the field unsettled. It returns true for release.
 func (p *parser) unsettled(path string, f field) bool {
 	text, ok := p.text(path, f)
 	allowed := []string{"keep", "release"}
 	if ok && !slices.Contains(allowed, text) {
-		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text), meant(text, allowed))
+		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text), didYouMean(text, allowed))
 	}
 	return text == "release"
 }

@@ -24,8 +24,7 @@ const (
 	badScalar // contradicts its own tag, such as `!!int abc`
 )
 
-// scalar is a resolved YAML scalar. Text is what was written; for !!binary, what
-// it encodes.
+// scalar is a resolved YAML scalar. text is as written; for !!binary it is decoded.
 type scalar struct {
 	kind  scalarKind
 	text  string
@@ -35,8 +34,8 @@ type scalar struct {
 	float float64
 }
 
-// resolveScalar types a scalar as envoyproxy/ratelimit's library (yaml.v2) does. The
-// library that parsed it follows YAML 1.2, in which `yes` and `on` are text.
+// resolveScalar determines the type of a scalar as envoyproxy/ratelimit's library (yaml.v2) does. The library that parsed it
+// follows YAML 1.2, in which `yes` and `on` are text.
 func resolveScalar(n *yaml.Node) scalar {
 	if n.Style&yaml.TaggedStyle == 0 {
 		const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
@@ -79,7 +78,7 @@ func resolveScalar(n *yaml.Node) scalar {
 
 var plainFloat = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
-// resolvePlain types an unquoted scalar without a tag. Dates are text.
+// resolvePlain determines the type of an unquoted scalar without a tag. Dates are text.
 func resolvePlain(s string) scalar {
 	text := scalar{kind: textScalar, text: s}
 	switch s {
@@ -121,7 +120,7 @@ func resolvePlain(s string) scalar {
 	return text
 }
 
-// isDate reports whether s begins like 2026-01-31. No number does.
+// isDate reports whether s begins like 2026-01-31, as no number does.
 func isDate(s string) bool {
 	year, _, found := strings.Cut(s, "-")
 	if !found || len(year) != 4 {
@@ -131,7 +130,7 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// kindName names what a node is, for `must be text, not a list`.
+// kindName describes a node for messages such as `must be text, not a list`.
 func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -142,13 +141,12 @@ func kindName(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	default:
-		return shown(n)
+		return scalarText(n)
 	}
 }
 
-// shown returns a scalar for a diagnostic: as it was written, in quotes if it is text, and
-// cut if it is long.
-func shown(n *yaml.Node) string {
+// scalarText returns a scalar for messages: as written, quoted if it is text, and shortened.
+func scalarText(n *yaml.Node) string {
 	s := resolveScalar(n)
 	switch s.kind {
 	case textScalar:
@@ -160,8 +158,7 @@ func shown(n *yaml.Node) string {
 	}
 }
 
-// templateText returns the template that YAML took for the map n, or "". To YAML a template
-// is a map whose key is a map.
+// templateText returns the template that the map n was meant to be, or "". To YAML a template is a map whose key is a map.
 func templateText(n *yaml.Node) string {
 	if len(n.Content) == 0 || n.Content[0].Kind != yaml.MappingNode {
 		return ""

@@ -8,7 +8,6 @@ import (
 //go:embed schema.json
 var schemaJSON []byte
 
-// Schema returns the JSON Schema (draft-07, which the YAML plugins of editors know
-// best) of one document of rules. It is stricter than [Parse] in one way: it lacks words
-// that load without effect.
+// Schema returns the JSON Schema (draft-07, which editors' YAML plugins support best) of one document of rules. It is stricter
+// than [Parse]: it does not allow fields without effect.
 func Schema() []byte { return slices.Clone(schemaJSON) }

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. Its
-// words of rate_limit are those of [Schema].
+// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the fields of rate_limit from [Schema].
 func DefaultsSchema() ([]byte, error) {
 	type object = map[string]any
 	var rules struct {
@@ -26,7 +25,7 @@ func DefaultsSchema() ([]byte, error) {
 		return nil, fmt.Errorf("schema of rules: %w", err)
 	}
 	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
-	for _, word := range defaultLimitWords.words {
+	for _, word := range defaultLimitFields.names {
 		words[word] = rules.Definitions.RateLimit.Properties[word]
 	}
 	text := func(description string) object {
@@ -40,13 +39,13 @@ func DefaultsSchema() ([]byte, error) {
 		return o
 	}
 	limit := closed(words)
-	limit["description"] = "The words that the rules get, if they have none themselves."
+	limit["description"] = "The fields to set on rules that have none of them."
 	limit["minProperties"] = 1
 	limit["dependencies"] = rules.Definitions.RateLimit.Dependencies
 	item := closed(object{
-		"name": text("Rules whose rate_limit has this name. Without name and path the item is for all others."),
+		"name": text("The name of the rules. Without name and path the item applies to all other rules."),
 		"path": object{
-			"description": "The rule whose key and value on each level are these.",
+			"description": "The key and value of each level down to the rule.",
 			"type":        "array", "minItems": 1,
 			"items": closed(object{"key": descriptor["key"], "value": descriptor["value"]}, "key"),
 		},
@@ -58,14 +57,14 @@ func DefaultsSchema() ([]byte, error) {
 		{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},
 	}
 	root := closed(object{
-		"domain":         text(`The domain that the defaults are for, or "*" for all.`),
+		"domain":         text(`The domain of the rules, or "*" for all domains.`),
 		"all_or_nothing": rules.Properties["all_or_nothing"],
 		"max_counters":   rules.Properties["max_counters"],
-		"defaults":       object{"description": "Words for rules.", "type": []string{"array", "null"}, "items": item},
+		"defaults":       object{"description": "Fields for rules.", "type": []string{"array", "null"}, "items": item},
 	}, "domain")
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "Defaults of rate limit rules"
-	root["description"] = "Words for rules that come without, of one domain or all."
+	root["description"] = "Fields for rules that lack them, for one domain or all."
 	schema, err := json.MarshalIndent(root, "", "  ")
 	return slices.Concat(schema, []byte("\n")), err
 }

@@ -42,18 +42,18 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
 	for _, tt := range []struct {
 		got  map[string]json.RawMessage
-		want vocabulary
+		want fieldSet
 	}{
-		{root.Properties, rootWords},
-		{descriptor.Properties, descriptorWords},
-		{limit.Properties, limitWords},
-		{reserve.Properties, reserveWords},
-		{quota.Properties, quotaWords},
-		{replaces.Properties, replacesWords},
+		{root.Properties, rootFields},
+		{descriptor.Properties, descriptorFields},
+		{limit.Properties, limitFields},
+		{reserve.Properties, reserveFields},
+		{quota.Properties, quotaFields},
+		{replaces.Properties, replacesFields},
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
-		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.words)), got); diff != "" {
-			t.Errorf("words.go and schema.json have different fields %s (-words.go +schema.json):\n%s", tt.want.where, diff)
+		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.names)), got); diff != "" {
+			t.Errorf("fieldsets.go and schema.json have different fields %s (-fieldsets.go +schema.json):\n%s", tt.want.where, diff)
 		}
 	}
 	if diff := cmp.Diff(rules.AlgorithmNames(), decode(limit.Properties["algorithm"]).Enum); diff != "" {

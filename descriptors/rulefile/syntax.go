@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// syntaxError reports text that is not YAML. If it looks like a common mistake, the error
-// names that mistake at its place: the library sees only what follows from it.
+// syntaxError reports invalid YAML. It recognizes common mistakes, for which the library's error would be misleading.
 func (p *parser) syntaxError(content []byte, err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
@@ -61,8 +60,7 @@ func isControl(r rune) bool {
 	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
 }
 
-// conflictMarker returns the first line, and its index, that git left in a file because it
-// could not merge two versions of it.
+// conflictMarker returns the first marker of a merge conflict and the index of its line.
 func conflictMarker(lines []string) (i int, marker string) {
 	for i, line := range lines {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
@@ -72,15 +70,13 @@ func conflictMarker(lines []string) (i int, marker string) {
 	return 0, ""
 }
 
-// template matches what Helm and similar tools replace by values. YAML takes it for a map
-// unless it is in quotes.
+// template matches templates of Helm and similar tools. To YAML an unquoted one is a map.
 var template = regexp.MustCompile(`\{\{.*?\}\}`)
 
 const templateRemedy = "give sluice what it renders to, such as the output of helm template"
 
-// starText returns the text that begins with a star at column col of a line, or one column
-// before, and the star's column. YAML takes such text for an alias, and the library
-// reports the column of the star or the next one.
+// starText returns the text that begins with a star at column col of a line or one column before, and the star's column. To
+// YAML such text is an alias, and the library reports the column of the star or the next one.
 func starText(line string, col int) (start int, text string) {
 	for start := min(col, len(line)); start > 0 && start >= col-1; start-- {
 		if line[start-1] == '*' {

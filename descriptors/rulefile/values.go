@@ -13,11 +13,11 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && resolveScalar(n).kind == nullScalar
 }
 
-// lastText returns the text of a word for paths. Of several the last one takes effect.
+// lastText returns the text of a field for paths. If there are several, the last one takes effect.
 func lastText(fields []field, word string) string {
 	text := ""
 	for _, f := range fields {
-		if f.word == word && f.value.Kind == yaml.ScalarNode {
+		if f.name == word && f.value.Kind == yaml.ScalarNode {
 			text = ""
 			if s := resolveScalar(f.value); s.kind != nullScalar {
 				text = s.text
@@ -27,11 +27,11 @@ func lastText(fields []field, word string) string {
 	return text
 }
 
-// text reads a word whose value is text. Unquoted integers and booleans are the
-// text as written, null is empty. Ok is false if it reported an error.
+// text reads a text. Unquoted integers and booleans are the text as written, and null is empty. ok is false if it reported an
+// error.
 func (p *parser) text(path string, f field) (text string, ok bool) {
 	if f.value.Kind != yaml.ScalarNode {
-		p.fail(path, f.value, "%q must be text, not %s", f.word, kindName(f.value))
+		p.fail(path, f.value, "%q must be text, not %s", f.name, kindName(f.value))
 		return "", false
 	}
 	s := resolveScalar(f.value)
@@ -39,44 +39,43 @@ func (p *parser) text(path string, f field) (text string, ok bool) {
 	case nullScalar:
 		return "", true
 	case floatScalar, uintScalar:
-		p.fail(path, f.value, "%q must be text, not the number %s; put it in quotes", f.word, rules.Shorten(s.text))
+		p.fail(path, f.value, "%q must be text, not the number %s; put it in quotes", f.name, rules.Shorten(s.text))
 		return "", false
 	case badScalar:
 		p.fail(path, f.value, "%q does not fit its tag %s", rules.Shorten(s.text), f.value.ShortTag())
 		return "", false
 	default:
 		if !utf8.ValidString(s.text) {
-			p.fail(path, f.value, "%q must be valid UTF-8, not %q", f.word, rules.Shorten(s.text))
+			p.fail(path, f.value, "%q must be valid UTF-8, not %q", f.name, rules.Shorten(s.text))
 			return "", false
 		}
 		if text := template.FindString(s.text); text != "" {
-			p.warn(rules.Template, path, f.value, "%q is taken as it stands, but %s looks like a template; %s", f.word, rules.Shorten(text), templateRemedy)
+			p.warn(rules.Template, path, f.value, "%q is used as written, but %s looks like a template; %s", f.name, rules.Shorten(text), templateRemedy)
 		}
 		return s.text, true
 	}
 }
 
-// bool reads a word of envoyproxy/ratelimit that is true or false; null is false.
+// bool reads a boolean field of envoyproxy/ratelimit; null is false.
 func (p *parser) bool(path string, f field) bool {
 	if isNull(f.value) {
 		return false
 	}
-	return p.newBool(path, f)
+	return p.strictBool(path, f)
 }
 
-// newBool reads a word that is true or false and must say which.
-func (p *parser) newBool(path string, f field) bool {
+// strictBool reads a boolean field that must not be null.
+func (p *parser) strictBool(path string, f field) bool {
 	if f.value.Kind == yaml.ScalarNode {
 		if s := resolveScalar(f.value); s.kind == boolScalar {
 			return s.bool
 		}
 	}
-	p.fail(path, f.value, "%q must be true or false (or yes, no, on, off; without quotes), not %s", f.word, kindName(f.value))
+	p.fail(path, f.value, "%q must be true or false (or yes, no, on, off; without quotes), not %s", f.name, kindName(f.value))
 	return false
 }
 
-// number reads a whole number from smallest to largest, which fits 32 bits. Ok is
-// false if it reported an error.
+// number reads an integer from smallest to largest, which fits 32 bits. ok is false if it reported an error.
 func (p *parser) number(path string, f field, smallest, largest int64) (n uint32, ok bool) {
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)
@@ -85,10 +84,10 @@ func (p *parser) number(path string, f field, smallest, largest int64) (n uint32
 		}
 		if _, err := strconv.ParseUint(s.text, 10, 32); err == nil && s.kind == textScalar {
 			p.fail(path, f.value, "%q must be a whole number from %d to %d, not text: remove the quotes around %s",
-				f.word, smallest, largest, rules.Shorten(s.text))
+				f.name, smallest, largest, rules.Shorten(s.text))
 			return 0, false
 		}
 	}
-	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.word, smallest, largest, kindName(f.value))
+	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.name, smallest, largest, kindName(f.value))
 	return 0, false
 }

@@ -23,7 +23,7 @@ func TestWordsWithoutLimit(t *testing.T) {
 		_, found := Parse("f", []byte("{domain: d, descriptors: [{"+text+"}]}"))
 		var got []string
 		for _, d := range found {
-			word, _, ok := strings.Cut(strings.TrimPrefix(d.Message, `"`), `" has no effect on a node without a limit`)
+			word, _, ok := strings.Cut(strings.TrimPrefix(d.Message, `"`), `" has no effect on a descriptor without a limit`)
 			if !ok {
 				t.Errorf("%s: %v", text, d)
 			}

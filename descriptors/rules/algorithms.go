@@ -11,107 +11,107 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// The values of the algorithms' words for limits that do not have them.
+// Defaults of the algorithms' fields.
 const (
 	defaultSubWindows = 10
 	defaultSlack      = 10
 	DefaultMaxWaiting = 100
 )
 
-// LongestMaxWait bounds how long a reply may be held.
-const LongestMaxWait = time.Minute
+// MaxMaxWait is the greatest max_wait, for which a reply may be delayed.
+const MaxMaxWait = time.Minute
 
-// A row is what rules say of an algorithm. Functions that are nil do nothing.
-type row struct {
-	name   string
-	letter byte   // of the names of its counters in a store
-	starts bool   // there such a name ends in the start of the window
-	most   uint32 // the greatest requests_per_unit, and why
-	why    string
-	words  []word // of its own
-	// mean gives p what l's words mean.
-	mean func(p *limiter.Policy, l *Limit)
-	// burst returns how many hits a bucket takes at once: its first word, and so many more. They take
-	// their time to fill it, or to come back.
-	burst  func(p *limiter.Policy) uint64
-	more   uint64
-	toFill string
-	// scale returns p, whose number was another, with words that fit its number.
+// algorithmInfo describes an algorithm. Functions may be nil.
+type algorithmInfo struct {
+	name        string
+	letter      byte   // of the names of its counters in a store
+	perWindow   bool   // there such a name ends in the start of the window
+	maxRequests uint32 // the greatest requests_per_unit, and why
+	maxReason   string
+	fields      []algorithmField // of its own
+	// setPolicy sets the fields of p that belong to the algorithm.
+	setPolicy func(p *limiter.Policy, l *Limit)
+	// burst returns how many hits an idle bucket admits at once, which is its first field plus burstOffset. recovers is the
+	// verb for the time until it admits as many again.
+	burst       func(p *limiter.Policy) uint64
+	burstOffset uint64
+	recovers    string
+	// scale returns p, whose limit was another number before, with the algorithm's fields adapted to its limit.
 	scale func(p limiter.Policy, was uint32) limiter.Policy
 }
 
-// A word is one of an algorithm's own.
-type word struct {
+// algorithmField is a field that only one algorithm has.
+type algorithmField struct {
 	name  string
-	given func(w *Words) bool
+	given func(w *DefaultFields) bool
 	value func(p *limiter.Policy) any
 }
 
-// rows has what is said of each algorithm.
-var rows = [...]row{
-	0:                   {name: "unknown", most: math.MaxUint32},
-	limiter.FixedWindow: {name: "fixed_window", letter: 'f', starts: true, most: math.MaxUint32},
+// algorithms is indexed by limiter.Algorithm.
+var algorithms = [...]algorithmInfo{
+	0:                   {name: "unknown", maxRequests: math.MaxUint32},
+	limiter.FixedWindow: {name: "fixed_window", letter: 'f', perWindow: true, maxRequests: math.MaxUint32},
 	limiter.SlidingWindow: {
-		name: "sliding_window", letter: 'r', most: math.MaxUint32,
-		words: []word{{"sub_windows", func(w *Words) bool { return w.SubWindows != nil }, func(p *limiter.Policy) any { return p.SubWindows }}},
-		mean:  func(p *limiter.Policy, l *Limit) { p.SubWindows = Given(l.SubWindows, defaultSubWindows) },
+		name: "sliding_window", letter: 'r', maxRequests: math.MaxUint32,
+		fields:    []algorithmField{{"sub_windows", func(w *DefaultFields) bool { return w.SubWindows != nil }, func(p *limiter.Policy) any { return p.SubWindows }}},
+		setPolicy: func(p *limiter.Policy, l *Limit) { p.SubWindows = ValueOr(l.SubWindows, defaultSubWindows) },
 	},
 	limiter.SlidingLog: {
-		name: "sliding_log", letter: 'l', most: limiter.MaxLog,
-		why: "because the time of each hit is kept; sliding_window has no such bound",
+		name: "sliding_log", letter: 'l', maxRequests: limiter.MaxLog,
+		maxReason: "because the time of each hit is kept; sliding_window has no such bound",
 	},
 	limiter.TokenBucket: {
-		name: "token_bucket", letter: 't', most: math.MaxUint32,
-		words: []word{{"burst", func(w *Words) bool { return w.Burst != nil }, func(p *limiter.Policy) any { return p.Burst }}},
-		mean:  func(p *limiter.Policy, l *Limit) { p.Burst = Given(l.Burst, max(1, l.RequestsPerUnit)) },
-		burst: func(p *limiter.Policy) uint64 { return uint64(p.Burst) }, toFill: "fill",
+		name: "token_bucket", letter: 't', maxRequests: math.MaxUint32,
+		fields:    []algorithmField{{"burst", func(w *DefaultFields) bool { return w.Burst != nil }, func(p *limiter.Policy) any { return p.Burst }}},
+		setPolicy: func(p *limiter.Policy, l *Limit) { p.Burst = ValueOr(l.Burst, max(1, l.RequestsPerUnit)) },
+		burst:     func(p *limiter.Policy) uint64 { return uint64(p.Burst) }, recovers: "fill",
 		scale: scaleBurst,
 	},
 	limiter.LeakyBucket: {
-		name: "leaky_bucket", letter: 'k', most: math.MaxUint32,
-		words: []word{
-			{"slack", func(w *Words) bool { return w.Slack != nil }, func(p *limiter.Policy) any { return p.Slack }},
-			{"max_wait", func(w *Words) bool { return w.MaxWait != nil }, func(p *limiter.Policy) any { return p.MaxWait }},
-			{"max_waiting", func(w *Words) bool { return w.MaxWaiting != nil }, func(p *limiter.Policy) any { return p.MaxWaiting }},
+		name: "leaky_bucket", letter: 'k', maxRequests: math.MaxUint32,
+		fields: []algorithmField{
+			{"slack", func(w *DefaultFields) bool { return w.Slack != nil }, func(p *limiter.Policy) any { return p.Slack }},
+			{"max_wait", func(w *DefaultFields) bool { return w.MaxWait != nil }, func(p *limiter.Policy) any { return p.MaxWait }},
+			{"max_waiting", func(w *DefaultFields) bool { return w.MaxWaiting != nil }, func(p *limiter.Policy) any { return p.MaxWaiting }},
 		},
-		mean: func(p *limiter.Policy, l *Limit) {
-			p.Slack, p.MaxWait, p.MaxWaiting = Given(l.Slack, defaultSlack), Given(l.MaxWait, 0), Given(l.MaxWaiting, DefaultMaxWaiting)
+		setPolicy: func(p *limiter.Policy, l *Limit) {
+			p.Slack, p.MaxWait, p.MaxWaiting = ValueOr(l.Slack, defaultSlack), ValueOr(l.MaxWait, 0), ValueOr(l.MaxWaiting, DefaultMaxWaiting)
 		},
-		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, more: 1, toFill: "come back",
+		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, burstOffset: 1, recovers: "come back",
 		scale: func(p limiter.Policy, _ uint32) limiter.Policy {
 			p.Slack = uint32(min(uint64(p.Slack), p.MaxHits()-1))
 			return p
 		},
 	},
 	limiter.Concurrency: {
-		name: "concurrency", letter: 'p', most: limiter.MaxLog,
-		why: "because each request that is held has a place of its own",
+		name: "concurrency", letter: 'p', maxRequests: limiter.MaxLog,
+		maxReason: "because each request that is held has a place of its own",
 	},
 }
 
-var _ [limiter.Algorithms]row = rows // each has one
+var _ [limiter.Algorithms]algorithmInfo = algorithms // each has one
 
-func rowOf(a limiter.Algorithm) *row {
-	if int(a) >= len(rows) {
+func infoOf(a limiter.Algorithm) *algorithmInfo {
+	if int(a) >= len(algorithms) {
 		a = 0
 	}
-	return &rows[a]
+	return &algorithms[a]
 }
 
-// AlgorithmNamed returns the algorithm of that name. Ok is false if there is none.
+// AlgorithmNamed returns the algorithm with the given name. ok is false if there is none.
 func AlgorithmNamed(name string) (a limiter.Algorithm, ok bool) {
 	i := slices.Index(AlgorithmNames(), name) + 1
 	return limiter.Algorithm(i), i > 0
 }
 
 // AlgorithmName is the inverse of [AlgorithmNamed].
-func AlgorithmName(a limiter.Algorithm) string { return rowOf(a).name }
+func AlgorithmName(a limiter.Algorithm) string { return infoOf(a).name }
 
-// AlgorithmNames returns the values that the word algorithm accepts, in the order of the limiter's numbers.
+// AlgorithmNames returns the values of the field algorithm, in the order of the limiter's numbers.
 func AlgorithmNames() []string {
 	var names []string
-	for i := range rows[1:] {
-		names = append(names, rows[i+1].name)
+	for i := range algorithms[1:] {
+		names = append(names, algorithms[i+1].name)
 	}
 	return names
 }
@@ -122,45 +122,45 @@ func AlgorithmFields(p *limiter.Policy, explicit bool) string {
 	if p.Algorithm <= limiter.FixedWindow && !explicit {
 		return ""
 	}
-	r := rowOf(p.Algorithm)
+	r := infoOf(p.Algorithm)
 	text := []byte(", algorithm: " + r.name)
-	for _, w := range r.words {
+	for _, w := range r.fields {
 		text = fmt.Appendf(text, ", %s: %v", w.name, w.value(p))
 	}
 	return string(text)
 }
 
-// AppendKind appends what a counter of the policy holds, for its name in a store. Starts reports whether the store adds
-// the start of the window.
+// AppendKind appends the suffix that a counter's name has in a store: algorithm, window and sub-windows. perWindow reports
+// whether the store adds the start of the window.
 func AppendKind(dst []byte, p *limiter.Policy) (name []byte, starts bool) {
-	r := rowOf(p.Algorithm)
+	r := infoOf(p.Algorithm)
 	dst = strconv.AppendInt(append(dst, r.letter), int64(p.Window/time.Second), 10)
 	dst = appendCalendar(dst, p.Calendar)
 	switch {
-	case r.starts:
+	case r.perWindow:
 		dst = append(dst, '_')
 	case p.SubWindows > 0:
 		dst = strconv.AppendUint(append(dst, '.'), uint64(p.SubWindows), 10)
 	}
-	return dst, r.starts
+	return dst, r.perWindow
 }
 
-// GreatestNumber is the greatest requests_per_unit of an algorithm.
-func GreatestNumber(a limiter.Algorithm) uint32 { return rowOf(a).most }
+// MaxRequests returns the greatest requests_per_unit of an algorithm.
+func MaxRequests(a limiter.Algorithm) uint32 { return infoOf(a).maxRequests }
 
-// Renumber gives p another number of hits in another window, and fits its words to them. It reports false if the algorithm
-// cannot have that number.
-func Renumber(p *limiter.Policy, number uint32, window time.Duration) bool {
-	r, was := rowOf(p.Algorithm), p.Limit
+// Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if the algorithm does not
+// support the number.
+func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
+	r, was := infoOf(p.Algorithm), p.Limit
 	p.Limit, p.Window = number, window
-	if r.scale != nil && number <= r.most {
+	if r.scale != nil && number <= r.maxRequests {
 		*p = r.scale(*p, was)
 	}
-	return number <= r.most
+	return number <= r.maxRequests
 }
 
-// scaleBurst keeps the ratio of burst to limit, rounded up, and no more than a bucket of p may have. A
-// limit that was 0 has no ratio, so the burst is the whole limit then, as by default.
+// scaleBurst keeps the ratio of burst to limit, rounded up, within the bounds of p. If the limit was 0, the burst becomes
+// the limit, as by default.
 func scaleBurst(p limiter.Policy, was uint32) limiter.Policy {
 	scaled := uint64(p.Limit)
 	if was > 0 {
@@ -170,10 +170,10 @@ func scaleBurst(p limiter.Policy, was uint32) limiter.Policy {
 	return p
 }
 
-// Backlog returns how long a used-up counter of p takes to equal a new one.
-func Backlog(p *limiter.Policy) time.Duration {
+// RecoveryTime returns how long a used-up counter of p takes to equal a new one.
+func RecoveryTime(p *limiter.Policy) time.Duration {
 	hits := uint64(p.Limit)
-	if burst := rowOf(p.Algorithm).burst; burst != nil {
+	if burst := infoOf(p.Algorithm).burst; burst != nil {
 		hits = burst(p)
 	}
 	if p.Limit == 0 || hits == uint64(p.Limit) {

@@ -9,9 +9,8 @@ import (
 // allowComment is a comment that acknowledges warnings by their codes.
 var allowComment = regexp.MustCompile(`(?:^|\s)#\s*sluice:allow(?:\s+([^#]*))?$`)
 
-// FindAllowances returns the warnings that comments of a YAML file acknowledge: on the
-// comment's line or, if nothing else stands there, on the next line that has more than a
-// comment. It returns nil if there are none.
+// FindAllowances returns the warnings that comments of a YAML file acknowledge. A comment applies to its own line or, if
+// the line has nothing else, to the next line that does. It returns nil if there are none.
 func FindAllowances(file string, content []byte) Allowances {
 	if !bytes.Contains(content, []byte("sluice:allow")) {
 		return nil

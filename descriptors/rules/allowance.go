@@ -6,85 +6,84 @@ import (
 	"slices"
 )
 
-// Code names a kind of warning. Rules can acknowledge warnings by it.
+// Code is a kind of warning. Comments in rules can acknowledge warnings by their code.
 type Code string
 
 // The codes. docs/rules.md explains them.
 const (
-	NoEffect       Code = "no-effect"       // a word does nothing where it stands
-	EmptyLimit     Code = "empty-limit"     // rate_limit without words
+	NoEffect       Code = "no-effect"       // a field has no effect in its place
+	EmptyLimit     Code = "empty-limit"     // rate_limit without fields
 	MissingNumber  Code = "missing-number"  // requests_per_unit is not given
 	UnsafeName     Code = "unsafe-name"     // a name breaks a header
-	Twice          Code = "twice"           // a word is given twice
-	MergeOrder     Code = "merge-order"     // `<<` overrides a word above it
+	Twice          Code = "twice"           // a duplicate field
+	MergeOrder     Code = "merge-order"     // `<<` overrides a field above it
 	Template       Code = "template"        // text looks like a template
 	Differ         Code = "differ"          // the files of a domain differ
 	ReplacesNone   Code = "replaces-none"   // replaces names no limit
 	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
-	Restart        Code = "restart"         // a restart forgets what matters for a day or more
-	Leases         Code = "leases"          // what requests hold does not last as long as they do, or longer
+	Restart        Code = "restart"         // a restart loses counters that matter for a day or more
+	Leases         Code = "leases"          // leases may be lost, or end before or long after their requests
 	SmallQuota     Code = "small-quota"     // a limit is too small for Envoys to divide
 	MaxCounters    Code = "max-counters"    // max_counters bounds less where a store has the counters
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
-	Allow          Code = "allow"           // an acknowledgement is of no use
+	Allow          Code = "allow"           // an acknowledgement has no effect
 )
 
-// Unsent is a warning of package envoyconfig that stands on a line of rules. Only `envoy
-// check` knows whether an acknowledgement is of use.
+// Unsent is a warning of package envoyconfig on a line of rules. Only `envoy check` knows whether its acknowledgement is
+// needed.
 const Unsent Code = "unsent"
 
-// acknowledgeable are the codes of warnings that stand on a line of a file.
+// acknowledgeable are the codes of warnings that have a line of a file.
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
 	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent),
 }
 
-// Allowances are the warnings that files acknowledge. A nil one has none. One goroutine
-// uses it at a time.
-type Allowances map[allowed]*allowance
+// Allowances are the warnings that comments acknowledge. They are not safe for concurrent use. Nil has none.
+type Allowances map[allowanceKey]*allowance
 
-type allowed struct {
+type allowanceKey struct {
 	file string
 	line int
 	code Code
 }
 
 type allowance struct {
-	at   Pos // where the comment stands
+	at   Pos // of the comment
 	used bool
 }
 
-// Add notes that the comment at a place acknowledges the warning of that code on the line.
+// Add records that the comment at the given place acknowledges warnings with this code on the line.
 func (a Allowances) Add(at Pos, line int, code Code) {
-	a[allowed{at.File, line, code}] = &allowance{at: at}
+	a[allowanceKey{at.File, line, code}] = &allowance{at: at}
 }
 
-// Allow reports whether a warning is acknowledged, which is then of use.
+// Allow reports whether a warning is acknowledged, and marks the acknowledgement as used.
 func (a Allowances) Allow(code Code, pos Pos) bool {
-	found := a[allowed{pos.File, pos.Line, code}]
+	found := a[allowanceKey{pos.File, pos.Line, code}]
 	if found != nil {
 		found.used = true
 	}
 	return found != nil
 }
 
-// Moved returns the same with other places, for a text that stands within a file.
+// Moved returns a copy with places mapped by place, for a text that is embedded in a file.
 func (a Allowances) Moved(place func(Pos) Pos) Allowances {
 	moved := Allowances{}
 	for k, v := range a {
 		at := place(Pos{File: k.file, Line: k.line, Col: 1})
-		moved[allowed{at.File, at.Line, k.code}] = &allowance{at: place(v.at), used: v.used}
+		moved[allowanceKey{at.File, at.Line, k.code}] = &allowance{at: place(v.at), used: v.used}
 	}
 	return moved
 }
 
-// Unused returns a warning for each acknowledgement in rules that no warning needed.
+// Unused returns a warning for each acknowledgement that did not apply to any warning.
 func (a Allowances) Unused() Diagnostics { return a.UnusedOf(acknowledgeable) }
 
-// UnusedOf is Unused for files whose warnings have these codes.
+// UnusedOf is Unused for files whose warnings have the given codes.
 func (a Allowances) UnusedOf(codes []string) Diagnostics {
 	var ds Diagnostics
 	for k, v := range a {
@@ -93,7 +92,7 @@ func (a Allowances) UnusedOf(codes []string) Diagnostics {
 		}
 		message := fmt.Sprintf("line %d has no warning %s: remove the acknowledgement", k.line, k.code)
 		if !slices.Contains(codes, string(k.code)) {
-			message = fmt.Sprintf("%q is no code of a warning that a comment can acknowledge%s",
+			message = fmt.Sprintf("%q is not the code of a warning that comments can acknowledge%s",
 				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), codes)))
 		}
 		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})

@@ -11,24 +11,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// calendarUnits are the units that the calendar has windows of.
+// calendarUnits maps the units that have calendar windows.
 var calendarUnits = map[Unit]limiter.CalendarUnit{Day: limiter.Days, Week: limiter.Weeks, Month: limiter.Months, Year: limiter.Years}
 
-// A place is where a calendar holds, and the day that its months begin on.
-type place struct {
+// calendarKey is a time zone and the first day of its months.
+type calendarKey struct {
 	zone   string
 	anchor int
 }
 
-// calendars has the calendar of each place that rules have named, so that all limits of a place share one.
+// calendars caches calendars, so that all limits with the same time zone and anchor share one.
 var calendars struct {
 	sync.Mutex
-	of map[place]*limiter.Calendar
+	of map[calendarKey]*limiter.Calendar
 }
 
-// calendarOf returns the calendar of a place by days.
+// calendarOf returns the calendar for a time zone and anchor day. Its unit is days.
 func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
-	at := place{cmp.Or(zone, "UTC"), max(1, int(anchor))}
+	at := calendarKey{cmp.Or(zone, "UTC"), max(1, int(anchor))}
 	calendars.Lock()
 	defer calendars.Unlock()
 	if c := calendars.of[at]; c != nil {
@@ -39,14 +39,14 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 		return nil, err
 	}
 	if calendars.of == nil {
-		calendars.of = map[place]*limiter.Calendar{}
+		calendars.of = map[calendarKey]*limiter.Calendar{}
 	}
 	c := limiter.NewCalendar(location, at.anchor)
 	calendars.of[at] = c
 	return c, nil
 }
 
-// loadZone returns the zone of an IANA name; "" is UTC. "Local" would be another one on each machine.
+// loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("it is whatever the machine's is")
@@ -54,18 +54,18 @@ func loadZone(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// ZoneMistake says what is wrong with a timezone. It is empty if nothing is.
+// ZoneMistake returns why a timezone is invalid, or "".
 func ZoneMistake(name string) string {
 	if _, err := loadZone(name); err != nil {
-		return fmt.Sprintf("unknown timezone %q (allowed: an IANA name as it is spelt there, such as Europe/Berlin, America/New_York, Etc/GMT-2 or UTC)", Shorten(name))
+		return fmt.Sprintf("unknown timezone %q (allowed: an IANA name, such as Europe/Berlin, America/New_York, Etc/GMT-2 or UTC)", Shorten(name))
 	}
 	return ""
 }
 
-// calendar returns the calendar that a limit goes by, nil for none. It must have no mistakes.
+// calendar returns the calendar of a limit without mistakes, or nil.
 func (l *Limit) calendar() *limiter.Calendar {
 	unit, ok := calendarUnits[l.Unit]
-	if !ok || !Given(l.Calendar, false) || l.UnitMultiplier > 1 {
+	if !ok || !ValueOr(l.Calendar, false) || l.UnitMultiplier > 1 {
 		return nil
 	}
 	c, err := calendarOf(l.Timezone, l.AnchorDay)
@@ -79,8 +79,8 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	wrong := func(word, format string, args ...any) {
 		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
 	}
-	if !Given(l.Calendar, false) {
-		const alone = `%q has no meaning without "calendar: true"`
+	if !ValueOr(l.Calendar, false) {
+		const alone = `%q has no effect without "calendar: true"`
 		if l.Timezone != "" {
 			wrong("timezone", alone, "timezone")
 		}
@@ -92,14 +92,14 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	_, has := calendarUnits[l.Unit]
 	switch a := l.algorithm(); {
 	case !has:
-		wrong("calendar", `"calendar" has no meaning for unit %s, which is as long everywhere; it belongs to unit day, week, month or year`, l.Unit)
+		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" is for one %s, not for %s: nobody knows which is the first; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		wrong("calendar", `"calendar" is for one %s, not for %s, which have no defined start; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
-		wrong("calendar", `"calendar" has no meaning under %s; it belongs to "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
+		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
-		wrong("anchor_day", `"anchor_day" is the day that a month begins on and has no meaning for unit %s; %s`, l.Unit, beginnings[l.Unit])
+		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])
 	}
 	if text := ZoneMistake(l.Timezone); text != "" {
 		all = append(all, Mistake{"timezone", false, text})
@@ -107,13 +107,12 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	return all
 }
 
-// beginnings say when windows of a calendar begin.
-var beginnings = map[Unit]string{
+// windowStarts describe when calendar windows begin.
+var windowStarts = map[Unit]string{
 	Day: "a day begins at midnight", Week: "a week begins on Monday", Year: "a year begins on 1 January",
 }
 
-// appendCalendar appends what tells c from other calendars of its unit: @Europe/Berlin, and @15 for months that begin
-// on day 15.
+// appendCalendar appends a calendar's zone and anchor: @Europe/Berlin, and @15 for months that begin on day 15.
 func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	if c == nil {
 		return dst
@@ -125,9 +124,9 @@ func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	return dst
 }
 
-// calendarWord changes bits of a [CounterWord] that tell of nothing but the window: to a hash, which a test holds to
-// differ between all zones and days.
-func calendarWord(c *limiter.Calendar) uint64 {
+// calendarBits returns the bits that a calendar changes in a [CounterKind]: those of the window, by a hash. A test checks
+// that the hashes of all zones and anchor days differ.
+func calendarBits(c *limiter.Calendar) uint64 {
 	const mark, window = 1 << 49, 1<<32 - 1
 	if c == nil {
 		return 0
@@ -151,17 +150,17 @@ func CalendarFields(c *limiter.Calendar) string {
 	return text
 }
 
-// ByCalendarMonth gives a limit of unit month the word calendar, in UTC, if it can have the word and does not have it.
-func (l *Limit) ByCalendarMonth() {
+// UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and can have it.
+func (l *Limit) UseCalendarMonth() {
 	given := *l
 	if given.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(given.calendarMistakes()) == 0 {
 		l.Calendar = given.Calendar
 	}
 }
 
-// Recalendar gives p, whose window became one of units, the calendar of its place by these. Months of a p without a place
-// are those of UTC if months is set. Windows that have no calendar get none.
-func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
+// UpdateCalendar adapts the calendar of p to a new unit. Windows without a calendar, such as hours, lose it. If months is set,
+// windows of one month without a calendar get that of UTC.
+func UpdateCalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	by, ok := calendarUnits[unit]
 	switch {
 	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
@@ -173,14 +172,14 @@ func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	}
 }
 
-// utcMonths are the months of the calendar in UTC.
+// utcMonths is the calendar of months in UTC.
 var utcMonths = func() *limiter.Calendar {
 	c, _ := calendarOf("", 1) // which needs no file
 	return c.WithUnit(limiter.Months)
 }()
 
-// IsUTCMonth reports whether windows are months of the calendar in UTC, as USE_CALENDAR_MONTH_RATE_LIMIT of
-// envoyproxy/ratelimit has them.
+// IsUTCMonth reports whether windows are calendar months in UTC, as with envoyproxy/ratelimit's
+// USE_CALENDAR_MONTH_RATE_LIMIT.
 func IsUTCMonth(c *limiter.Calendar) bool {
 	return c.Unit() == limiter.Months && c.Anchor() == 1 && c.Zone() == time.UTC
 }

@@ -22,7 +22,7 @@ func TestCalendarWordsDiffer(t *testing.T) {
 			p := limiter.Policy{Algorithm: algorithm, Window: time.Duration(unit.Seconds()) * time.Second}
 			add := func(text string) {
 				for _, candidate := range []bool{false, true} {
-					word := CounterWord(&p, candidate)
+					word := CounterKind(&p, candidate)
 					if other, ok := seen[word]; ok {
 						t.Errorf("%s and %s have the same counters", text, other)
 					}

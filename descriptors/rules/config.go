@@ -7,86 +7,78 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Config is one domain's rules as a source wrote them, before they are compiled:
-// one YAML document, or one xDS resource. Several Configs of one domain merge if
-// the options of descriptors.Compile say so.
+// Config contains the rules of one domain from one YAML document or xDS resource, before they are compiled. If
+// [descriptors.Options.MergeDomains] is set, several Configs may have the same domain.
 type Config struct {
 	Pos         Pos
 	Domain      string
 	Descriptors []Descriptor
-	// AllOrNothing is the root word all_or_nothing, nil if the source does not have it.
+	// AllOrNothing is the field all_or_nothing, nil if it is absent.
 	AllOrNothing *bool
-	// MaxCounters is the root word max_counters: how many counters of each size are
-	// reserved for the domain. 0 reserves none. Of several Configs of one domain the
-	// smallest holds.
+	// MaxCounters is the field max_counters: the number of counters of each size that are reserved for the domain, or 0.
+	// If Configs of a domain differ, the smallest applies.
 	MaxCounters int64
-	// Allowances are the warnings that the file of the document acknowledges. Nil for none.
+	// Allowances are the warnings that the file acknowledges, or nil.
 	Allowances Allowances `json:"-"`
 }
 
-// Descriptor is one node of a domain's tree.
+// Descriptor is a node of a domain's tree.
 type Descriptor struct {
 	Pos Pos
-	// Key is never empty in a valid tree; Value "" stands for any value.
+	// Key is not empty in a valid tree. An empty Value matches any value.
 	Key, Value     string
 	ShadowMode     bool
 	QuotaMode      bool
 	DetailedMetric bool
 	ValueToMetric  bool
 	ShareThreshold bool
-	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool
-	// and nil, as google.protobuf.Struct has them.
+	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in google.protobuf.Struct.
 	Metadata map[string]any
-	// RateLimits is empty where the node has no limit, one element for
-	// rate_limit, and all blocks for rate_limits.
+	// RateLimits is empty for a node without a limit, and has one element for rate_limit, or those of rate_limits.
 	RateLimits []Limit
-	// List says that RateLimits was written as a rate_limits list.
+	// List is true if the source has rate_limits.
 	List        bool
 	Descriptors []Descriptor
 }
 
 // Limit is one rate_limit block.
 type Limit struct {
-	Words
+	DefaultFields
 
 	Pos             Pos
 	Unlimited       bool
 	RequestsPerUnit uint32
-	// Unit is 0 only where Unlimited is set.
+	// Unit is 0 only if Unlimited is set.
 	Unit Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
 	Name           string
 	Replaces       []string
-	// Reserve is nil if the source does not have the word.
+	// Reserve, Penalty and Quota are nil if the field is absent.
 	Reserve *Reserve
-	// Penalty has the steps of the word penalty, nil if the source does not have it.
 	Penalty []time.Duration
-	// Quota is nil if the source does not have the word.
-	Quota *Quota
-	// Shadow says that the limit is a candidate beside those of its list that are in force:
-	// it is counted and decides nothing.
+	Quota   *Quota
+	// Shadow marks a candidate: a limit in a list that is counted but never denies.
 	Shadow bool
 }
 
-// Words are those of a limit that [Defaults] can give, beside the unit multiplier.
-type Words struct {
-	// Algorithm is 0 if the source does not have the word. It is a fixed window then.
+// DefaultFields are the fields of a limit that [Defaults] can set, in addition to unit_multiplier and name.
+type DefaultFields struct {
+	// Algorithm is 0 if the field is absent, which means a fixed window.
 	Algorithm limiter.Algorithm
-	// The words of one algorithm each, nil if the source does not have them. Under
-	// another algorithm than their own they are errors.
+	// The fields of one algorithm each, nil if absent. With another algorithm they are errors.
 	SubWindows *uint32        // sliding_window: 1..60, default 10
 	Burst      *uint32        // token_bucket: at least 1, default RequestsPerUnit
 	Slack      *uint32        // leaky_bucket: default 10
 	MaxWait    *time.Duration // leaky_bucket: 0..60s, default 0
 	MaxWaiting *uint32        // leaky_bucket: default 100
-	// CountRefused is nil if the source does not have the word.
+	// CountRefused is nil if the field is absent.
 	CountRefused *bool
-	// Calendar is nil if the source does not have the word, Timezone is empty and AnchorDay 0. See calendar.go.
+	// Calendar is nil, Timezone empty and AnchorDay 0 if the field is absent. See calendar.go.
 	Calendar  *bool
 	Timezone  string
 	AnchorDay uint32
-	// Table names the table whose rows have numbers in place of the limit's. Empty for none.
+	// Table is the name of the table whose rows replace the limit's numbers, or empty.
 	Table string
 }
 
@@ -96,8 +88,7 @@ type Pos struct {
 	Line, Col int // from 1
 }
 
-// Unit is the unit of time of a limit, numbered as
-// envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+// Unit is the time unit of a limit. The numbers are those of envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
 type Unit int32
 
 // The units. A month has 30 days and a year 365, as in envoyproxy/ratelimit.
@@ -137,7 +128,7 @@ func (u Unit) String() string {
 	return unitNames[u]
 }
 
-// String returns the place as file:line:col, without what is not known.
+// String returns file:line:col, without unknown parts.
 func (p Pos) String() string {
 	switch {
 	case p.File == "":

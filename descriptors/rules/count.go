@@ -2,7 +2,7 @@ package rules
 
 import "fmt"
 
-// Count writes 1 limit, or 2 limits.
+// Count returns a number with its noun: 1 limit, 2 limits.
 func Count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

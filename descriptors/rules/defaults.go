@@ -7,21 +7,19 @@ import (
 	"strings"
 )
 
-// EveryDomain is the domain of defaults that hold for all of them.
+// EveryDomain is the domain of defaults for all domains.
 const EveryDomain = "*"
 
-// Defaults are words for rules that lack them. They come from a file of their own; see
-// rulefile.ParseDefaults. They are immutable. Nil Defaults have no words.
+// Defaults set fields of rules that do not have them. They are immutable and are read from a separate file; see
+// rulefile.ParseDefaults. A nil *Defaults has no documents.
 //
-// A rule gets the words of one item only, the most specific one that fits: the item of
-// its path, else of its name, else the item for all rules. Of two such items the one of
-// the rule's own domain comes first. A rule with any of these words gets none, and so do
-// unlimited rules and rate_limits lists. The words of the domain hold if no [Config] of
-// the domain has them.
+// A rule gets the fields of one item: the first that matches its path, its name, or all rules. Of two such items, that of
+// the rule's own domain comes first. A rule that has any of these fields gets none, nor do unlimited rules and rate_limits
+// lists. The fields of the domain apply if no [Config] of the domain has them.
 type Defaults struct {
-	// ByDomain has the documents by the domain that they are for.
+	// ByDomain has the documents by domain.
 	ByDomain map[string]*DomainDefaults
-	// Allowances are the warnings that their file acknowledges.
+	// Allowances are the warnings that the file acknowledges.
 	Allowances Allowances
 }
 
@@ -29,20 +27,20 @@ type Defaults struct {
 type DomainDefaults struct {
 	Pos          Pos
 	Domain       string // "*" for all
-	AllOrNothing *bool  // nil where the document does not say
-	MaxCounters  int64  // 0 where the document does not say
+	AllOrNothing *bool  // nil if absent
+	MaxCounters  int64  // 0 if absent
 	Items        []*DefaultItem
 	byID         map[string]*DefaultItem // see itemID
 }
 
-// DefaultItem is one item of defaults: words for the rule of a path, for the rules of a
-// name, or, without either, for all.
+// DefaultItem is an item of defaults. It applies to the rule with a path, to the rules with a name or, without either, to
+// all rules.
 type DefaultItem struct {
 	Pos   Pos
 	At    string // the place in the tree, for diagnostics
 	Path  []Level
 	Name  string
-	Limit Limit // only words that the item gives
+	Limit Limit // only the fields that the item sets
 }
 
 // Level is the key and value of a descriptor.
@@ -56,8 +54,7 @@ func (l Level) String() string {
 	return l.Key + "=" + l.Value
 }
 
-// itemID tells the items for a path, for a name and for all rules apart, whatever is in
-// their keys, values and names.
+// itemID returns a unique key for the items of a path, of a name and of all rules.
 func itemID(path []Level, name string) string {
 	var b strings.Builder
 	for _, l := range path {
@@ -69,7 +66,7 @@ func itemID(path []Level, name string) string {
 	return b.String()
 }
 
-// Target says which rules an item is for.
+// Target describes the rules that an item applies to.
 func (e *DefaultItem) Target() string {
 	if e.Path != nil {
 		return fmt.Sprintf("the path %q", Shorten(e.Text()))
@@ -77,7 +74,7 @@ func (e *DefaultItem) Target() string {
 	return fmt.Sprintf("the name %q", Shorten(e.Name))
 }
 
-// Text is the path or name of the rules that an item is for.
+// Text returns the path or name that an item applies to.
 func (e *DefaultItem) Text() string {
 	if e.Path == nil {
 		return e.Name
@@ -89,10 +86,10 @@ func (e *DefaultItem) Text() string {
 	return strings.Join(levels, " > ")
 }
 
-// Names returns the domains that have a document, sorted.
+// Names returns the domains of all documents, sorted.
 func (d *Defaults) Names() []string { return slices.Sorted(maps.Keys(d.ByDomain)) }
 
-// Add adds a document, unless there is one for its domain, which it then returns.
+// Add adds a document. If its domain has one already, Add returns that and changes nothing.
 func (d *Defaults) Add(dd *DomainDefaults) (first *DomainDefaults) {
 	if first = d.ByDomain[dd.Domain]; first != nil {
 		return first
@@ -104,7 +101,7 @@ func (d *Defaults) Add(dd *DomainDefaults) (first *DomainDefaults) {
 	return nil
 }
 
-// Add adds an item, unless there is one for the same rules, which it then returns.
+// Add adds an item. If the same rules have one already, Add returns that and changes nothing.
 func (dd *DomainDefaults) Add(e *DefaultItem) (first *DefaultItem) {
 	id := itemID(e.Path, e.Name)
 	if first = dd.byID[id]; first != nil {
@@ -118,8 +115,8 @@ func (dd *DomainDefaults) Add(e *DefaultItem) (first *DefaultItem) {
 	return nil
 }
 
-// Of returns the documents for a domain, its own first.
-func (d *Defaults) Of(domain string) []*DomainDefaults {
+// ForDomain returns the documents that apply to a domain, its own first.
+func (d *Defaults) ForDomain(domain string) []*DomainDefaults {
 	if d == nil {
 		return nil
 	}
@@ -133,10 +130,10 @@ func (d *Defaults) Of(domain string) []*DomainDefaults {
 	return all
 }
 
-// Fitting returns the items that fit a rule. The first one holds.
-func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultItem {
+// Matching returns the items that match a rule. The first one applies.
+func (d *Defaults) Matching(domain string, path []Level, name string) []*DefaultItem {
 	var all []*DefaultItem
-	documents := d.Of(domain)
+	documents := d.ForDomain(domain)
 	for _, id := range slices.Compact([]string{itemID(path, ""), itemID(nil, name), itemID(nil, "")}) {
 		for _, dd := range documents {
 			if e := dd.byID[id]; e != nil {
@@ -147,23 +144,23 @@ func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultI
 	return all
 }
 
-// OwnWords reports whether l has one of the words that defaults give.
-func (l *Limit) OwnWords() bool {
-	return l.UnitMultiplier > 1 || l.Words != Words{}
+// HasDefaultFields reports whether l has a field that defaults can set.
+func (l *Limit) HasDefaultFields() bool {
+	return l.UnitMultiplier > 1 || l.DefaultFields != DefaultFields{}
 }
 
-// With returns l with the words of e.
-func (l *Limit) With(e *DefaultItem) Limit {
+// WithDefaults returns l with the fields of e.
+func (l *Limit) WithDefaults(e *DefaultItem) Limit {
 	given := *l
-	given.Words, given.UnitMultiplier = e.Limit.Words, e.Limit.UnitMultiplier
+	given.DefaultFields, given.UnitMultiplier = e.Limit.DefaultFields, e.Limit.UnitMultiplier
 	if given.Name == "" {
 		given.Name = e.Limit.Name
 	}
 	return given
 }
 
-// WrongWords says why the words of a limit do not fit together. It is empty if they do.
-func (l *Limit) WrongWords() []string {
+// MistakeMessages returns what is wrong with the window and fields of a limit.
+func (l *Limit) MistakeMessages() []string {
 	if wrong := l.WindowMistake(); wrong != "" {
 		return []string{wrong}
 	}

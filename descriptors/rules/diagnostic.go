@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Severity says whether a [Diagnostic] keeps the rules from loading.
+// Severity is the severity of a [Diagnostic]. Only errors prevent rules from loading.
 type Severity int
 
-// The severities. A Note is worth knowing, but no mistake.
+// The severities. A Note does not report a mistake.
 const (
 	Warning Severity = iota
 	Error
@@ -33,11 +33,11 @@ func (s Severity) String() string {
 type Diagnostic struct {
 	Pos      Pos
 	Severity Severity
-	// Code says which kind of warning it is. Errors and notes have none.
+	// Code is the kind of a warning. Errors and notes have none.
 	Code Code
 	// Path is the place in the tree, such as `domain "d" > key "a" > rate_limit`.
 	Path string
-	// Message says what is wrong, the offending value and what is allowed.
+	// Message states the problem, the value and what is allowed.
 	Message string
 }
 
@@ -61,7 +61,7 @@ func (d Diagnostic) String() string {
 	return b.String() + d.Message
 }
 
-// Diagnostics are all findings of one load, in the order of files and lines.
+// Diagnostics are the findings of one load, ordered by file and line.
 type Diagnostics []Diagnostic
 
 // HasErrors reports whether any of them is an [Error].
@@ -69,8 +69,7 @@ func (ds Diagnostics) HasErrors() bool {
 	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Severity == Error })
 }
 
-// Err returns an error whose text is every error of ds, one on each line, or nil if there
-// is none.
+// Err returns an error with one line for each error of ds, or nil if there is none.
 func (ds Diagnostics) Err() error {
 	var lines []string
 	for _, d := range ds {
@@ -84,10 +83,10 @@ func (ds Diagnostics) Err() error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// DomainPath returns the place of a domain in the tree.
+// DomainPath returns the [Diagnostic.Path] of a domain.
 func DomainPath(name string) string { return fmt.Sprintf("domain %q", Shorten(name)) }
 
-// Below returns the place of a part of what stands at path.
+// Below appends a part to a [Diagnostic.Path].
 func Below(path, part string) string {
 	if path == "" {
 		return part
@@ -95,7 +94,7 @@ func Below(path, part string) string {
 	return path + " > " + part
 }
 
-// Below returns the place of the descriptor l in the tree, given that of its parent.
+// Below appends the descriptor l to the path of its parent.
 func (l Level) Below(parent string) string {
 	path := Below(parent, fmt.Sprintf("key %q", Shorten(l.Key)))
 	if l.Value != "" {
@@ -104,7 +103,7 @@ func (l Level) Below(parent string) string {
 	return path
 }
 
-// Shorten cuts text that is too long for a diagnostic.
+// Shorten truncates text that is too long for a diagnostic.
 func Shorten(s string) string {
 	const longest = 60
 	if len(s) <= longest {

@@ -1,9 +1,7 @@
-// Package rules is what a source of rules says, before it is compiled: a [Config] for
-// each domain, with its tree of descriptors and their limits, the [Defaults] for words
-// that they lack, and the [Diagnostics] about both.
+// Package rules has the types of rules before they are compiled: a [Config] for each domain with its tree of descriptors
+// and limits, [Defaults] for fields that rules lack, and [Diagnostics] about both.
 //
-// Package rulefile reads it from YAML and package xds from protobuf. Package descriptors
-// compiles it. What the words of a limit mean ([Limit.Policy]), and which of them do not
-// fit together ([Limit.Mistakes]), stands here alone. So a rule has one meaning wherever
-// it comes from.
+// Package rulefile reads rules from YAML and package xds from protobuf; package descriptors compiles them. The meaning of a
+// limit's fields ([Limit.Policy]) and their conflicts ([Limit.Mistakes]) are defined here only, so a rule means the same
+// whatever its source.
 package rules

@@ -2,11 +2,11 @@ package rules
 
 import "fmt"
 
-// MaxFindings is how many errors and how many warnings [Findings] keeps.
+// MaxFindings bounds the errors and the warnings that [Findings] keeps.
 const MaxFindings = 1000
 
-// Findings collects diagnostics within a bound, since a source can make hundreds of thousands of mistakes. One more
-// diagnostic says that others are left out.
+// Findings collects a bounded number of diagnostics, since a source can have hundreds of thousands of mistakes. If some
+// are dropped, the last diagnostic says so.
 type Findings struct {
 	All    Diagnostics
 	counts [Note + 1]int
@@ -30,5 +30,5 @@ func (f *Findings) Add(d Diagnostic) bool {
 	return true
 }
 
-// Full reports whether errors are left out, so that it is no use to look for more.
+// Full reports whether errors were dropped, so that further checks are of no use.
 func (f *Findings) Full() bool { return f.counts[Error] > MaxFindings }

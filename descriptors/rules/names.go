@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// units are all units, shortest first, for diagnostics and the schema.
+// units are all units, shortest first.
 var units = []Unit{Second, Minute, Hour, Day, Week, Month, Year}
 
 // UnitNames returns the names of all units, shortest unit first.
@@ -16,8 +16,7 @@ func UnitNames() []string {
 	return names
 }
 
-// UnitNamed returns the unit of that name, in any letter case. Ok is false if there
-// is none.
+// UnitNamed returns the unit with the given name, in any letter case. ok is false if there is none.
 func UnitNamed(name string) (u Unit, ok bool) {
 	for _, u := range units {
 		if strings.EqualFold(name, u.String()) {

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// penalisers are the algorithms of limits that can have a penalty.
-var penalisers = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket}
+// penaltyAlgorithms are the algorithms that support penalty.
+var penaltyAlgorithms = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket}
 
-// PenaltyText writes the word penalty with its steps.
+// PenaltyText returns the field penalty with its steps.
 func PenaltyText(steps []time.Duration) string {
 	texts := make([]string, len(steps))
 	for i, step := range steps {
@@ -21,7 +21,7 @@ func PenaltyText(steps []time.Duration) string {
 	return "penalty: [" + strings.Join(texts, ", ") + "]"
 }
 
-// spanText writes a time as rules do: 2m in place of 2m0s.
+// spanText returns a duration as rules have it: 2m instead of 2m0s.
 func spanText(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -39,11 +39,11 @@ func (l *Limit) penaltyMistakes() []Mistake {
 		return []Mistake{{"penalty", misplaced, fmt.Sprintf(format, args...)}}
 	}
 	switch {
-	case !slices.Contains(penalisers, algorithm):
-		return wrong(true, `"penalty" has no meaning under %s; it belongs to "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
+	case !slices.Contains(penaltyAlgorithms, algorithm):
+		return wrong(true, `"penalty" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			AlgorithmName(algorithm))
 	case l.Reserve != nil:
-		return wrong(true, `"penalty" has no meaning beside "reserve": a request may be denied because of what others hold and give back; remove one of them`)
+		return wrong(true, `"penalty" is not supported with "reserve", where requests may be denied because of reservations that are released later; remove one of them`)
 	case len(l.Penalty) == 0:
 		return wrong(false, `"penalty" is empty; it must be a list of rising durations, such as [2m, 5m, 10m]`)
 	case len(l.Penalty) > limiter.MaxPenalties:

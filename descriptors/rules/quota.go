@@ -7,28 +7,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Quota is the word quota of a limit: Envoys decide by shares of it, which the rate limit quota service gives
-// them.
+// Quota is the field quota of a limit: the rate limit quota service divides the limit among Envoys.
 type Quota struct {
-	// Burst is how many tokens an Envoy may save, as the time that its share takes for them: 0 to
-	// [LongestQuotaBurst].
+	// Burst bounds the tokens that an Envoy may save, as the time in which its share yields them: 0 to [MaxQuotaBurst].
 	Burst time.Duration
-	// MinTokens is the least that it may save, at least 1.
+	// MinTokens is the number of tokens that an Envoy may save in any case, at least 1.
 	MinTokens uint32
-	// Approximate says that a fixed window may be counted as a bucket that fills continuously.
+	// Approximate permits to replace a fixed window by a bucket that refills continuously.
 	Approximate bool
 }
 
-// The words of a quota that does not have them.
+// Defaults of the fields of quota.
 const (
 	DefaultQuotaBurst     = 100 * time.Millisecond
 	DefaultQuotaMinTokens = 4
 )
 
-// LongestQuotaBurst is the greatest burst of a quota.
-const LongestQuotaBurst = time.Minute
+// MaxQuotaBurst is the greatest burst of a quota.
+const MaxQuotaBurst = time.Minute
 
-// String writes the word with all its values.
+// String returns the field with all its values.
 func (q *Quota) String() string {
 	text := fmt.Sprintf("quota: { burst: %s, min_tokens: %d", q.Burst, q.MinTokens)
 	if q.Approximate {
@@ -46,33 +44,33 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	case algorithm == limiter.FixedWindow && !q.Approximate:
 		wrong("quota", false, `"quota" divides a rate, which a fixed window is not: add "algorithm: token_bucket", or write "quota: { approximate: true }" for a bucket that fills at the window's rate`)
 	case algorithm == limiter.TokenBucket && q.Approximate:
-		wrong("quota", false, `"approximate" of quota has no meaning under token_bucket, which is divided as it is; remove it`)
+		wrong("quota", false, `"approximate" of quota is not supported by algorithm token_bucket, which is divided as it is; remove it`)
 	case algorithm != limiter.FixedWindow && algorithm != limiter.TokenBucket:
-		wrong("quota", true, `"quota" has no meaning under %s; it belongs to "algorithm: token_bucket"`, AlgorithmName(algorithm))
+		wrong("quota", true, `"quota" is not supported by algorithm %s; it requires "algorithm: token_bucket"`, AlgorithmName(algorithm))
 	}
 	if l.Burst != nil && algorithm == limiter.TokenBucket {
-		wrong("burst", true, `"burst" has no meaning beside "quota": each Envoy has a bucket of its own; write "quota: { burst: 0.1s }", which is how long its share takes to fill it`)
+		wrong("burst", true, `"burst" is not supported with "quota", where each Envoy has its own bucket; set "quota: { burst: 0.1s }", the time in which its share fills the bucket`)
 	}
-	if Given(l.CountRefused, false) {
-		wrong("count_refused", false, `"count_refused: true" has no meaning beside "quota": an Envoy's bucket has no debt; remove it`)
+	if ValueOr(l.CountRefused, false) {
+		wrong("count_refused", false, `"count_refused: true" is not supported with "quota": an Envoy's bucket has no debt; remove it`)
 	}
 	if l.Reserve != nil {
-		wrong("reserve", true, `"reserve" has no meaning beside "quota": an Envoy decides each request by itself; remove one of them`)
+		wrong("reserve", true, `"reserve" is not supported with "quota": an Envoy decides each request by itself; remove one of them`)
 	}
 	if len(l.Replaces) > 0 {
-		wrong("replaces", true, `"replaces" has no meaning beside "quota": a quota has one descriptor, so that there is no other limit to replace`)
+		wrong("replaces", true, `"replaces" is not supported with "quota": Envoy requests a quota for one descriptor, so there is no other limit to replace`)
 	}
 	if l.Table != "" {
-		wrong("table", true, `"table" has no meaning beside "quota", which divides the rule's own number; remove one of them`)
+		wrong("table", true, `"table" is not supported with "quota", which divides the rule's own number; remove one of them`)
 	}
-	if Given(l.Calendar, false) {
-		wrong("calendar", false, `"calendar: true" has no meaning beside "quota": a rate has no windows; remove it`)
+	if ValueOr(l.Calendar, false) {
+		wrong("calendar", false, `"calendar: true" is not supported with "quota": a rate has no windows; remove it`)
 	}
 	if l.Shadow {
-		wrong("shadow", false, `"shadow: true" has no meaning beside "quota"; write "shadow_mode: true" beside rate_limit`)
+		wrong("shadow", false, `"shadow: true" is not supported with "quota"; write "shadow_mode: true" beside rate_limit`)
 	}
-	if q.Burst < 0 || q.Burst > LongestQuotaBurst {
-		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, LongestQuotaBurst, q.Burst)
+	if q.Burst < 0 || q.Burst > MaxQuotaBurst {
+		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, MaxQuotaBurst, q.Burst)
 	}
 	if q.MinTokens == 0 {
 		wrong("quota", false, `"min_tokens" of quota must be at least 1`)

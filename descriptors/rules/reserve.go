@@ -8,60 +8,60 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Reserve is the word reserve of a limit: how many hits a request reserves whose cost is known at its end.
+// Reserve is the field reserve of a limit: how many hits a request reserves if its cost is known only at its end.
 type Reserve struct {
-	// Amount is what each request reserves. It is 0 if each reserves what nine of ten have cost lately (p90), which
-	// First stands for until that is known.
+	// Amount is the number of hits that each request reserves. If it is 0, requests reserve the 90th percentile of recent
+	// costs (p90), and First until that is known.
 	Amount, First uint32
-	// TTL is for how long a request reserves them at most, in whole seconds, 1s to [LongestTTL].
+	// TTL is the longest time that a reservation lasts, in whole seconds from 1s to [MaxTTL].
 	TTL time.Duration
-	// Release says that what a request reserves is free again if its end brings no cost, or never comes
-	// (unsettled: release). Else it is charged (unsettled: keep).
+	// Release is true if a reservation that is never settled is released (unsettled: release). Otherwise it is charged
+	// (unsettled: keep).
 	Release bool
 }
 
 const (
-	// DefaultTTL is that of a reserve without the word ttl.
+	// DefaultTTL is the default of ttl.
 	DefaultTTL = time.Minute
-	// LongestTTL is the greatest ttl.
-	LongestTTL = time.Hour
-	// leastOfFirst bounds how far what nine of ten have cost may fall below its first estimate: to an eighth. So the
-	// number of reservations, each of which takes memory, is bounded too.
-	leastOfFirst = 8
+	// MaxTTL is the greatest ttl.
+	MaxTTL = time.Hour
+	// minEstimateDivisor bounds how far the estimate can fall below First, to an eighth. This bounds the number of
+	// reservations, each of which takes memory.
+	minEstimateDivisor = 8
 )
 
-// reservers are the algorithms of limits that can be reserved on.
-var reservers = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket}
+// reserveAlgorithms are the algorithms that support reserve.
+var reserveAlgorithms = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket}
 
-// Range returns the least and the most that a request reserves on a counter of p: no more than that can ever hold, and
-// no less than as many reservations as it has room for divide it into.
+// Range returns the least and the greatest number of hits that a request reserves on a counter of p: at most the counter's
+// capacity, and at least the capacity divided by the greatest number of reservations.
 func (r *Reserve) Range(p *limiter.Policy) (least, most uint64) {
 	most = max(1, p.Capacity())
 	if r.Amount > 0 {
 		amount := min(uint64(r.Amount), most)
 		return amount, amount
 	}
-	return min(most, max(uint64(r.First)/leastOfFirst, leastAmount(most))), most
+	return min(most, max(uint64(r.First)/minEstimateDivisor, minAmount(most))), most
 }
 
-// leastAmount divides a capacity by the greatest number of reservations, and rounds up.
-func leastAmount(capacity uint64) uint64 {
+// minAmount divides a capacity by the greatest number of reservations, rounding up.
+func minAmount(capacity uint64) uint64 {
 	return (capacity + limiter.MaxReservations - 1) / limiter.MaxReservations
 }
 
-// Set makes of the reserve that r means for a limit of p, be its numbers those of a rule, a row or an override.
-func (r *Reserve) Set(of *limiter.Reserve, p *limiter.Policy) {
+// Configure sets the limiter's reserve for a limit of p, whose numbers may be those of a rule, a row or an override.
+func (r *Reserve) Configure(of *limiter.Reserve, p *limiter.Policy) {
 	least, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
 	life := r.TTL
-	if !r.Release { // it stays held for as long as it would count if it were charged when the ttl is over
-		life = min(life+Backlog(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
+	if !r.Release { // it stays reserved as long as it would count if it were charged after the ttl
+		life = min(life+RecoveryTime(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
 	of.Set(uint32(reservations), life, r.Release)
-	of.SetLongestLife(min(LongestTTL+Backlog(p)+time.Second, limiter.MaxWindow))
+	of.SetLongestLife(min(MaxTTL+RecoveryTime(p)+time.Second, limiter.MaxWindow))
 }
 
-// String writes the word with all its values.
+// String returns the field with all its values.
 func (r *Reserve) String() string {
 	amount, unsettled := fmt.Sprintf("amount: %d", r.Amount), "keep"
 	if r.Amount == 0 {
@@ -78,9 +78,9 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	wrong := func(format string, args ...any) {
 		all = append(all, Mistake{"reserve", false, fmt.Sprintf(format, args...)})
 	}
-	if !slices.Contains(reservers, algorithm) {
+	if !slices.Contains(reserveAlgorithms, algorithm) {
 		return append(all, Mistake{"reserve", true, fmt.Sprintf(
-			`"reserve" has no meaning under %s; it belongs to "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))})
+			`"reserve" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))})
 	}
 	switch {
 	case r.Amount == 0 && r.First == 0:
@@ -88,20 +88,20 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	case r.Amount > 0 && r.First > 0:
 		wrong(`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
 	}
-	if r.TTL < time.Second || r.TTL > LongestTTL || r.TTL%time.Second != 0 {
-		wrong(`"ttl" of reserve must be whole seconds from 1s to %s, not %s`, LongestTTL, r.TTL)
+	if r.TTL < time.Second || r.TTL > MaxTTL || r.TTL%time.Second != 0 {
+		wrong(`"ttl" of reserve must be whole seconds from 1s to %s, not %s`, MaxTTL, r.TTL)
 	}
 	p := l.policy()
 	if p.Validate() != nil {
-		return all // which is said of the other words
+		return all // an error of the other fields
 	}
 	amount := uint64(max(r.Amount, r.First))
-	switch least := leastAmount(p.Capacity()); {
+	switch least := minAmount(p.Capacity()); {
 	case amount > 0 && amount < least:
-		wrong(`"reserve" of %d could be held %d times at once by a limit of %d; at most %d are, so it must be at least %d`,
+		wrong(`"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
 			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, least)
 	case amount > p.Capacity() && p.Limit > 0:
-		wrong(`"reserve" of %d is more than the limit can ever hold, %d, so that each request would wait for an empty counter`, amount, p.Capacity())
+		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`, amount, p.Capacity())
 	}
 	return all
 }

@@ -8,9 +8,8 @@ import (
 	"unicode"
 )
 
-// Suggest returns the candidate that word most likely was meant to be, or "" if
-// none is close. It sees through camelCase, hyphens, letter case, plurals and
-// small slips of the finger.
+// Suggest returns the candidate that word is most likely a misspelling of, or "". It ignores letter case, camelCase,
+// hyphens and plurals.
 func Suggest(word string, candidates []string) string {
 	if len(word) > 64 {
 		return "" // not a slip, and the distance is quadratic
@@ -51,8 +50,8 @@ func snakeCase(s string) string {
 	return b.String()
 }
 
-// EditDistance is the number of letters inserted, deleted, replaced or swapped
-// with their neighbour that turn a into b.
+// EditDistance returns how many letters have to be inserted, deleted, replaced or swapped with their neighbour to turn a
+// into b.
 func EditDistance(a, b string) int {
 	n := len(b) + 1
 	rows := make([]int, 3*n)
@@ -77,7 +76,7 @@ func EditDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// Nearest returns the names most like name, at most five.
+// Nearest returns at most five names that are similar to name, most similar first.
 func Nearest(name string, names []string) []string {
 	const most, longest = 5, 64 // the distance is quadratic
 	if len(name) > longest {
@@ -103,7 +102,7 @@ func Nearest(name string, names []string) []string {
 	return found
 }
 
-// DidYouMean returns the end of a message that offers similar words, or "" without any.
+// DidYouMean returns the end of a message that offers similar names, or "" if there are none.
 func DidYouMean(similar []string) string {
 	if len(similar) == 0 {
 		return ""

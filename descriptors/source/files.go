@@ -25,31 +25,30 @@ import (
 // maxSourceBytes bounds the size of all files together.
 const maxSourceBytes = 64 << 20
 
-// largeSource is the size from which what parsing left is collected before compiling.
-// Otherwise it is in memory beside two sets of rules, at a reload of 100,000 some 30 MB.
+// largeSource is the size from which garbage of parsing is collected before compiling. Otherwise it is in memory together with two sets
+// of rules: some 30 MB for 100,000 rules.
 const largeSource = 1 << 20
 
-// File is one file of rules. Its name is the path it was found at.
+// File is a file of rules. Name is the path at which it was found.
 type File struct {
 	Name    string
 	Content []byte
 }
 
-// sources are the files of rules and, if it is asked for, the file of defaults.
+// sources are the files of rules, and the file of defaults if there is one.
 type sources struct {
 	files    []File
 	defaults *File
-	// backups are the names of files that were left out.
+	// backups are the names of files that are not read.
 	backups []string
 }
 
-// place is where files of rules are.
-type place struct {
+// locations are the paths of rules.
+type locations struct {
 	paths []string
-	// prefix chooses among the files below directories those whose path there, with dots for slashes, begins with it.
+	// prefix selects the files below directories whose relative path, with dots for slashes, begins with it.
 	prefix string
-	// defaults is the file of defaults, empty for none, and tables are the files of tables. They may be below one of the
-	// paths. They are not files of rules then.
+	// defaults is the file of defaults, or empty, and tables are the files of tables. Below one of the paths they are not files of rules.
 	defaults string
 	tables   []string
 }
@@ -63,17 +62,17 @@ func tableFiles(all *tables.Registry) (paths []string) {
 	return paths
 }
 
-// all returns all paths that are read. The file of defaults is the last one.
-func (p *place) all() []string {
+// all returns all paths to read. The file of defaults is the last.
+func (p *locations) all() []string {
 	if p.defaults == "" {
 		return p.paths
 	}
 	return append(slices.Clip(p.paths), p.defaults)
 }
 
-// read reads all files. If a link changes meanwhile, as the `..data` of a ConfigMap mount does, it starts again, since
-// the files belong together.
-func (p *place) read() (sources, error) {
+// read reads all files. If a link changes meanwhile, as ..data of a ConfigMap volume does, it starts again, since the files belong
+// together.
+func (p *locations) read() (sources, error) {
 	const attempts = 5
 	for i := 1; ; i++ {
 		all, settled, err := p.readOnce()
@@ -83,20 +82,20 @@ func (p *place) read() (sources, error) {
 		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
 			// A listed file is gone, as when the kubelet removes the old directory.
 		case err != nil:
-			return sources{}, withUser(err)
+			return sources{}, addUser(err)
 		default:
 			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(p.all(), ", "))
 		}
 	}
 }
 
-// readOnce also reports whether the names led to the same places before and after reading.
-func (p *place) readOnce() (all sources, settled bool, err error) {
+// readOnce also reports whether the names led to the same files before and after reading.
+func (p *locations) readOnce() (all sources, settled bool, err error) {
 	before, err := p.list()
 	if err != nil {
 		return all, false, err
 	}
-	var last found
+	var last foundFile
 	if p.defaults != "" {
 		if last = before[len(before)-1]; last.name != p.defaults {
 			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", p.defaults)
@@ -126,8 +125,8 @@ func (p *place) readOnce() (all sources, settled bool, err error) {
 	return all, slices.Equal(before, after), nil
 }
 
-// withUser adds to the error of a file without permission which user this process is.
-func withUser(err error) error {
+// addUser adds the user of this process to a permission error.
+func addUser(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
@@ -136,21 +135,20 @@ func withUser(err error) error {
 		err, os.Geteuid(), append(groups, os.Getegid()))
 }
 
-// found is a file by the name it was found under and the place that leads to.
-type found struct {
+// foundFile is a file with its name and the path to which links lead.
+type foundFile struct {
 	name, target string
-	// backup says that the file is not read.
-	backup bool
+	backup       bool
 }
 
-func (p *place) list() ([]found, error) {
+func (p *locations) list() ([]foundFile, error) {
 	var rows []string // where the files of tables are
 	for _, path := range p.tables {
 		if target, err := filepath.EvalSymlinks(absolute(path)); err == nil { // else it is below no path, either
 			rows = append(rows, target)
 		}
 	}
-	var all []found
+	var all []foundFile
 	for _, path := range p.all() {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -164,36 +162,35 @@ func (p *place) list() ([]found, error) {
 			all = append(all, f)
 			continue
 		}
-		var below []found
-		if err := walk(path, nil, func(f found) { below = append(below, f) }, nil); err != nil {
+		var below []foundFile
+		if err := walk(path, nil, func(f foundFile) { below = append(below, f) }, nil); err != nil {
 			return nil, err
 		}
-		below = slices.DeleteFunc(below, func(f found) bool {
+		below = slices.DeleteFunc(below, func(f foundFile) bool {
 			rel, err := filepath.Rel(path, f.name)
 			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), p.prefix) || slices.Contains(rows, f.target)
 		})
 		for i := range below {
 			below[i].backup = rulefile.IsBackup(below[i].name)
 		}
-		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
+		slices.SortFunc(below, func(a, b foundFile) int { return cmp.Compare(a.name, b.name) })
 		all = append(all, below...)
 	}
 	return all, nil
 }
 
-// locate keeps out what is no file: reading a pipe or a device may never end.
-func locate(path string, info fs.FileInfo) (found, error) {
+// locate rejects pipes and devices, since reading them may never end.
+func locate(path string, info fs.FileInfo) (foundFile, error) {
 	if !info.Mode().IsRegular() {
-		return found{}, notRegular(path)
+		return foundFile{}, notRegular(path)
 	}
 	target, err := filepath.EvalSymlinks(absolute(path))
-	return found{name: path, target: target}, err
+	return foundFile{name: path, target: target}, err
 }
 
-// walk calls file for every file below dir whose path has no name that begins with a dot,
-// and enter, if not nil, for dir and every directory below. Parents are the directories on
-// the way to dir. A link back to one of them is not followed.
-func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir string)) error {
+// walk calls file for every file below dir, and enter, if not nil, for dir and every directory below. It skips names that begin with a
+// dot. parents are the directories above dir; links back to one of them are not followed.
+func walk(dir string, parents []fs.FileInfo, file func(foundFile), enter func(dir string)) error {
 	self, err := os.Stat(dir)
 	if err != nil {
 		return err
@@ -246,7 +243,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return readUpTo(path, f, info.Size(), limit)
 }
 
-// openRegular opens a file for reading. It does not open a device, which may have an effect.
+// openRegular opens a regular file for reading. It does not open devices, since that may have an effect.
 func openRegular(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, notRegular(path)
@@ -254,7 +251,7 @@ func openRegular(path string) (*os.File, error) {
 	return openAtOnce(path)
 }
 
-// openAtOnce opens a file for reading. It does not wait for a writer if a pipe has replaced the file: it fails.
+// openAtOnce opens a file without blocking, and fails if a pipe has replaced it.
 func openAtOnce(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -275,7 +272,7 @@ func notRegular(path string) error {
 	return &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 }
 
-// readUpTo reads what is likely of that size and must be no larger than limit.
+// readUpTo reads content that is likely of the given size and must not exceed limit.
 func readUpTo(name string, r io.Reader, size, limit int64) ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(int(min(size, limit)) + bytes.MinRead) // the last read finds the end
@@ -289,18 +286,17 @@ func readUpTo(name string, r io.Reader, size, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// ReadStream reads what has no place among files, such as standard input, to its end,
-// as a file of that name. More than 64 MiB is an error.
+// ReadStream reads a stream, such as standard input, as a file with the given name. More than 64 MiB is an error.
 func ReadStream(name string, r io.Reader) (File, error) {
 	content, err := readUpTo(name, r, 0, maxSourceBytes)
 	return File{Name: name, Content: content}, err
 }
 
-// ErrNoFile is returned, wrapped, if the paths hold no file of rules.
+// ErrNoFile means that the paths contain no file of rules.
 var ErrNoFile = errors.New("no file of rules")
 
-// someFile returns an error if no file was found in paths.
-func (r sources) someFile(paths []string, prefix string) error {
+// requireFiles returns an error if no file was found in paths.
+func (r sources) requireFiles(paths []string, prefix string) error {
 	if len(r.files) > 0 {
 		return nil
 	}
@@ -311,27 +307,25 @@ func (r sources) someFile(paths []string, prefix string) error {
 	return fmt.Errorf("%w in %s%s", ErrNoFile, strings.Join(paths, ", "), begins)
 }
 
-// Load reads, parses and compiles the files that paths name, with the file of
-// defaults unless that is empty; see [rulefile.Parse], [rulefile.ParseDefaults] and [descriptors.Compile].
-// A path is a file, or a directory, which stands for every file below it, sorted by path, except backups and those whose
-// path from there has an element that begins with a dot. Symbolic links are followed. Files of the tables of opt that lie
-// below a directory are not files of rules. Streams of [ReadStream] come after
-// the files. The Set is nil if a diagnostic is an error. The error is not nil only if a
-// file is missing or cannot be read, if there is none, or if all have more than 64 MiB.
+// Load reads, parses and compiles the files of paths and the file of defaults, unless that is empty; see [rulefile.Parse],
+// [rulefile.ParseDefaults] and [descriptors.Compile]. A directory means every file below it, sorted by path, except backups,
+// files of opt's tables, and files with an element of the relative path that begins with a dot. Links are followed. Streams of
+// [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not nil only if a file is missing or
+// cannot be read, if there is none, or if all together exceed 64 MiB.
 func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
-	all, err := (&place{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
+	all, err := (&locations{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
 	if err != nil {
 		return nil, nil, err
 	}
 	all.files = append(all.files, streams...)
-	if err := all.someFile(paths, ""); err != nil {
+	if err := all.requireFiles(paths, ""); err != nil {
 		return nil, nil, err
 	}
 	set, ds := all.build(opt, new(envoygateway.Objects))
 	return set, ds, nil
 }
 
-// build parses and compiles files. It uses up their contents. Objects of Envoy Gateway make rules unless gateway is nil.
+// build parses and compiles files. It clears their contents. Objects of Envoy Gateway make rules unless gateway is nil.
 func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (*descriptors.Set, rules.Diagnostics) {
 	var configs []rules.Config
 	var found rules.Diagnostics
@@ -341,7 +335,7 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 		f := &r.files[i]
 		size += len(f.Content)
 		c, ds := rulefile.ParseObjects(f.Name, f.Content, gateway)
-		f.Content = nil // so that it is not in memory beside the rules
+		f.Content = nil // so that it can be freed
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
 	}
 	if gateway != nil {
@@ -365,7 +359,7 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 	return descriptors.Build(configs, found, names, opt)
 }
 
-// sum tells the files, with their names, from others.
+// sum returns a hash of the files and their names.
 func (r sources) sum() [sha256.Size]byte {
 	var texts [][]byte
 	for _, f := range r.files {

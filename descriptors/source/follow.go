@@ -12,39 +12,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
-// Options say what [Files] read and what they call.
+// Options configure [Files].
 type Options struct {
-	// Paths are files and directories; see [Load]. Without any the defaults alone
-	// are read, for rules that come from elsewhere. Files of the tables of Options that
-	// lie below a directory are not files of rules.
+	// Paths are files and directories; see [Load]. If empty, only the defaults are read, for rules of another source. Files of tables
+	// below a directory are not files of rules.
 	Paths []string
-	// Prefix, if not empty, chooses among the files below directories those whose
-	// path there, with dots for slashes, begins with it.
+	// Prefix, if not empty, selects the files below directories whose relative path, with dots for slashes, begins with it.
 	Prefix string
-	// Defaults is a file of defaults; see [rulefile.ParseDefaults]. Empty for none. It
-	// may lie below one of Paths. It is not a file of rules then.
+	// Defaults is a file of defaults, or empty; see [rulefile.ParseDefaults]. It may be below one of Paths, where it is not a file of
+	// rules.
 	Defaults string
-	// Options say how the rules compile.
+	// Options are those of the compiler.
 	Options descriptors.Options
-	// AllowEmpty accepts that there is no file, StartEmpty accepts it at the start only.
-	// Otherwise it is an error: nothing would be limited, and nothing would tell.
+	// AllowEmpty permits that there is no file, StartEmpty only at the start. Otherwise it is an error, since nothing would be limited.
 	AllowEmpty, StartEmpty bool
-	// OnLoad is called with the first files and after every change of them. It puts
-	// the Update in force, or returns why not. Required.
+	// OnLoad is called with the first files and after every change. It activates the Update, or returns why not. Required.
 	OnLoad func(Update) error
-	// OnUnwatched is called by [Files.Run] when the files can no longer be
-	// watched, so that they are only polled. Optional.
+	// OnUnwatched, if not nil, is called when the files can no longer be watched and are only polled.
 	OnUnwatched func(error)
-	// Poll is how often the files are read without a hint that they changed.
-	// Default 10s; each second while they cannot be watched.
+	// Poll is the interval at which files are read without a notification. Default 10s; at most a second while they cannot be watched.
 	Poll time.Duration
-	// Settle is how long the files must stay as they are before a change is
-	// taken, so that no half-written file is. Default 100ms.
+	// Settle is how long files must not change before a change is applied, so that no half-written file is. Default 100ms.
 	Settle time.Duration
 }
 
-// Files are files of rules, whose changes are followed. One goroutine uses them:
-// [Files.Load] first, then [Files.Run], which owns all that it starts.
+// Files follows files of rules. It is not safe for concurrent use: call [Files.Load] first, then [Files.Run].
 type Files struct {
 	opt    Options
 	reload Reload[[sha256.Size]byte]
@@ -65,35 +57,31 @@ func NewFiles(opt Options) *Files {
 	return s
 }
 
-// alone returns a group of these files.
-func (s *Files) alone() *Group { return &Group{files: s} }
+// asGroup returns a group of these files only.
+func (s *Files) asGroup() *Group { return &Group{files: s} }
 
-// Load reads the files for the first time, calls OnLoad and returns the error that
-// keeps them out.
-func (s *Files) Load() error { return s.take(s.read(), true) }
+// Load reads the files for the first time, calls OnLoad and returns the error.
+func (s *Files) Load() error { return s.apply(s.read(), true) }
 
-// Run calls OnLoad after every change of the files since Load or Run last read them, until
-// ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
-// go back to what is in force, OnLoad gets that Set again.
-func (s *Files) Run(ctx context.Context) { s.alone().Run(ctx) }
+// Run calls OnLoad after every change of the files, until ctx ends. If the files do not load, OnLoad gets the error once. If they
+// return to the active rules, OnLoad gets that Set again.
+func (s *Files) Run(ctx context.Context) { s.asGroup().Run(ctx) }
 
-// look reads the files. If they changed, it takes them once two readings, a settle time
-// apart, agree.
-func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
-	s.alone().look(ctx, w, refresh)
+// apply activates a reading, or returns why not.
+func (s *Files) applyChanges(ctx context.Context, w *watcher, refresh func()) {
+	s.asGroup().applyChanges(ctx, w, refresh)
 }
 
-// following is how paths are followed.
-type following struct {
+// watchOptions configure how paths are watched.
+type watchOptions struct {
 	poll, settle time.Duration
 	onUnwatched  func(error) // or nil
 	watch        func() (*watcher, error)
 	dirs         func() []string // directories that are to be watched now, sorted
 }
 
-// run calls look at once, and whenever something may have changed, until ctx ends. It calls refresh to watch what is there
-// now.
-func (f *following) run(ctx context.Context, look func(ctx context.Context, w *watcher, refresh func())) {
+// run calls look at once, and whenever something may have changed, until ctx ends. look calls refresh to update the watches.
+func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w *watcher, refresh func())) {
 	w, err := f.watch()
 	if err != nil {
 		w = &watcher{}
@@ -125,7 +113,7 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 			return
 		case <-poll.C:
 		case <-w.events:
-			if !w.quiet(ctx, f.settle) {
+			if !w.waitQuiet(ctx, f.settle) {
 				return
 			}
 		case <-w.errors: //nolint:errcheck // an overflow of events is a hint like them
@@ -133,12 +121,11 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 	}
 }
 
-// place returns where the files are.
-func (s *Files) place() *place {
-	return &place{s.opt.Paths, s.opt.Prefix, s.opt.Defaults, tableFiles(s.opt.Options.Tables)}
+func (s *Files) locations() *locations {
+	return &locations{s.opt.Paths, s.opt.Prefix, s.opt.Defaults, tableFiles(s.opt.Options.Tables)}
 }
 
-// reading is what the paths held at one time.
+// reading is the content of the paths at one time.
 type reading struct {
 	sources
 	sum [sha256.Size]byte
@@ -146,27 +133,27 @@ type reading struct {
 }
 
 func (s *Files) read() reading {
-	all, err := s.place().read()
+	all, err := s.locations().read()
 	if err != nil {
 		return reading{sum: Digest([]byte(err.Error())), err: err}
 	}
 	return reading{sum: all.sum(), sources: all}
 }
 
-// changing returns the reading of files that keep changing.
-func (s *Files) changing() reading {
-	err := fmt.Errorf("read %s: %w", strings.Join(s.place().all(), ", "), errChanging)
+// changingReading returns the error for files that keep changing.
+func (s *Files) changingReading() reading {
+	err := fmt.Errorf("read %s: %w", strings.Join(s.locations().all(), ", "), errChanging)
 	return reading{sum: Digest([]byte(err.Error())), err: err}
 }
 
-// take puts a reading in force, or returns why not.
-func (s *Files) take(r reading, start bool) error {
-	return s.reload.Take(r.sum, func() Update {
+// apply activates a reading, or returns why not.
+func (s *Files) apply(r reading, start bool) error {
+	return s.reload.Apply(r.sum, func() Update {
 		if r.err != nil {
 			return Update{Err: r.err}
 		}
 		if len(s.opt.Paths) > 0 && !s.opt.AllowEmpty && (!start || !s.opt.StartEmpty) {
-			if err := r.someFile(s.opt.Paths, s.opt.Prefix); err != nil {
+			if err := r.requireFiles(s.opt.Paths, s.opt.Prefix); err != nil {
 				return Update{Err: err}
 			}
 		}

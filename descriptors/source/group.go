@@ -7,44 +7,44 @@ import (
 	"time"
 )
 
-// Change is rules and rows of tables that have changed since the last Change. If a volume such as a mounted ConfigMap has
-// replaced all of its files at once, all of them are in one Change.
+// Change has the rules and tables that changed since the last Change. If a volume such as a mounted ConfigMap replaced all of its
+// files at once, all of them are in one Change.
 type Change struct {
 	// Rules are nil if they have not changed.
 	Rules  *Update
 	Tables []TableUpdate
 }
 
-// Group follows files of rules and of tables together. One goroutine uses it, as it uses [Files].
+// Group follows files of rules and of tables together. It is not safe for concurrent use.
 type Group struct {
 	files  *Files // nil for none
 	tables []*TableFile
-	// onLoad is called with the first reading of all files, and after changes. Nil for [Files] alone, whose own OnLoad is called.
+	// onLoad is called with the first reading of all files, and after changes. If it is nil, the OnLoad of the files is called.
 	onLoad func(Change) error
-	// read are the tables of the Change that is being loaded.
+	// read has the tables of the Change that is being loaded.
 	read []TableUpdate
 	// onWait is OnWait's; nil for none.
 	onWait func(Wait)
 }
 
-// Wait is what the first reading waits for.
+// Wait describes the files that the first reading waits for.
 type Wait struct {
-	// Rules is true if files of rules change. Tables are the names of the tables whose files change or are unfinished, and Bytes
-	// the size of each of these files.
+	// Rules is true if files of rules change. Tables are the tables whose files change or are unfinished, and Bytes the sizes of
+	// their files.
 	Rules  bool
 	Tables []string
 	Bytes  []int64
-	// Waited is how long the reading has waited so far, and Most the longest that it may wait.
+	// Waited is the time so far, and Most the longest time.
 	Waited, Most time.Duration
 }
 
 // waitInterval is how often a wait is reported.
 const waitInterval = time.Second
 
-// OnWait has a function called as soon as [Group.Load] waits for files, and then once a second while it waits.
+// OnWait sets a function that is called as soon as [Group.Load] waits for files, and then once a second.
 func (g *Group) OnWait(report func(Wait)) { g.onWait = report }
 
-// reportWait reports that Load waits for the members that are not among the ready ones.
+// reportWait reports that Load waits for the members that are not ready.
 func (g *Group) reportWait(ready changes, waited time.Duration) {
 	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Most: startTime}
 	for i, f := range g.tables {
@@ -60,8 +60,8 @@ func (g *Group) reportWait(ready changes, waited time.Duration) {
 	g.onWait(w)
 }
 
-// NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil. It
-// activates a Change, or returns why not.
+// NewGroup returns a group. It reads nothing yet. onLoad activates a Change or returns why not; it replaces the OnLoad of files,
+// which may be nil.
 func NewGroup(files *Files, tables []*TableFile, onLoad func(Change) error) *Group {
 	g := &Group{files: files, tables: tables, onLoad: onLoad}
 	if files != nil {
@@ -70,13 +70,13 @@ func NewGroup(files *Files, tables []*TableFile, onLoad func(Change) error) *Gro
 	return g
 }
 
-// glance is the state of all files of a group at one time.
-type glance struct {
+// snapshot is the state of all files of a group at one time.
+type snapshot struct {
 	rules  reading // without a sum if the group has no rules
 	stamps []stamp
 }
 
-func (g *Group) glance() (now glance) {
+func (g *Group) snapshot() (now snapshot) {
 	if g.files != nil {
 		now.rules = g.files.read()
 	}
@@ -87,7 +87,7 @@ func (g *Group) glance() (now glance) {
 	return now
 }
 
-// changes says which members of a group have changed.
+// changes are the members of a group that changed.
 type changes struct {
 	rules  bool
 	tables []bool
@@ -95,44 +95,44 @@ type changes struct {
 
 func (c changes) any() bool { return c.rules || slices.Contains(c.tables, true) }
 
-// changed returns the members that are not as they were read last.
-func (g *Group) changed(now *glance) changes {
-	c := changes{rules: g.files != nil && g.files.reload.News(now.rules.sum)}
+// changed returns the members that differ from their last reading.
+func (g *Group) changed(now *snapshot) changes {
+	c := changes{rules: g.files != nil && g.files.reload.IsNew(now.rules.sum)}
 	for i, f := range g.tables {
-		c.tables = append(c.tables, !now.stamps[i].is(f.last))
+		c.tables = append(c.tables, !now.stamps[i].equal(f.last))
 	}
 	return c
 }
 
-// settled returns which of the changed members two glances saw in the same state, and whether that is all of them.
-func (c changes) settled(a, b *glance) (settled changes, all bool) {
-	settled = changes{c.rules && a.rules.sum == b.rules.sum, slices.Clone(c.tables)}
+// stable returns the changed members that are the same in two snapshots, and whether all of them are.
+func (c changes) stable(a, b *snapshot) (stable changes, all bool) {
+	stable = changes{c.rules && a.rules.sum == b.rules.sum, slices.Clone(c.tables)}
 	for i := range c.tables {
-		settled.tables[i] = c.tables[i] && a.stamps[i].is(b.stamps[i])
+		stable.tables[i] = c.tables[i] && a.stamps[i].equal(b.stamps[i])
 	}
-	return settled, settled.rules == c.rules && slices.Equal(settled.tables, c.tables)
+	return stable, stable.rules == c.rules && slices.Equal(stable.tables, c.tables)
 }
 
 // Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished,
-// for startTime at most. It calls nothing if ctx ends first.
+// at most startTime. If ctx ends first it calls nothing.
 func (g *Group) Load(ctx context.Context) error {
 	all := changes{rules: g.files != nil}
 	for range g.tables {
 		all.tables = append(all.tables, true)
 	}
 	if all.rules && len(all.tables) == 0 { // no other file has to be of the same time
-		now := g.glance()
-		return g.take(&now, all, nil, true)
+		now := g.snapshot()
+		return g.apply(&now, all, nil, true)
 	}
 	nextReport := time.Duration(0)
 	for waited := stopwatch(); ; {
-		now := g.glance()
+		now := g.snapshot()
 		ready := changes{tables: slices.Clone(all.tables)}
 		read, same := g.readTables(&now, ready)
-		after := g.glance()
-		settled, every := all.settled(&now, &after)
+		after := g.snapshot()
+		settled, every := all.stable(&now, &after)
 		if same && every {
-			return g.take(&now, all, read, true)
+			return g.apply(&now, all, read, true)
 		}
 		if soFar := waited(); soFar < startTime {
 			if g.onWait != nil && soFar >= nextReport {
@@ -143,60 +143,59 @@ func (g *Group) Load(ctx context.Context) error {
 				g.reportWait(ready, soFar)
 				nextReport = soFar + waitInterval
 			}
-			if !(&watcher{}).quiet(ctx, g.following().settle) {
+			if !(&watcher{}).waitQuiet(ctx, g.watchOptions().settle) {
 				return ctx.Err()
 			}
 			continue
 		}
 		if all.rules && !settled.rules {
-			now.rules = g.files.changing()
+			now.rules = g.files.changingReading()
 		}
 		read = nil
 		for i, f := range g.tables {
-			r := f.changing()
+			r := f.changingReading()
 			if settled.tables[i] {
 				r = f.read()
 			}
 			read = append(read, fileReading{f, r})
 		}
-		return g.take(&now, all, read, true)
+		return g.apply(&now, all, read, true)
 	}
 }
 
-// Run calls OnLoad after every change of the files since they were read last, until ctx ends.
+// Run calls OnLoad after every change of the files, until ctx ends.
 func (g *Group) Run(ctx context.Context) {
-	f := g.following()
-	f.run(ctx, g.look)
+	f := g.watchOptions()
+	f.run(ctx, g.applyChanges)
 }
 
-// following returns how the files are followed.
-func (g *Group) following() following {
+func (g *Group) watchOptions() watchOptions {
 	if g.files != nil {
 		o := &g.files.opt
-		return following{o.Poll, o.Settle, o.OnUnwatched, g.files.watch, g.dirs}
+		return watchOptions{o.Poll, o.Settle, o.OnUnwatched, g.files.watch, g.dirs}
 	}
 	o := &g.tables[0].opt
-	return following{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.dirs}
+	return watchOptions{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.dirs}
 }
 
-// look takes the members that have changed once two glances, a settle time apart, agree on them: between the two glances all
-// of them were in this state at one time. Members that go on changing hold back the others until mostRounds glances have seen
-// them change; an unfinished table that stays as it is holds them back until it is read.
-func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
-	before, unsettled, waited := g.glance(), 0, stopwatch()
+// applyChanges applies the changed members once two snapshots, a settle time apart, agree on them: all of them existed at one time
+// between the snapshots. Members that keep changing delay the others for maxUnstableRounds snapshots; an unfinished table that does
+// not change delays them until it is read.
+func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
+	before, unsettled, waited := g.snapshot(), 0, stopwatch()
 	for g.changed(&before).any() {
-		if !w.quiet(ctx, g.following().settle) {
+		if !w.waitQuiet(ctx, g.watchOptions().settle) {
 			return
 		}
 		refresh()
-		now := g.glance()
-		settled, all := g.changed(&now).settled(&before, &now)
+		now := g.snapshot()
+		settled, all := g.changed(&now).stable(&before, &now)
 		if !all {
 			unsettled++
 		}
-		if settled.any() && (all || unsettled >= mostRounds) {
+		if settled.any() && (all || unsettled >= maxUnstableRounds) {
 			if tables, same := g.readTables(&now, settled); same {
-				_ = g.take(&now, settled, tables, false) // OnLoad reports the error
+				_ = g.apply(&now, settled, tables, false) // OnLoad reports the error
 				if all {
 					return
 				}
@@ -206,26 +205,26 @@ func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
 			}
 		}
 		if !all && waited() >= changingTime {
-			g.reject(&now, settled)
+			g.rejectUnstable(&now, settled)
 			return
 		}
 		before = now
 	}
 }
 
-// reject has tables that have changed and are not settled be errors.
-func (g *Group) reject(now *glance, settled changes) {
+// rejectUnstable reports tables that keep changing as errors.
+func (g *Group) rejectUnstable(now *snapshot, settled changes) {
 	var read []fileReading
 	for i, is := range g.changed(now).tables {
 		if is && !settled.tables[i] {
-			read = append(read, fileReading{g.tables[i], g.tables[i].changing()})
+			read = append(read, fileReading{g.tables[i], g.tables[i].changingReading()})
 		}
 	}
-	_ = g.take(now, changes{}, read, false) // OnLoad reports the error
+	_ = g.apply(now, changes{}, read, false) // OnLoad reports the error
 }
 
-// mostRounds is the number of glances that may find members still changing before the other members are taken without them.
-const mostRounds = 10
+// maxUnstableRounds is the number of snapshots for which changing members delay the others.
+const maxUnstableRounds = 10
 
 // fileReading is a reading of the file of a table.
 type fileReading struct {
@@ -233,9 +232,9 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken, and removes
-// those that cannot from which. It reads none if some are known to be unfinished: the others may be large.
-func (g *Group) readTables(now *glance, which changes) (all []fileReading, same bool) {
+// readTables reads the tables in which. It returns whether their files were still in the state of now and are usable, and removes
+// others from which. It reads none if one is known to be unfinished, since the others may be large.
+func (g *Group) readTables(now *snapshot, which changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
 		if which.tables[i] && f.isUnfinished() {
@@ -247,7 +246,7 @@ func (g *Group) readTables(now *glance, which changes) (all []fileReading, same 
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
-			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) || !unreadable && !r.stamp.is(now.stamps[i]) {
+			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) || !unreadable && !r.stamp.equal(now.stamps[i]) {
 				which.tables[i], same = false, false
 			}
 		}
@@ -255,17 +254,17 @@ func (g *Group) readTables(now *glance, which changes) (all []fileReading, same 
 	return all, same
 }
 
-// take loads what was read, or returns why it is not loaded. Start says that it is the first reading.
-func (g *Group) take(now *glance, which changes, read []fileReading, start bool) error {
+// apply loads what was read, or returns why not. start is true for the first reading.
+func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bool) error {
 	defer func() { g.read = nil }()
 	for _, r := range read {
-		if start || !r.stamp.is(r.file.last) { // else it still cannot be read, for the same reason
+		if start || !r.stamp.equal(r.file.last) { // else it still cannot be read, for the same reason
 			g.read = append(g.read, r.file.update(r.tableReading))
 		}
 	}
 	switch {
 	case which.rules:
-		return g.files.take(now.rules, start) // calls OnLoad
+		return g.files.apply(now.rules, start) // calls OnLoad
 	case len(g.read) == 0:
 		return nil
 	default:
@@ -273,10 +272,10 @@ func (g *Group) take(now *glance, which changes, read []fileReading, start bool)
 	}
 }
 
-// dirs returns the directories that are to be watched, sorted.
+// dirs returns the directories to watch, sorted.
 func (g *Group) dirs() (all []string) {
 	if g.files != nil {
-		all = watchedDirs(g.files.place().all())
+		all = watchedDirs(g.files.locations().all())
 	}
 	for _, f := range g.tables {
 		all = append(all, fileDirs(f.opt.Path)...)

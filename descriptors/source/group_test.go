@@ -70,8 +70,8 @@ func (w *grouped) take(c Change) error {
 	return nil
 }
 
-// look calls next after the first glance.
-func (w *grouped) look(next func()) { w.group.look(w.t.Context(), &watcher{}, next) }
+// look calls next after the first snapshot.
+func (w *grouped) look(next func()) { w.group.applyChanges(w.t.Context(), &watcher{}, next) }
 
 func (w *grouped) want(when string, rules, first, second int) {
 	w.t.Helper()
@@ -156,8 +156,8 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 	write(t, tableOf(2), busy)
 	rounds := 0
 	ctx, cancel := context.WithCancel(t.Context())
-	w.group.look(ctx, &watcher{}, func() {
-		if rounds++; rounds > 2*mostRounds {
+	w.group.applyChanges(ctx, &watcher{}, func() {
+		if rounds++; rounds > 2*maxUnstableRounds {
 			cancel()
 		}
 		write(t, tableOf(2)+fmt.Sprint("b,", rounds), busy)
@@ -225,7 +225,7 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	rounds := 0
 	w.look(func() {
 		w.want("while a table is unfinished", 1, 1, 1)
-		if rounds++; rounds > 2*mostRounds {
+		if rounds++; rounds > 2*maxUnstableRounds {
 			w.group.tables[0].unchanged = func() time.Duration { return unfinishedTime }
 		}
 	})
@@ -243,7 +243,7 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	w.mountUnfinished("0.csv")
 	rounds := 0
 	w.look(func() {
-		if rounds++; rounds == 2*mostRounds {
+		if rounds++; rounds == 2*maxUnstableRounds {
 			w.mount(volumeOf(2, 3, 3))
 		}
 	})

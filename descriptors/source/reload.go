@@ -9,63 +9,59 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Update is the result of reading a source: rules, or defaults for rules from elsewhere,
-// or the error why there are none.
+// Update is the result of reading a source: rules, or defaults for rules of another source, or an error.
 type Update struct {
-	// Set is the rules, nil with an error or where only defaults were read.
+	// Set is nil with an error, or if only defaults were read.
 	Set *descriptors.Set
-	// Defaults are nil with an error, or where there is no file of them.
+	// Defaults are nil with an error, or if there is no file of them.
 	Defaults *rules.Defaults
-	// Diagnostics are the warnings about the rules, or the findings that Err tells of.
+	// Diagnostics are the warnings about the rules, or the findings that Err summarizes.
 	Diagnostics rules.Diagnostics
-	// Err says why there are no rules; what is in force stays.
+	// Err is why there are no rules; the active rules stay.
 	Err error
-	// Accepted is called, if it is not nil, when a Set that OnLoad has rejected becomes active later.
+	// Accepted, if not nil, is called when a Set that OnLoad rejected becomes active later.
 	Accepted func()
 }
 
-// ErrUsed says that a Set was active before and was replaced. Requests may still read it, so it cannot become the successor of
-// another Set.
+// ErrUsed means that a Set was active before. Requests may still read it, so it cannot become the successor of another Set.
 var ErrUsed = errors.New("these rules were active before")
 
-// Reload decides which readings of a source are news, and keeps the last good one in force
-// while others are rejected. Readings with the same K are the same. One goroutine uses it
-// at a time.
+// Reload activates the readings of a source that differ from the last one, and keeps the last good one active while others are
+// rejected. Readings with equal keys K are equal. It is not safe for concurrent use.
 type Reload[K comparable] struct {
-	// OnLoad activates an Update or returns why not. It is called for rejected readings too, so that it can log their error.
-	// If it returns [ErrUsed], it is called again with another Set of the same reading. Required.
+	// OnLoad activates an Update or returns why not. It is called for rejected readings, too, to log their error. If it returns
+	// [ErrUsed], it is called again with another Set of the same reading. Required.
 	OnLoad func(Update) error
 
-	// inForce is the last reading that was put in force, last the last one of any kind.
-	inForce, last outcome[K]
+	// active is the last reading that was activated, and last the last one of any kind.
+	active, last outcome[K]
 }
 
 // outcome is a reading and its result.
 type outcome[K comparable] struct {
-	taken  bool // there was such a reading
+	set    bool // there was such a reading
 	key    K
 	update Update
 }
 
-func (o *outcome[K]) is(key K) bool { return o.taken && o.key == key }
+func (o *outcome[K]) matches(key K) bool { return o.set && o.key == key }
 
-// Verdict returns the error of the last reading that was taken.
-func (r *Reload[K]) Verdict() error { return r.last.update.Err }
+// LastError returns the error of the last reading.
+func (r *Reload[K]) LastError() error { return r.last.update.Err }
 
-// News reports whether a reading differs from the last one that was taken.
-func (r *Reload[K]) News(key K) bool { return !r.last.is(key) }
+// IsNew reports whether a reading differs from the last one.
+func (r *Reload[K]) IsNew(key K) bool { return !r.last.matches(key) }
 
-// Take puts a reading in force, or returns why not. It calls OnLoad, unless the reading is
-// the last one again. Build makes rules of the reading. It is not called for the reading in
-// force, to which a source often goes back.
-func (r *Reload[K]) Take(key K, build func() Update) error {
+// Apply activates a reading, or returns why not. It calls OnLoad unless the reading equals the last one. build makes rules of the
+// reading; it is not called for the active reading, to which sources often return.
+func (r *Reload[K]) Apply(key K, build func() Update) error {
 	switch {
-	case r.last.is(key):
+	case r.last.matches(key):
 		return r.last.update.Err
-	case r.inForce.is(key):
-		r.last = r.inForce
+	case r.active.matches(key):
+		r.last = r.active
 	default:
-		r.last = outcome[K]{taken: true, key: key, update: build()}
+		r.last = outcome[K]{set: true, key: key, update: build()}
 	}
 	u := &r.last.update
 	err := r.OnLoad(*u)
@@ -77,24 +73,24 @@ func (r *Reload[K]) Take(key K, build func() Update) error {
 		*u = Update{Diagnostics: u.Diagnostics, Err: err}
 	}
 	if u.Err == nil {
-		r.inForce = r.last
+		r.active = r.last
 	}
 	return u.Err
 }
 
-// Accept notes that u, an update of a reading that OnLoad has rejected, is active. It reports whether that is the last reading.
+// Accept records that u, of a reading that OnLoad rejected, is active. It returns whether that is the last reading.
 func (r *Reload[K]) Accept(key K, u Update) (latest bool) {
-	active := outcome[K]{taken: true, key: key, update: u}
-	if latest = r.last.is(key); latest {
+	active := outcome[K]{set: true, key: key, update: u}
+	if latest = r.last.matches(key); latest {
 		r.last = active
 	}
 	if latest || r.last.update.Err != nil {
-		r.inForce = active
+		r.active = active
 	}
 	return latest
 }
 
-// Digest tells one list of texts from another.
+// Digest returns a hash of a list of texts.
 func Digest(texts ...[]byte) [sha256.Size]byte {
 	h := sha256.New()
 	for _, text := range texts {

@@ -38,10 +38,10 @@ func TestReload(t *testing.T) {
 		{"a", nil, true, true},
 	} {
 		told, built = nil, 0
-		if got, want := r.News(step.key), step.told; got != want {
+		if got, want := r.IsNew(step.key), step.told; got != want {
 			t.Errorf("step %d: News(%s) = %v, want %v", i, step.key, got, want)
 		}
-		err := r.Take(step.key, func() Update {
+		err := r.Apply(step.key, func() Update {
 			built++
 			if set := sets[step.key]; set != nil {
 				return Update{Set: set}
@@ -71,7 +71,7 @@ func TestReloadOfUsedRules(t *testing.T) {
 		return nil
 	}}
 	for _, key := range []string{"a", "waits", "a", "waits", "a"} {
-		err := r.Take(key, func() Update { return Update{Set: &descriptors.Set{Hash: key}} })
+		err := r.Apply(key, func() Update { return Update{Set: &descriptors.Set{Hash: key}} })
 		if (err != nil) != (key == "waits") {
 			t.Errorf("Take(%s) = %v", key, err)
 		}

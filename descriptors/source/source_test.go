@@ -106,7 +106,7 @@ func TestSourceBadStart(t *testing.T) {
 	}
 	write(t, "domain: d\nbogus: 1\n", path)
 	await(t, updates, "the bad file", func(u Update) bool {
-		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown word "bogus"`)
+		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown field "bogus"`)
 	})
 	write(t, rulesOf(1), path)
 	awaitVersion(t, updates, 1)
@@ -125,7 +125,7 @@ func TestSourceKeepsTheGood(t *testing.T) {
 	look := func(want int) {
 		t.Helper()
 		for range 3 {
-			s.look(t.Context(), &watcher{}, func() {})
+			s.applyChanges(t.Context(), &watcher{}, func() {})
 		}
 		if len(got) != want {
 			t.Fatalf("%d updates, want %d: %+v", len(got), want, got)
@@ -176,7 +176,7 @@ func TestSourceAllowEmpty(t *testing.T) {
 	})
 	start(t, s)
 	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	s.look(t.Context(), &watcher{}, func() {})
+	s.applyChanges(t.Context(), &watcher{}, func() {})
 	if len(got) != 2 || got[1].Set == nil || len(got[1].Set.Limits) != 0 {
 		t.Errorf("updates = %+v, want an empty set", got)
 	}
@@ -243,14 +243,14 @@ func TestSourceWaitsForTheWriter(t *testing.T) {
 		}
 	}
 	next()
-	s.look(t.Context(), &watcher{}, next)
+	s.applyChanges(t.Context(), &watcher{}, next)
 	if len(got) != 1 || versionOf(got[0]) != 3 {
 		t.Errorf("updates = %+v, want version 3 alone", got)
 	}
 	// A change that is taken back is none.
 	parts = []string{rulesOf(4), rulesOf(3)}
 	next()
-	s.look(t.Context(), &watcher{}, next)
+	s.applyChanges(t.Context(), &watcher{}, next)
 	if len(got) != 1 {
 		t.Errorf("updates = %+v, want none for what was taken back", got[1:])
 	}

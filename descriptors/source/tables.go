@@ -15,10 +15,10 @@ import (
 // maxTableBytes bounds the size of a file of rows.
 const maxTableBytes = 512 << 20
 
-// unfinishedTime is how long a file that does not end with a newline must not change before it is taken, since its writer may go on.
+// unfinishedTime is how long a file without a final newline must not change before it is read, since it may be being written.
 const unfinishedTime = 5 * time.Second
 
-// changingTime is how long a file may go on changing before that is an error. At the start that is startTime, for all files together.
+// changingTime is how long a file may keep changing before that is an error. At the start it is startTime for all files together.
 const (
 	changingTime = time.Minute
 	startTime    = 2 * unfinishedTime
@@ -31,7 +31,7 @@ type TableUpdate struct {
 	Rows *tables.Rows
 	// Diagnostics are warnings about the rows.
 	Diagnostics rules.Diagnostics
-	// Err is the reason that there are no rows. The present rows stay.
+	// Err is why there are no rows; the active rows stay.
 	Err error
 }
 
@@ -39,42 +39,41 @@ type TableUpdate struct {
 type TableOptions struct {
 	Table *tables.Table
 	Path  string
-	// AllowEmpty accepts that the file has no rows though the table has some. Otherwise that is the error [ErrNoRows].
+	// AllowEmpty permits a file without rows if the table has some, which otherwise is the error [ErrNoRows].
 	AllowEmpty bool
-	// OnUnwatched, Poll and Settle are as in [Options]. They apply if a [Group] has no files of rules.
+	// OnUnwatched, Poll and Settle are as in [Options], for a [Group] without files of rules.
 	OnUnwatched  func(error)
 	Poll, Settle time.Duration
 }
 
-// TableFile is the file of a table, whose changes a [Group] follows. A file that looks as it did when it was read,
-// by size, times and place, is not read again, since it may be large. A file that does not end with a newline counts as unfinished: it is
-// read once it has not changed for five seconds.
+// TableFile is the file of a table that a [Group] follows. Since it may be large, it is not read again while size, times and inode
+// do not change. A file without a final newline counts as unfinished: it is read once it has not changed for five seconds.
 type TableFile struct {
 	opt  TableOptions
 	last stamp // of the last reading
 	seen stamp // of the last look at the file
-	// unchanged returns how long the file has been in that state.
+	// unchanged returns how long the file has not changed.
 	unchanged func() time.Duration
-	// unfinished is the state in which the file was read last and was unfinished.
+	// unfinished is the state in which the file was unfinished when it was last read.
 	unfinished stamp
 	// open is openTable, except in tests.
 	open func(path string) (tableSource, error)
 }
 
-// stamp tells one state of a file from another.
+// stamp identifies a state of a file.
 type stamp struct {
 	info fs.FileInfo
 	err  string // why there is none
 }
 
-func (s stamp) is(other stamp) bool {
+func (s stamp) equal(other stamp) bool {
 	if s.info == nil || other.info == nil {
 		return s.info == nil && other.info == nil && s.err == other.err
 	}
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// NewTableFile returns a TableFile. It looks at the file, and reads nothing yet.
+// NewTableFile returns a TableFile. It does not read the file yet.
 func NewTableFile(opt TableOptions) *TableFile {
 	if opt.Poll <= 0 {
 		opt.Poll = 10 * time.Second
@@ -87,19 +86,19 @@ func NewTableFile(opt TableOptions) *TableFile {
 	return f
 }
 
-// changing returns the reading of a file that keeps changing.
-func (f *TableFile) changing() tableReading {
+// changingReading returns the error for a file that keeps changing.
+func (f *TableFile) changingReading() tableReading {
 	return tableReading{stamp: stamp{err: errChanging.Error()}, err: fmt.Errorf("read %s: %w", f.opt.Path, errChanging)}
 }
 
-// observe looks at the file without reading it.
+// observe records the state of the file without reading it.
 func (f *TableFile) observe() {
-	if s := f.stamp(); !s.is(f.seen) {
+	if s := f.stamp(); !s.equal(f.seen) {
 		f.seen, f.unchanged = s, stopwatch()
 	}
 }
 
-// stopwatch returns a function that returns how long ago stopwatch was called.
+// stopwatch returns a function that returns the time since stopwatch was called.
 func stopwatch() func() time.Duration {
 	start := time.Now() //nolint:forbidigo // nothing but a duration is taken of it
 	return func() time.Duration { return time.Since(start) }
@@ -113,7 +112,7 @@ func (f *TableFile) stamp() stamp {
 	return stamp{info: info}
 }
 
-// unreadable returns the stamp of a file that cannot be opened or read, whichever operation found out.
+// unreadable returns the stamp of a file that cannot be opened or read, which does not depend on the operation.
 func unreadable(err error) stamp {
 	if wrong, ok := errors.AsType[*fs.PathError](err); ok {
 		err = wrong.Err
@@ -130,30 +129,30 @@ type tableReading struct {
 }
 
 func (f *TableFile) read() tableReading {
-	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.equal(f.seen) && f.unchanged() >= unfinishedTime })
 	if errors.Is(r.err, errUnfinished) {
 		f.unfinished = f.seen
 	}
 	return r
 }
 
-// isUnfinished reports whether the file was unfinished when it was read last, and is to be read later.
+// isUnfinished reports whether the file was unfinished when it was last read, and has to be read later.
 func (f *TableFile) isUnfinished() bool {
-	return f.unfinished.info != nil && f.unfinished.is(f.seen) && f.unchanged() < unfinishedTime
+	return f.unfinished.info != nil && f.unfinished.equal(f.seen) && f.unchanged() < unfinishedTime
 }
 
-// update returns the update of a reading, which is the last one from now on.
+// update makes r the last reading and returns its update.
 func (f *TableFile) update(r tableReading) TableUpdate {
 	f.last = r.stamp
 	f.compare(&r)
 	return TableUpdate{Table: f.opt.Table, Rows: r.rows, Diagnostics: r.warnings, Err: r.err}
 }
 
-// ErrNoRows is returned, wrapped, if a file has no rows though its table has some.
+// ErrNoRows means that a file has no rows though its table has some.
 var ErrNoRows = errors.New("the file has no rows")
 
-// compare warns of a reading that has far fewer rows than the table, or none: its file may have been cut between two rows. A reading
-// that has lost all rows becomes an error.
+// compare warns if a reading has no rows, or less than half the rows of the table: the file may be truncated between two rows. Losing
+// all rows is an error unless AllowEmpty is set.
 func (f *TableFile) compare(r *tableReading) {
 	if r.rows == nil {
 		return
@@ -163,7 +162,7 @@ func (f *TableFile) compare(r *tableReading) {
 	case is == 0 && was > 0 && !f.opt.AllowEmpty:
 		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, and the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
 	case is == 0:
-		lost = "the file has no rows: the numbers of the rules hold for all keys"
+		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*is < was:
 		lost = fmt.Sprintf("the file has %s, and the table had %d: more than half are gone", rules.Count(is, "row"), was)
 	}
@@ -173,15 +172,12 @@ func (f *TableFile) compare(r *tableReading) {
 }
 
 var (
-	// errChanged says that a file changed while it was read.
-	errChanged = errors.New("the file changes while it is read")
-	// errChanging says that a file has changed for a long time.
-	errChanging = errors.New("the file keeps changing")
-	// errUnfinished says that a file does not end with a newline and has changed lately.
+	errChanged    = errors.New("the file changes while it is read")
+	errChanging   = errors.New("the file keeps changing")
 	errUnfinished = fmt.Errorf("the file does not end with a newline and keeps changing; it is read once it has not changed for %v", unfinishedTime)
 )
 
-// ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. Found are warnings about the rows.
+// ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. found are warnings about the rows.
 func ReadTable(t *tables.Table, path string) (rows *tables.Rows, found rules.Diagnostics, err error) {
 	r := readTable(t, path, openTable, func(stamp) bool { return true })
 	(&TableFile{opt: TableOptions{Table: t, Path: path}}).compare(&r)
@@ -198,12 +194,12 @@ type tableSource interface {
 func openTable(path string) (tableSource, error) {
 	file, err := openRegular(path)
 	if err != nil {
-		return nil, withUser(err)
+		return nil, addUser(err)
 	}
 	return file, nil
 }
 
-// readTable reads a file, unless it is unfinished and isSettled says that it may go on changing.
+// readTable reads a file, unless it is unfinished and isSettled returns false.
 func readTable(t *tables.Table, path string, open func(string) (tableSource, error), isSettled func(stamp) bool) tableReading {
 	file, err := open(path)
 	if err != nil {
@@ -229,7 +225,7 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 		return tableReading{stamp: unreadable(content.err), err: fmt.Errorf("read %s: %w", path, content.err)}
 	case err != nil:
 		return tableReading{stamp: unreadable(err), err: err}
-	case !before.is(stamp{info: after}):
+	case !before.equal(stamp{info: after}):
 		return tableReading{err: fmt.Errorf("read %s: %w", path, errChanged)}
 	case found.HasErrors():
 		return tableReading{stamp: before, err: found.Err()}
@@ -239,8 +235,8 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	return tableReading{rows: rows, warnings: found, stamp: before}
 }
 
-// isUnfinished reports whether a file is empty or does not end with a newline. If its end cannot be read, reading all of it finds out
-// why.
+// isUnfinished reports whether a file is empty or does not end with a newline. It returns false if the end cannot be read; reading the
+// file then returns the error.
 func isUnfinished(file io.ReaderAt, size int64) bool {
 	if size == 0 {
 		return true
@@ -250,7 +246,7 @@ func isUnfinished(file io.ReaderAt, size int64) bool {
 	return n == 1 && last[0] != '\n'
 }
 
-// failingReader counts the bytes that are read, and keeps the error that ends reading, other than [io.EOF].
+// failingReader counts bytes and keeps the error that ends reading, other than [io.EOF].
 type failingReader struct {
 	in  io.Reader
 	n   int64

@@ -221,7 +221,7 @@ func TestTableThatLosesRows(t *testing.T) {
 			rows int
 			want string
 		}{
-			{0, "warning: the file has no rows: the numbers of the rules hold for all keys"},
+			{0, "warning: the file has no rows: the rules' own numbers apply to all keys"},
 			{10, ""},
 			{5, ""},
 			{2, "warning: the file has 2 rows, and the table had 5: more than half are gone"},

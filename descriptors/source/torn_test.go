@@ -70,7 +70,7 @@ func (w *torn) take(u Update) error {
 }
 
 // look reads the file until two readings agree; next is done between two.
-func (w *torn) look(next func()) { w.source.look(w.t.Context(), &watcher{}, next) }
+func (w *torn) look(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
 
 // holds fails the test unless all limits in force are of a version, and all are.
 func (w *torn) holds(when string, version int) {

@@ -66,7 +66,7 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 					t.Fatalf("version %d: %s: %v", version, step.Name, err)
 				}
 				swapped = swapped || step.Name == volumetest.Swap
-				s.look(t.Context(), &watcher{}, func() {})
+				s.applyChanges(t.Context(), &watcher{}, func() {})
 				looks++
 				if inForce != before && (inForce != version || !swapped) {
 					t.Fatalf("version %d, after %q: version %d is in force, want %d, or the new one after the swap", version, step.Name, inForce, before)
@@ -117,9 +117,9 @@ func TestAVolumeOfRulesAndTables(t *testing.T) {
 		rules, rows, loads int
 	}{{1, 2, 1}, {2, 3, 2}, {2, 4, 2}} {
 		mount(t, dir, map[string]string{"rules.yaml": rulesOf(step.rules), "t.csv": tableOf(step.rows)})
-		s.look(t.Context(), &watcher{}, func() {})
-		if loads != step.loads || s.reload.Verdict() != nil {
-			t.Errorf("step %d: the rules are loaded %d times, the last time with %v, want %d times", i, loads, s.reload.Verdict(), step.loads)
+		s.applyChanges(t.Context(), &watcher{}, func() {})
+		if loads != step.loads || s.reload.LastError() != nil {
+			t.Errorf("step %d: the rules are loaded %d times, the last time with %v, want %d times", i, loads, s.reload.LastError(), step.loads)
 		}
 	}
 }

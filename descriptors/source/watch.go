@@ -14,11 +14,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watcher tells that something happened in the directories of the files. The zero value
-// never does: the files are only polled then.
+// watcher reports events in the directories of the files. The zero value reports none, so that the files are only polled.
 //
-// It watches directories and never files. The watch of a file ends when the file is
-// replaced, which is how careful writers change it.
+// It watches directories, not files: the watch of a file ends when a writer replaces it.
 type watcher struct {
 	notify *fsnotify.Watcher
 	events <-chan fsnotify.Event
@@ -39,10 +37,9 @@ func (w *watcher) close() {
 	}
 }
 
-// quiet waits until nothing has happened for the settle time, but at most ten times as
-// long: otherwise a busy file in the same directory would hide a change. It reports
-// whether ctx still holds.
-func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
+// waitQuiet waits until nothing has happened for the settle time, but at most ten times as long, since a busy file in the same
+// directory would hide a change otherwise. It returns false if ctx ended.
+func (w *watcher) waitQuiet(ctx context.Context, settle time.Duration) bool {
 	limit := time.NewTimer(10 * settle)
 	defer limit.Stop()
 	for {
@@ -63,8 +60,7 @@ func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
 	}
 }
 
-// refresh watches the directories that matter now and no others. It returns an
-// error if one of them cannot be watched.
+// refresh watches exactly the given directories. It returns an error if one of them cannot be watched.
 func (w *watcher) refresh(dirs func() []string) error {
 	if w.notify == nil {
 		return nil
@@ -77,7 +73,7 @@ func (w *watcher) refresh(dirs func() []string) error {
 	}
 	var failed error
 	for _, dir := range wanted {
-		// Added anew each time, since the name may lead to a new directory.
+		// Add it each time, since the name may lead to a new directory.
 		if err := w.notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}
@@ -85,16 +81,15 @@ func (w *watcher) refresh(dirs func() []string) error {
 	return failed
 }
 
-// fileDirs returns the directories in which a change can change which file a path
-// leads to, sorted. A directory that the path leads to is not one of them: it may be large.
+// fileDirs returns the directories in which a change can affect which file a path leads to, sorted. A directory that the path itself
+// leads to, which may be large, is not included.
 func fileDirs(path string) []string {
 	dirs := append(linkDirs(path), filepath.Dir(absolute(path)))
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
 
-// watchedDirs returns the directories in which a change can change what paths
-// hold, sorted.
+// watchedDirs returns the directories in which a change can affect the content of paths, sorted.
 func watchedDirs(paths []string) []string {
 	set := map[string]bool{}
 	add := func(path string) {
@@ -108,7 +103,7 @@ func watchedDirs(paths []string) []string {
 			continue
 		}
 		// An error ends the walk early. The directories up to there are watched.
-		_ = walk(path, nil, func(f found) { add(f.name) }, func(dir string) {
+		_ = walk(path, nil, func(f foundFile) { add(f.name) }, func(dir string) {
 			if target, err := filepath.EvalSymlinks(dir); err == nil {
 				set[absolute(target)] = true
 			}
@@ -124,9 +119,8 @@ func absolute(path string) string {
 	return path
 }
 
-// linkDirs follows path step by step. It returns every directory with a link on the way,
-// and then the directory of the target. If there is no target, it ends with the last
-// directory that exists, in which the rest can appear.
+// linkDirs resolves path step by step. It returns every directory with a link on the way, and then the directory of the target, or the
+// last directory that exists if there is no target.
 func linkDirs(path string) []string {
 	const maxLinks = 255 // as the kernel: a loop ends
 	var dirs []string

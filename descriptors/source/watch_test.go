@@ -44,14 +44,14 @@ func TestQuiet(t *testing.T) {
 					}
 				}()
 				start := time.Now()
-				if !w.quiet(ctx, settle) {
+				if !w.waitQuiet(ctx, settle) {
 					t.Error("quiet = false, want true")
 				}
 				if got := time.Since(start); got != tt.want {
 					t.Errorf("quiet took %v, want %v", got, tt.want)
 				}
 				cancel()
-				if w.quiet(ctx, settle) {
+				if w.waitQuiet(ctx, settle) {
 					t.Error("quiet of an ended context = true, want false")
 				}
 			})

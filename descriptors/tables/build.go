@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// mostErrors is how many errors of one file are told.
-const mostErrors = 20
+// maxErrors bounds the errors that are reported for one file.
+const maxErrors = 20
 
 // builder collects the rows of a file.
 type builder struct {
@@ -23,29 +23,29 @@ type builder struct {
 	names   map[string]uint16
 	listed  []string // the names in the order of their places
 	found   rules.Diagnostics
-	// lastWins says that of rows with the same key the last one holds, and that one of them may be a deletion.
+	// lastWins means that of rows with the same key the last one applies, which may be a deletion.
 	lastWins bool
 }
 
-// pending is a row that has no shard yet. Its slot's key is the end of its key in the builder's.
+// pending is a row without a shard. slot.key is the end of its key in builder.keys.
 type pending struct {
 	slot slot
 	line uint32
 }
 
-// fail reports an error. It reports whether that was the last one to be told.
+// fail reports an error. It returns true if no more errors are reported.
 func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
-	if len(b.found) == mostErrors {
-		b.find(rules.Error, line, col, "more errors are not shown")
+	if len(b.found) == maxErrors {
+		b.report(rules.Error, line, col, "more errors are not shown")
 	}
-	if len(b.found) > mostErrors {
+	if len(b.found) > maxErrors {
 		return true
 	}
-	b.find(rules.Error, line, col, fmt.Sprintf(format, args...))
+	b.report(rules.Error, line, col, fmt.Sprintf(format, args...))
 	return false
 }
 
-func (b *builder) find(severity rules.Severity, line, col int, message string) {
+func (b *builder) report(severity rules.Severity, line, col int, message string) {
 	b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: b.before + line, Col: col}, Severity: severity, Message: message})
 }
 
@@ -55,10 +55,10 @@ func (b *builder) warnUnfinished() {
 	if n := len(b.rows); n > 0 {
 		line, last = int(b.rows[n-1].line), "the row of "+b.keyText(n-1)
 	}
-	b.find(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be cut off, and rows may be missing; end the last line", last))
+	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be cut off, and rows may be missing; end the last line", last))
 }
 
-// keyText returns the key of a row as text for people.
+// keyText returns the key of a row for messages.
 func (b *builder) keyText(i int) string {
 	key := payloadReader{b: b.keyOf(i)}
 	parts := make([]string, len(b.columns))
@@ -68,12 +68,12 @@ func (b *builder) keyText(i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// add adds a row, whose words are right.
+// add adds a valid row.
 func (b *builder) add(values []string, row Row, line int) error {
 	if len(b.rows) == MaxRows && !b.lastWins {
 		return fmt.Errorf("the table has more than %d rows", MaxRows)
 	}
-	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isTaken} //nolint:gosec // a unit is small
+	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isUsed} //nolint:gosec // a unit is small
 	if row.Unlimited {
 		s.is |= isUnlimited
 	}
@@ -106,10 +106,10 @@ func (b *builder) add(values []string, row Row, line int) error {
 	return nil
 }
 
-// maxKeyBytes is how much the keys of one table may take.
+// maxKeyBytes bounds the size of all keys of a table.
 const maxKeyBytes = 256 << 20
 
-// build returns the rows, or nil if two have the same key, which it has then reported.
+// build returns the rows, or nil if it reported that two have the same key.
 func (b *builder) build() *Rows {
 	columns := Columns(b.columns)
 	for shards := len(b.rows)/meanRows + 1; ; shards *= 2 {
@@ -124,7 +124,7 @@ func (b *builder) build() *Rows {
 	}
 }
 
-// fill puts all rows into r. It reports whether a shard has too many.
+// fill adds all rows to r. It returns true if a shard would have too many.
 func (b *builder) fill(r *Rows) (full bool) {
 	starts := make([]uint32, len(r.shards)+1) // where each shard begins in order
 	bytes := make([]int, len(r.shards))
@@ -155,10 +155,10 @@ func (b *builder) fill(r *Rows) (full bool) {
 			mine = b.newest(mine)
 		}
 		for _, i := range mine {
-			if s.n == mostRows {
+			if s.n == maxShardRows {
 				return true
 			}
-			if row := &b.rows[i]; s.insert(row.slot, b.keyOf(int(i))) != nil && b.twice(mine, row) {
+			if row := &b.rows[i]; s.insert(row.slot, b.keyOf(int(i))) != nil && b.reportDuplicate(mine, row) {
 				return false
 			}
 		}
@@ -168,7 +168,7 @@ func (b *builder) fill(r *Rows) (full bool) {
 	return false
 }
 
-// newest returns the last of the rows of each key, without keys that were deleted last.
+// newest returns the last row of each key, without deleted keys.
 func (b *builder) newest(mine []uint32) []uint32 {
 	seen := make(map[identity.ID]bool, len(mine))
 	var last []uint32
@@ -190,8 +190,8 @@ func (b *builder) keyOf(i int) []byte {
 	return b.keys[from:b.rows[i].slot.key]
 }
 
-// twice reports a row whose key one of those before it in its shard has. It reports whether that was the last error to be told.
-func (b *builder) twice(mine []uint32, row *pending) (last bool) {
+// reportDuplicate reports a row whose key an earlier row in the shard has. It returns true if no more errors are reported.
+func (b *builder) reportDuplicate(mine []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	return b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.before+int(b.rows[mine[i]].line))
+	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[mine[i]].line))
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Read reads the rows of a file: CSV with a header, or a JSON object a line. They are nil if a
-// diagnostic is an error. A file that does not end with a newline may be cut off: a warning names its
-// last row. The rows are to be put in force in t.
+// Read reads the rows of a file: CSV with a header, or one JSON object on each line. They are nil if a diagnostic is an error. A file
+// without a final newline may be truncated: a warning names its last row. [Table.Replace] activates the rows.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
 	end := &ending{in: from}
@@ -45,7 +44,7 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	return rows, b.found
 }
 
-// ending keeps the last byte and the error of reading. A body of HTTP that was cut returns its error once, and [io.EOF] from then on.
+// ending records the last byte and the error of reading. A truncated HTTP body returns its error once, and [io.EOF] afterwards.
 type ending struct {
 	in   io.Reader
 	last byte
@@ -62,7 +61,7 @@ func (r *ending) Read(p []byte) (n int, err error) {
 	return n, r.err
 }
 
-// skipEmptyLines discards the empty lines at the start of a file. It returns the start of the rest, without the space before it.
+// skipEmptyLines discards empty lines at the start of a file. It returns the start of the rest, without leading space.
 func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
 	for {
 		start, _ := in.Peek(1 << 10)
@@ -78,7 +77,7 @@ func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
 
 func withoutSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
-// readCSV reads lines of CSV, as RFC 4180 has them.
+// readCSV reads CSV as in RFC 4180.
 func (b *builder) readCSV(in io.Reader) {
 	bounded := &recordBound{in: in, left: maxRecordBytes, line: 1}
 	r := csv.NewReader(bounded)
@@ -114,8 +113,8 @@ func (b *builder) readCSV(in io.Reader) {
 	}
 }
 
-// recordBound bounds how much is read for one record: after a quote that is not closed, all of a file is one. An empty line outside
-// quotes ends like a record.
+// recordBound bounds the size of a record: after an unclosed quote, the rest of a file is one record. An empty line outside quotes ends a
+// record, too.
 type recordBound struct {
 	in   io.Reader
 	left int // number of bytes that the last record may still take
@@ -125,7 +124,7 @@ type recordBound struct {
 	lines  int
 }
 
-// maxRecordBytes is the length of the longest row of CSV.
+// maxRecordBytes bounds a row of CSV.
 const maxRecordBytes = 1 << 16
 
 func (r *recordBound) Read(p []byte) (n int, err error) {
@@ -150,7 +149,7 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 	}
 }
 
-// csvRow adds a record. It reports whether the file is to be read no further.
+// csvRow adds a record. It returns true if reading must end.
 func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []int, values []string) (end bool) {
 	var row Row
 	numbered := false
@@ -159,7 +158,7 @@ func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []
 			continue
 		}
 		value := strings.TrimSpace(record[i])
-		numbered = numbered || word == wordNumber && value != ""
+		numbered = numbered || word == fieldNumber && value != ""
 		if err := row.set(word, value); err != nil {
 			line, col := r.FieldPos(i)
 			return b.fail(line, col, "%v", err)
@@ -183,8 +182,7 @@ func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []
 	return false
 }
 
-// failCSV reports an error of the CSV itself, or of reading it, which is in the record that begins at line. It reports whether the file
-// is to be read no further.
+// failCSV reports a CSV or read error in the record that begins at line. It returns true if reading must end.
 func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
 	switch {
@@ -196,12 +194,12 @@ func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	case errors.Is(err, csv.ErrFieldCount):
 		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
 	default:
-		b.fail(wrong.Line, wrong.Column, "this is no CSV: %v", wrong.Err)
+		b.fail(wrong.Line, wrong.Column, "invalid CSV: %v", wrong.Err)
 		return true
 	}
 }
 
-// splitHeader tells the words of a header from its key columns. Words is parallel to the header, with "" where a key is.
+// splitHeader splits a header into row fields and key columns. words is parallel to the header, with "" for key columns.
 func splitHeader(header []string) (words []string, keys []int, err error) {
 	if len(header) == 1 && strings.ContainsAny(header[0], ";\t") {
 		return nil, nil, fmt.Errorf("the header %q is one column; separate columns by commas", rules.Shorten(header[0]))
@@ -209,9 +207,9 @@ func splitHeader(header []string) (words []string, keys []int, err error) {
 	words = make([]string, len(header))
 	var columns []string
 	for i, column := range header {
-		if column = strings.TrimSpace(column); slices.Contains(Words, column) {
+		if column = strings.TrimSpace(column); slices.Contains(RowFields, column) {
 			if slices.Contains(words, column) {
-				return nil, nil, fmt.Errorf("column %q stands twice", column)
+				return nil, nil, fmt.Errorf("duplicate column %q", column)
 			}
 			words[i] = column
 			continue
@@ -219,16 +217,16 @@ func splitHeader(header []string) (words []string, keys []int, err error) {
 		header[i] = column
 		columns, keys = append(columns, column), append(keys, i)
 	}
-	if !slices.Contains(words, wordNumber) && !slices.Contains(words, wordUnlimited) {
+	if !slices.Contains(words, fieldNumber) && !slices.Contains(words, fieldUnlimited) {
 		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; its other columns are entries, such as customer, and unit, burst, unlimited, name",
-			rules.Shorten(strings.Join(header, ",")), nearWord(columns))
+			rules.Shorten(strings.Join(header, ",")), nearColumn(columns))
 	}
 	return words, keys, CheckColumns(columns)
 }
 
-// nearWord says which column may be meant as requests_per_unit.
-func nearWord(columns []string) string {
-	if near := rules.Nearest(wordNumber, columns); len(near) > 0 {
+// nearColumn returns a hint at the column that may be a misspelling of requests_per_unit, or "".
+func nearColumn(columns []string) string {
+	if near := rules.Nearest(fieldNumber, columns); len(near) > 0 {
 		return fmt.Sprintf(" (%q is near)", near[0])
 	}
 	return ""

@@ -159,7 +159,7 @@ func expected(text string) (rows map[string]Row, ok bool) {
 	if utf16 := strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff"); utf16 || err != nil || len(records) == 0 || len(text) > maxRecordBytes {
 		return nil, false
 	}
-	number := slices.Index(records[0], wordNumber)
+	number := slices.Index(records[0], fieldNumber)
 	if number < 0 || CheckColumns(slices.Delete(slices.Clone(records[0]), number, number+1)) != nil {
 		return nil, false
 	}

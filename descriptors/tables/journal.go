@@ -34,9 +34,9 @@ type Journal struct {
 	size    int64    // number of bytes of complete records
 	// compactAt is the size at which the file is replaced by one that has each row once.
 	compactAt int64
-	// broken is true if the file is missing or may not end with a complete record. It is replaced before the next change.
-	broken  bool
-	failing bool // notify was last called with an error
+	// incomplete is true if the file is missing or may not end with a complete record. It is replaced before the next change.
+	incomplete bool
+	failing    bool // notify was last called with an error
 }
 
 // request has the changes of a caller of [Journal.Apply].
@@ -55,7 +55,7 @@ var (
 	// ErrColumns means that changes have other columns than the table.
 	ErrColumns = errors.New("other columns")
 	// ErrNotSaved means that changes could not be made durable.
-	ErrNotSaved = errors.New("not saved, and not in force")
+	ErrNotSaved = errors.New("not saved, and not active")
 	// ErrClosed means that the process ends.
 	ErrClosed = errors.New("the table is closed")
 	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
@@ -161,7 +161,7 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 				break // the rows of taken may need names that are not used yet
 			}
 			if j.table.dropNames() {
-				j.broken = true // the file has these names too, and a reader adds those that follow
+				j.incomplete = true // the file has these names too, and a reader adds those that follow
 				n, err = j.check(r, columns, added)
 			}
 		}
@@ -198,7 +198,7 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 		if c.Delete {
 			continue
 		}
-		if !j.table.hasName(c.Row.Name) {
+		if !j.table.reserveName(c.Row.Name) {
 			return 0, fmt.Errorf("%w: %w", ErrFull, errNames)
 		}
 		puts++
@@ -206,8 +206,8 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 			added++
 		}
 	}
-	if rows.Len()+others+added > j.table.most {
-		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.most)
+	if rows.Len()+others+added > j.table.maxRows {
+		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.maxRows)
 	}
 	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes { // the latter if compaction fails
 		return 0, fmt.Errorf("%w: its rows take %d MiB, and at most %d", ErrFull, j.size>>20, maxJournalBytes>>20)
@@ -243,7 +243,7 @@ func (j *Journal) append(columns []string, record []byte) error {
 	if err := j.checkPath(); err != nil {
 		return err
 	}
-	if j.broken || !slices.Equal(columns, j.columns) {
+	if j.incomplete || !slices.Equal(columns, j.columns) {
 		if err := j.rewrite(columns); err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (j *Journal) append(columns []string, record []byte) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		j.broken = j.cut(j.size) != nil
+		j.incomplete = j.cut(j.size) != nil
 		return err
 	}
 	j.size += int64(len(record))
@@ -265,7 +265,7 @@ func (j *Journal) append(columns []string, record []byte) error {
 func (j *Journal) checkPath() error {
 	found, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		j.broken = true
+		j.incomplete = true
 		return nil
 	}
 	if err != nil {
@@ -334,7 +334,7 @@ func (j *Journal) rewrite(columns []string) error {
 	}
 	j.file, j.columns, j.size, j.compactAt = next, columns, size, compactAfter(size)
 	err = syncDir(filepath.Dir(j.path))
-	j.broken = err != nil // after a power cut, the directory may have the old file
+	j.incomplete = err != nil // after a power cut, the directory may have the old file
 	return err
 }
 

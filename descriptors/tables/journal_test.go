@@ -301,7 +301,7 @@ func FuzzJournal(f *testing.F) {
 func TestFullTable(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
-	j.table.most = 2
+	j.table.maxRows = 2
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2}))
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrFull) {
 		t.Errorf("a row beyond the most: %v, want that the table is full", err)

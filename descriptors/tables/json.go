@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// maxLineBytes is the length of the longest line of JSON.
+// maxLineBytes bounds a line of JSON.
 const maxLineBytes = 1 << 16
 
-// lineReader reads JSON objects, one a line.
+// lineReader reads JSON objects, one on each line.
 type lineReader struct {
 	b       *builder
 	line    int
@@ -25,12 +25,12 @@ type lineReader struct {
 	values  []string
 	given   []bool // which of the values the line has
 	scratch []byte
-	// numbered says that the line has a number, and words which of [Words].
+	// numbered is true if the line has a number; fields are the [RowFields] that it has.
 	numbered bool
-	words    []string
+	fields   []string
 }
 
-// readJSON reads lines of JSON. The first decides the columns.
+// readJSON reads lines of JSON. The first line determines the columns.
 func (b *builder) readJSON(in io.Reader) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), maxLineBytes)
@@ -49,11 +49,11 @@ func (b *builder) readJSON(in io.Reader) {
 	}
 }
 
-// read reads a line. It reports whether the file is to be read no further.
+// read reads a line. It returns true if reading must end.
 func (r *lineReader) read(line []byte) (end bool) {
 	first := r.b.columns == nil
 	r.scanner = jsonview.Scanner{Bytes: line}
-	r.row, r.numbered, r.words, r.scratch = Row{}, false, r.words[:0], r.scratch[:0]
+	r.row, r.numbered, r.fields, r.scratch = Row{}, false, r.fields[:0], r.scratch[:0]
 	clear(r.given)
 	err := r.scanner.Object(func(key []byte) error { return r.field(string(key), first) })
 	if err == nil && r.scanner.Next() != 0 {
@@ -70,12 +70,12 @@ func (r *lineReader) read(line []byte) (end bool) {
 		return false
 	}
 	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
-		err = errors.New("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
+		err = errors.New("not a JSON object on one line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
 	}
 	return r.b.fail(r.line, r.scanner.Offset+1, "%v", err) || first // what else could its columns be?
 }
 
-// field takes a field's value.
+// field reads the value of a field.
 func (r *lineReader) field(key string, first bool) (err error) {
 	var text []byte
 	switch r.scanner.Next() {
@@ -85,21 +85,21 @@ func (r *lineReader) field(key string, first bool) (err error) {
 	if text, r.scratch, err = r.scanner.Value(r.scratch); err != nil || text == nil {
 		return err // null is not given
 	}
-	if slices.Contains(Words, key) {
-		if slices.Contains(r.words, key) {
-			return fmt.Errorf("%q stands twice", key)
+	if slices.Contains(RowFields, key) {
+		if slices.Contains(r.fields, key) {
+			return fmt.Errorf("duplicate field %q", key)
 		}
-		r.words = append(r.words, key)
-		r.numbered = r.numbered || key == wordNumber && len(text) > 0
+		r.fields = append(r.fields, key)
+		r.numbered = r.numbered || key == fieldNumber && len(text) > 0
 		return r.row.set(key, string(text))
 	}
 	i := slices.Index(r.b.columns, key)
 	switch {
 	case i >= 0 && r.given[i]:
-		return fmt.Errorf("%q stands twice", rules.Shorten(key))
+		return fmt.Errorf("duplicate field %q", rules.Shorten(key))
 	case i < 0 && !first:
 		return fmt.Errorf("unknown column %q%s; the first line has %s", rules.Shorten(key),
-			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(Words), r.b.columns...))), strings.Join(r.b.columns, ", "))
+			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))), strings.Join(r.b.columns, ", "))
 	case i < 0:
 		i = len(r.b.columns)
 		r.b.columns, r.values, r.given = append(r.b.columns, key), append(r.values, ""), append(r.given, false)
@@ -108,7 +108,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 	return nil
 }
 
-// complete returns what is wrong with the fields of a line together.
+// complete checks the fields of a line together.
 func (r *lineReader) complete(first bool) error {
 	if first {
 		if err := CheckColumns(r.b.columns); err != nil {

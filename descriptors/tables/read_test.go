@@ -87,10 +87,10 @@ func TestReadRejects(t *testing.T) {
 		"customer;requests_per_unit\nacme;5\n":   `t:1:1: error: the header "customer;requests_per_unit" is one column; separate columns by commas`,
 		"customer\trequests_per_unit\nacme\t5\n": `t:1:1: error: the header "customer\trequests_per_unit" is one column; separate columns by commas`,
 		" [\n {\"a\":\"x\",\"requests_per_unit\":5}\n]":             "t:1:1: error: the file is a list of JSON; write an object a line, without brackets and commas around it",
-		"\n\n{\"a\":\"x\",\"requests_per_unit\":5}\n{":              `t:4:2: error: this is no JSON object`,
-		"a,a,requests_per_unit\n":                                   `t:1:1: error: column "a" stands twice`,
-		"a,unit,unit,requests_per_unit":                             `t:1:1: error: column "unit" stands twice`,
-		"a,,requests_per_unit\n":                                    `t:1:1: error: column "" is no name of an entry`,
+		"\n\n{\"a\":\"x\",\"requests_per_unit\":5}\n{":              `t:4:2: error: not a JSON object`,
+		"a,a,requests_per_unit\n":                                   `t:1:1: error: duplicate column "a"`,
+		"a,unit,unit,requests_per_unit":                             `t:1:1: error: duplicate column "unit"`,
+		"a,,requests_per_unit\n":                                    `t:1:1: error: column "" is not a valid name of an entry`,
 		"a,b,c,d,e,f,g,h,i,requests_per_unit\n":                     "t:1:1: error: 9 columns name entries; at most 8 may",
 		header + "acme,many,,,,\n":                                  `t:2:6: error: requests_per_unit is "many"; it must be a whole number, 0 to 4294967295`,
 		header + "acme,-1,,,,\n":                                    `t:2:6: error: requests_per_unit is "-1"; it must be a whole number, 0 to 4294967295`,
@@ -100,22 +100,22 @@ func TestReadRejects(t *testing.T) {
 		header + "acme,5,,0,,\n":                                    `t:2:9: error: burst is "0"; it must be a whole number, 1 to 4294967295`,
 		header + "acme,5,,,yes,\n":                                  `t:2:10: error: unlimited is "yes"; it must be true or false`,
 		header + "acme,5,,,true,\n":                                 "t:2:1: error: unlimited excludes requests_per_unit, unit and burst; leave them out",
-		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: this is no CSV: bare \" in non-quoted-field",
+		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: invalid CSV: bare \" in non-quoted-field",
 		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b": at most 64 bytes, without quotes and control characters`,
 		header + "acme,5,,,,gr\xf6\xdfe\n":                          `t:2:11: error: name "gr\xf6\xdfe" is not UTF-8`,
 		header + "acme,5\n":                                         "t:2:1: error: the row has another number of columns than the header, which has 6",
-		header + "\"acme,5,,,,\n":                                   "t:2:13: error: this is no CSV: extraneous or missing \" in quoted-field",
-		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" holds a NUL byte`,
+		header + "\"acme,5,,,,\n":                                   "t:2:13: error: invalid CSV: extraneous or missing \" in quoted-field",
+		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" contains a NUL byte`,
 		header + strings.Repeat("a", 1025) + ",5,,,,\n":             "is longer than 1024 bytes",
-		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: the key stands twice, first on line 2; a key has one row",
+		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: duplicate key; first on line 2",
 		`{"a":"x"}`:                                                 "t:1:10: error: requests_per_unit is missing; write 0 to deny every request, or unlimited",
 		`{"requests_per_unit":5}`:                                   "t:1:24: error: no column names an entry of the rule, such as customer",
-		"{\"a\":\"x\",\"requests_per_unit\":5":                      `t:1:31: error: this is no JSON object of a line, such as {"customer":"acme","requests_per_unit":500}`,
-		`{"a":"x","requests_per_unit":5} []`:                        "this is no JSON object",
+		"{\"a\":\"x\",\"requests_per_unit\":5":                      `t:1:31: error: not a JSON object on one line, such as {"customer":"acme","requests_per_unit":500}`,
+		`{"a":"x","requests_per_unit":5} []`:                        "not a JSON object",
 		`{"a":"x","requests_per_unit":5.5}`:                         `t:1:33: error: requests_per_unit is "5.5"; it must be a whole number, 0 to 4294967295`,
 		`{"a":["x"],"requests_per_unit":5}`:                         `t:1:6: error: "a" is an object or a list; it must be one value`,
-		`{"a":"x","a":"y","requests_per_unit":5}`:                   `"a" stands twice`,
-		`{"a":"x","unit":"day","unit":"day","requests_per_unit":5}`: `"unit" stands twice`,
+		`{"a":"x","a":"y","requests_per_unit":5}`:                   `duplicate field "a"`,
+		`{"a":"x","unit":"day","unit":"day","requests_per_unit":5}`: `duplicate field "unit"`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"b\":\"x\",\"requests_per_unit\":5}":                 `t:2:`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"requests_per_unit\":5}":                             `t:2:24: error: column "a" is missing, which the first line has`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"y\",\"bust\":3,\"requests_per_unit\":5}":      `unknown column "bust"; did you mean "burst", "unit"?; the first line has a`,
@@ -143,11 +143,11 @@ func names(n int) string {
 // TestReadTellsSomeErrors holds that a file of nothing but errors does not fill the log.
 func TestReadTellsSomeErrors(t *testing.T) {
 	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
-	if len(found) != mostErrors+1 || found[mostErrors].Message != "more errors are not shown" {
+	if len(found) != maxErrors+1 || found[maxErrors].Message != "more errors are not shown" {
 		t.Errorf("%d errors, the last %v", len(found), found[len(found)-1])
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
-	if len(found) != mostErrors+1 {
+	if len(found) != maxErrors+1 {
 		t.Errorf("%d rows stand twice", len(found))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // if not nil, is called with an error when writing begins to fail, and with nil when it works again. Torn is the number of bytes that
 // were cut off at the end of the file: a change that was not acknowledged when the process ended.
 func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int64, err error) {
-	j = &Journal{table: t, path: journalPath(t, dir), notify: notify, broken: true, compactAt: compactFrom}
+	j = &Journal{table: t, path: journalPath(t, dir), notify: notify, incomplete: true, compactAt: compactFrom}
 	_ = os.Remove(j.path + ".tmp") // of a process that was killed while it wrote the file
 	found, err := t.readJournal(j.path)
 	switch {
@@ -25,7 +25,7 @@ func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int
 	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0o600); err != nil {
 		return nil, 0, err
 	}
-	j.columns, j.size, j.broken = *found.rows.Columns(), found.size, false
+	j.columns, j.size, j.incomplete = *found.rows.Columns(), found.size, false
 	j.compactAt = compactAfter(j.size * int64(found.rows.Len()+1) / int64(found.changes+1))
 	if found.torn > 0 {
 		if err := j.cut(j.size); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Registry has the tables that rules may name. A nil one has none. Any number of goroutines may use it once all are added.
+// Registry has the tables that rules may name. A nil *Registry has none. It is safe for concurrent use once all tables are added.
 type Registry struct {
 	entries map[string]*Entry
 
@@ -21,22 +21,22 @@ type Registry struct {
 	released func() // see OnRelease
 }
 
-// Entry is a table with where its rows come from.
+// Entry is a table with the source of its rows.
 type Entry struct {
 	*Table
 
-	// Path is that of its file. Empty for a table that is changed row by row.
+	// Path is its file, or empty for a table that is changed row by row.
 	Path string
-	// Journal keeps a table that is changed row by row. Nil for another, and until it is opened.
+	// Journal persists a table that is changed row by row. It is nil for others, and until it is opened.
 	Journal *Journal
 
-	// claimed are the columns of changes that are being saved, whose number is claims.
+	// claimed are the columns of changes that are being saved, and claims the number of these changes.
 	claimed Columns
 	claims  int
 }
 
-// ColumnsLocked returns the columns that rules must fit, or nil for any: a table that is changed row by row and has no row may
-// get others. The caller holds the lock of the registry, if there are other goroutines.
+// ColumnsLocked returns the columns that rules must support, or nil for any: an empty table that is changed row by row may get others.
+// Concurrent callers need the lock of the registry.
 func (e *Entry) ColumnsLocked() *Columns {
 	switch {
 	case e.Path != "" || e.Rows().Len() > 0:
@@ -47,19 +47,18 @@ func (e *Entry) ColumnsLocked() *Columns {
 	return nil
 }
 
-// Lock has the caller alone activate rules or rows of files. Claims wait until Unlock.
+// Lock prevents that other goroutines activate rules or rows of files, or claim columns, until Unlock.
 func (r *Registry) Lock() { r.mu.Lock() }
 
-// Unlock is the inverse of Lock.
+// Unlock releases the lock of [Registry.Lock].
 func (r *Registry) Unlock() { r.mu.Unlock() }
 
-// OnRelease has a function called, without the lock, when an empty table may get any columns again. It must be called before
-// the first Claim.
+// OnRelease sets a function that is called, without the lock, when an empty table may get any columns again. It must be called before the
+// first Claim.
 func (r *Registry) OnRelease(released func()) { r.released = released }
 
-// Claim reserves the columns of a table for changes that are about to be saved, until release is called: rules that the columns
-// do not fit are not activated meanwhile. Fits returns why the active rules do not fit, or nil. An error says that the columns
-// cannot be reserved.
+// Claim reserves the columns of a table for changes that are being saved, until release is called: rules that do not support the columns
+// are not activated meanwhile. fits returns why the active rules do not support them, or nil.
 func (r *Registry) Claim(e *Entry, columns []string, fits func() error) (release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,16 +81,16 @@ func (r *Registry) Claim(e *Entry, columns []string, fits func() error) (release
 	}, nil
 }
 
-// tableNames are those that a table may have: they stand in URLs and are names of files.
+// tableNames matches valid names, which are part of URLs and file names.
 var tableNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// Add adds an empty table. Path is its file, or empty.
+// Add adds an empty table. path is its file, or empty.
 func (r *Registry) Add(name, path string) (*Entry, error) {
 	if !tableNames.MatchString(name) {
 		return nil, fmt.Errorf("table %q: a name is at most 64 letters, digits and - _ . and begins with a letter or a digit", rules.Shorten(name))
 	}
 	if other := r.entries[name]; other != nil {
-		return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", name, source(other.Path), source(path))
+		return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", name, rowSource(other.Path), rowSource(path))
 	}
 	if r.entries == nil {
 		r.entries = map[string]*Entry{}
@@ -100,23 +99,23 @@ func (r *Registry) Add(name, path string) (*Entry, error) {
 	return r.entries[name], nil
 }
 
-func source(path string) string {
+func rowSource(path string) string {
 	if path == "" {
 		return "--tables-dir"
 	}
 	return path
 }
 
-// Table returns the table of a name, or an error that says which there are.
+// Table returns the table with the given name, or an error that lists the tables.
 func (r *Registry) Table(name string) (*Entry, error) {
 	if r != nil && r.entries[name] != nil {
 		return r.entries[name], nil
 	}
 	all := r.Names()
 	if len(all) == 0 {
-		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s beside --tables-dir", rules.Shorten(name), rules.Shorten(name))
+		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s with --tables-dir", rules.Shorten(name), rules.Shorten(name))
 	}
-	return nil, fmt.Errorf("unknown table %q%s; those of --table are %s", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
+	return nil, fmt.Errorf("unknown table %q%s; known tables: %s", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.

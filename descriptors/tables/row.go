@@ -11,20 +11,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Row is what a table says of one key: numbers in place of those of the rule.
+// Row has the numbers for one key, which replace those of the rule.
 type Row struct { //nolint:recvcheck // it is read from JSON in place, and written as a value
 	// RequestsPerUnit is 0 if Unlimited is set. Else 0 denies every request.
 	RequestsPerUnit uint32
 	// Unit is 0 for the rule's own window.
 	Unit rules.Unit
-	// Burst is that of a token bucket, 0 for one in proportion to the rule's.
+	// Burst is that of a token bucket, or 0 to scale the rule's.
 	Burst     uint32
 	Unlimited bool
-	// Name is that of a series of metrics, which rows may share. Empty for the rule's.
+	// Name is the name in metrics, which several rows may have. If it is empty, the rule's applies.
 	Name string
 }
 
-// String writes a row for people: `500/minute, burst: 20, name: "gold"`.
+// String returns a row as `500/minute, burst: 20, name: "gold"`.
 func (r Row) String() string {
 	text := "unlimited"
 	if !r.Unlimited {
@@ -41,68 +41,67 @@ func (r Row) String() string {
 	return text
 }
 
-// The words of a row. Every other column is a key column, whose name is the key of an entry.
+// The fields of a row. Every other column is a key column, named for the key of an entry.
 const (
-	wordNumber    = "requests_per_unit"
-	wordUnit      = "unit"
-	wordBurst     = "burst"
-	wordUnlimited = "unlimited"
-	wordName      = "name"
+	fieldNumber    = "requests_per_unit"
+	fieldUnit      = "unit"
+	fieldBurst     = "burst"
+	fieldUnlimited = "unlimited"
+	fieldName      = "name"
 )
 
-// Words are the columns of a table that are no entries.
-var Words = []string{wordNumber, wordUnit, wordBurst, wordUnlimited, wordName}
+// RowFields are the columns that are not key columns.
+var RowFields = []string{fieldNumber, fieldUnit, fieldBurst, fieldUnlimited, fieldName}
 
 // Bounds on a table.
 const (
-	// MaxRows is the most rows of one table.
+	// MaxRows bounds the rows of a table.
 	MaxRows = 4 << 20
-	// MaxColumns is the most columns that are entries.
+	// MaxColumns bounds the key columns.
 	MaxColumns = 8
-	// MaxValueBytes is the length of the longest value in a key column.
+	// MaxValueBytes bounds a value in a key column.
 	MaxValueBytes = 1 << 10
-	// MaxNames is how many names the rows of one table may have, since each is a series of metrics.
-	MaxNames = 1000
-	// maxNameBytes is the length of the longest name.
+	// MaxNames bounds the names of rows of a table, since each is a series of metrics.
+	MaxNames     = 1000
 	maxNameBytes = 64
 )
 
-// set gives a row the value of one of [Words], as text. It returns what is wrong with it.
+// set sets one of [RowFields] from text.
 func (r *Row) set(word, value string) error {
 	if value == "" { // the column is for other rows
 		return nil
 	}
 	switch word {
-	case wordNumber:
+	case fieldNumber:
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
 			return fmt.Errorf("requests_per_unit is %q; it must be a whole number, 0 to 4294967295", rules.Shorten(value))
 		}
 		r.RequestsPerUnit = uint32(n)
-	case wordUnit:
+	case fieldUnit:
 		u, ok := rules.UnitNamed(value)
 		if !ok {
 			return fmt.Errorf("unknown unit %q%s (allowed: %s)", rules.Shorten(value),
 				rules.DidYouMean(rules.Nearest(value, rules.UnitNames())), strings.Join(rules.UnitNames(), ", "))
 		}
 		r.Unit = u
-	case wordBurst:
+	case fieldBurst:
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil || n == 0 {
 			return fmt.Errorf("burst is %q; it must be a whole number, 1 to 4294967295", rules.Shorten(value))
 		}
 		r.Burst = uint32(n)
-	case wordUnlimited:
+	case fieldUnlimited:
 		is, err := strconv.ParseBool(value) // also as spreadsheets and databases write it
 		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
 		r.Unlimited = is
-	case wordName:
+	case fieldName:
 		if !utf8.ValidString(value) { // it is a label of metrics
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
 		}
-		if len(value) > maxNameBytes || rules.OddName(value) != "" {
+		if len(value) > maxNameBytes || rules.NameMistake(value) != "" {
 			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)
 		}
 		r.Name = value
@@ -110,7 +109,7 @@ func (r *Row) set(word, value string) error {
 	return nil
 }
 
-// check returns what is wrong with the words of a row together. Numbered says that it has a number.
+// check checks the fields of a row together. numbered is true if it has a number.
 func (r *Row) check(numbered bool) error {
 	switch {
 	case !r.Unlimited && !numbered:
@@ -121,22 +120,22 @@ func (r *Row) check(numbered bool) error {
 	return nil
 }
 
-// checkValues returns what is wrong with the values of the key columns.
+// checkValues checks the values of the key columns.
 func checkValues(values []string) error {
 	for _, v := range values {
 		switch {
 		case len(v) > MaxValueBytes:
 			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
 		case strings.IndexByte(v, 0) >= 0:
-			return fmt.Errorf("value %q holds a NUL byte", rules.Shorten(v))
+			return fmt.Errorf("value %q contains a NUL byte", rules.Shorten(v))
 		case strings.IndexByte(v, '\r') >= 0: // readers of CSV take it away before a newline, so that a list would name another row
-			return fmt.Errorf("value %q holds a carriage return", rules.Shorten(v))
+			return fmt.Errorf("value %q contains a carriage return", rules.Shorten(v))
 		}
 	}
 	return nil
 }
 
-// CheckColumns returns what is wrong with the names of the key columns.
+// CheckColumns checks the names of the key columns.
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
@@ -146,13 +145,13 @@ func CheckColumns(columns []string) error {
 	}
 	for i, c := range columns {
 		if slices.Contains(columns[:i], c) {
-			return fmt.Errorf("column %q stands twice", rules.Shorten(c))
+			return fmt.Errorf("duplicate column %q", rules.Shorten(c))
 		}
-		if slices.Contains(Words, c) {
-			return fmt.Errorf("column %q cannot be a key: a column of that name says something of a row", c)
+		if slices.Contains(RowFields, c) {
+			return fmt.Errorf("column %q cannot be a key: it is a field of rows", c)
 		}
 		if c == "" || c != strings.TrimSpace(c) || strings.ContainsAny(c, "\x00\r") {
-			return fmt.Errorf("column %q is no name of an entry", c)
+			return fmt.Errorf("column %q is not a valid name of an entry", c)
 		}
 	}
 	return nil

@@ -11,20 +11,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Columns are the names of the key columns. Tables of the same columns share them.
+// Columns are the names of the key columns. They are compared by pointer.
 type Columns []string
 
-// Rows are the rows of a table. Any number of goroutines may read them while [Table] changes single ones.
+// Rows are the rows of a table. They may be read concurrently while [Table] changes single ones.
 type Rows struct {
 	columns *Columns
 	hasher  identity.Hasher // without any value
 	shards  []atomic.Pointer[shard]
-	// names are those of rows; a row has the place of its own, from 1.
+	// names are the names of rows; a row has the index, from 1.
 	names atomic.Pointer[[]string]
 	n     atomic.Int64
 }
 
-// A shard is immutable: a row is changed by a copy of its shard. Its slots are in it, so that a look-up waits for memory but once.
+// A shard is immutable: a change of a row replaces the shard. It contains its slots, so that a look-up waits for memory only once.
 type shard struct {
 	n int
 	// keys have the values of the key columns, each behind its length.
@@ -34,12 +34,12 @@ type shard struct {
 }
 
 const (
-	// perShard makes a shard, with the 8 bytes that the allocator puts before what has pointers, 12 KiB, of which it wastes nothing: see
-	// TestShardsFitTheAllocator.
+	// perShard makes a shard 12 KiB, including the 8 bytes that the allocator adds to objects with pointers, so that no memory is wasted:
+	// see TestShardsFitTheAllocator.
 	perShard = 382
-	// meanRows is how many rows shards have when a table is built, manyRows how many when it gets more shards, and mostRows how many one
-	// may have. Hashes are random, so that one of 2^30 shards of meanRows has mostRows.
-	meanRows, manyRows, mostRows = 230, 290, 350
+	// meanRows is the mean number of rows in a shard when a table is built, growRows the mean at which it gets more shards, and maxShardRows
+	// bounds one shard. Hashes are random: of shards with meanRows, one in 2^30 has maxShardRows.
+	meanRows, growRows, maxShardRows = 230, 290, 350
 )
 
 // A slot is a row, or empty.
@@ -53,12 +53,12 @@ type slot struct {
 }
 
 const (
-	isTaken     = 1
+	isUsed      = 1
 	isUnlimited = 2
 	isDeleted   = 4 // while a journal is read
 )
 
-// A Hit is a row as [Rows.Find] has it, without memory of its own.
+// A Hit is a row from [Rows.Find]. It does not allocate.
 type Hit struct {
 	RequestsPerUnit, Burst uint32
 	Unit                   rules.Unit
@@ -66,16 +66,16 @@ type Hit struct {
 	name                   uint16
 }
 
-// Columns returns the names of the key columns, nil for a table that has had no row yet.
+// Columns returns the names of the key columns, nil if the table never had a row.
 func (r *Rows) Columns() *Columns { return r.columns }
 
-// Len returns how many rows there are.
+// Len returns the number of rows.
 func (r *Rows) Len() int { return int(r.n.Load()) }
 
-// Hasher returns the hash of a key to which no value was put yet. Each column's goes to its place.
+// Hasher returns a hasher for keys. Add the value of each column at its index.
 func (r *Rows) Hasher() identity.Hasher { return r.hasher }
 
-// Find returns the row of a key by its hash. It allocates nothing.
+// Find returns the row with the hash of a key. It allocates nothing.
 func (r *Rows) Find(id identity.ID) (Hit, bool) {
 	s := r.shards[r.shardOf(id)].Load().find(id)
 	if s == nil {
@@ -84,7 +84,7 @@ func (r *Rows) Find(id identity.ID) (Hit, bool) {
 	return Hit{s.number, s.burst, rules.Unit(s.unit), s.is&isUnlimited != 0, s.name}, true
 }
 
-// NameOf returns the name of a row, empty if it has none.
+// NameOf returns the name of a row, or "".
 func (r *Rows) NameOf(h Hit) string {
 	if h.name == 0 {
 		return ""
@@ -97,7 +97,7 @@ func (r *Rows) Row(h Hit) Row {
 	return Row{RequestsPerUnit: h.RequestsPerUnit, Unit: h.Unit, Burst: h.Burst, Unlimited: h.Unlimited, Name: r.NameOf(h)}
 }
 
-// Get returns the row of the values of the key columns.
+// Get returns the row with the given values of the key columns.
 func (r *Rows) Get(values []string) (Row, bool) {
 	if r.columns == nil || len(values) != len(*r.columns) {
 		return Row{}, false
@@ -120,7 +120,7 @@ func (r *Rows) All() iter.Seq2[[]string, Row] {
 		for i := range r.shards {
 			s := r.shards[i].Load()
 			for j := range s.slots {
-				if t := &s.slots[j]; t.is&isTaken != 0 && !yield(s.values(t), r.rowOf(t)) {
+				if t := &s.slots[j]; t.is&isUsed != 0 && !yield(s.values(t), r.rowOf(t)) {
 					return
 				}
 			}
@@ -132,27 +132,27 @@ func (r *Rows) rowOf(t *slot) Row {
 	return r.Row(Hit{t.number, t.burst, rules.Unit(t.unit), t.is&isUnlimited != 0, t.name})
 }
 
-// shardOf returns the number of a hash's shard.
+// shardOf returns the index of the shard of a hash.
 func (r *Rows) shardOf(id identity.ID) uint64 {
 	hi, _ := bits.Mul64(id.Hi, uint64(len(r.shards)))
 	return hi
 }
 
-// home is where a hash would be in a shard.
-func home(id identity.ID) uint64 {
+// homeIndex returns the slot at which the search for a hash begins.
+func homeIndex(id identity.ID) uint64 {
 	hi, _ := bits.Mul64(id.Lo, perShard)
 	return hi
 }
 
 // find returns the slot of a hash, or nil.
 func (s *shard) find(id identity.ID) *slot {
-	for i := home(id); ; i = 0 {
+	for i := homeIndex(id); ; i = 0 {
 		for ; i < perShard; i++ {
 			t := &s.slots[i]
 			switch {
-			case t.id == id && t.is&isTaken != 0:
+			case t.id == id && t.is&isUsed != 0:
 				return t
-			case t.is&isTaken == 0:
+			case t.is&isUsed == 0:
 				return nil
 			}
 		}
@@ -176,7 +176,7 @@ func (s *shard) keyOf(t *slot) []byte {
 	return s.keys[int(t.key)+size:][:n]
 }
 
-// appendKey appends a key: each value behind its length.
+// appendKey appends a key: each value after its length.
 func appendKey(dst []byte, values []string) []byte {
 	for _, v := range values {
 		dst = append(binary.AppendUvarint(dst, uint64(len(v))), v...)
@@ -184,21 +184,21 @@ func appendKey(dst []byte, values []string) []byte {
 	return dst
 }
 
-// insert adds a row to a shard that nobody else has yet. It returns the row of that hash that is there already, and adds nothing then.
+// insert adds a row to a shard that no other goroutine uses. If the shard has a row with that hash, insert returns it and adds nothing.
 func (s *shard) insert(t slot, key []byte) *slot {
-	i := home(t.id)
-	for ; s.slots[i].is&isTaken != 0; i = (i + 1) % perShard {
+	i := homeIndex(t.id)
+	for ; s.slots[i].is&isUsed != 0; i = (i + 1) % perShard {
 		if s.slots[i].id == t.id {
 			return &s.slots[i]
 		}
 	}
-	t.key = uint32(len(s.keys)) //nolint:gosec // at most mostRows of MaxColumns values of MaxValueBytes
+	t.key = uint32(len(s.keys)) //nolint:gosec // at most maxShardRows of MaxColumns values of MaxValueBytes
 	s.keys = append(binary.AppendUvarint(s.keys, uint64(len(key))), key...)
 	s.slots[i], s.n = t, s.n+1
 	return nil
 }
 
-// with returns the shard with a row, which may replace another of the same key.
+// with returns a copy of the shard with a row added or replaced.
 func (s *shard) with(t slot, key []byte) *shard {
 	next := *s
 	next.keys = append(make([]byte, 0, len(s.keys)+binary.MaxVarintLen16+len(key)), s.keys...)
@@ -209,18 +209,18 @@ func (s *shard) with(t slot, key []byte) *shard {
 	return &next
 }
 
-// without returns the shard without some rows.
+// without returns a copy of the shard without the rows for which some returns true.
 func (s *shard) without(some func(*slot) bool) *shard {
 	next := &shard{keys: make([]byte, 0, len(s.keys))}
 	for i := range s.slots {
-		if t := &s.slots[i]; t.is&isTaken != 0 && !some(t) {
+		if t := &s.slots[i]; t.is&isUsed != 0 && !some(t) {
 			next.insert(*t, s.keyOf(t))
 		}
 	}
 	return next
 }
 
-// newRows returns empty rows in so many shards.
+// newRows returns an empty table with the given number of shards.
 func newRows(columns *Columns, hasher identity.Hasher, shards int, names []string) *Rows {
 	r := &Rows{columns: columns, hasher: hasher, shards: make([]atomic.Pointer[shard], shards)}
 	empty := new(shard)
@@ -231,8 +231,8 @@ func newRows(columns *Columns, hasher identity.Hasher, shards int, names []strin
 	return r
 }
 
-// grown returns the rows in a quarter more shards, so that these have about meanRows again. Each shard is in memory of its own, which is
-// free once the shard is replaced.
+// grown returns the rows with a quarter more shards, so that they have about meanRows again. Shards are allocated separately, so that
+// they can be freed separately.
 func (r *Rows) grown() *Rows {
 	next := newRows(r.columns, r.hasher, len(r.shards)+len(r.shards)/4+1, *r.names.Load())
 	all := make([]*shard, len(next.shards))
@@ -242,7 +242,7 @@ func (r *Rows) grown() *Rows {
 	for i := range r.shards {
 		s := r.shards[i].Load()
 		for j := range s.slots {
-			if t := &s.slots[j]; t.is&isTaken != 0 {
+			if t := &s.slots[j]; t.is&isUsed != 0 {
 				all[next.shardOf(t.id)].insert(*t, s.keyOf(t))
 			}
 		}
@@ -255,7 +255,7 @@ func (r *Rows) grown() *Rows {
 	return next
 }
 
-// nameIndex returns the place of a name, which it adds. Ok is false if there are too many.
+// nameIndex returns the index of a name, and adds it if necessary. ok is false if there are too many.
 func (r *Rows) nameIndex(name string) (i uint16, ok bool) {
 	if name == "" {
 		return 0, true
@@ -277,7 +277,7 @@ func (r *Rows) nameIndex(name string) (i uint16, ok bool) {
 	return uint16(at + 1), true //nolint:gosec // at most MaxNames
 }
 
-// dropNames makes room for other names where no row has one any more. It reports whether there was any such.
+// dropNames removes names that no row has. It returns false if there were none.
 func (r *Rows) dropNames() (some bool) {
 	names := slices.Clone(*r.names.Load())
 	used := make([]bool, len(names)+1)

@@ -9,30 +9,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Table is a table of rows that rules name. Any number of goroutines may read it while one of its
-// sources changes it.
+// Table is a table of rows that rules name. It may be read concurrently while one goroutine changes it.
 type Table struct {
-	name string
-	rows atomic.Pointer[Rows]
-	most int // rows
+	name    string
+	rows    atomic.Pointer[Rows]
+	maxRows int // rows
 
 	mu sync.Mutex // for what changes rows
 }
 
 // New returns an empty table.
 func New(name string) *Table {
-	t := &Table{name: name, most: MaxRows}
+	t := &Table{name: name, maxRows: MaxRows}
 	t.rows.Store(newRows(nil, identity.NewKey().Hasher(), 1, nil))
 	return t
 }
 
-// Name is what rules call the table.
+// Name returns the name of the table.
 func (t *Table) Name() string { return t.name }
 
-// Rows returns the rows as they are now. Single rows of them change while they are read.
+// Rows returns the current rows. Put and Delete may change single rows of them.
 func (t *Table) Rows() *Rows { return t.rows.Load() }
 
-// Replace puts other rows in force, all at once.
+// Replace replaces all rows at once.
 func (t *Table) Replace(rows *Rows) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +41,7 @@ func (t *Table) Replace(rows *Rows) {
 	t.rows.Store(rows)
 }
 
-// Put adds a row, or replaces the one of the same key. The first decides the columns.
+// Put adds or replaces a row. The first row of an empty table determines the columns.
 func (t *Table) Put(columns, values []string, row Row) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,17 +54,17 @@ func (t *Table) Put(columns, values []string, row Row) error {
 		return fmt.Errorf("table %s has the columns %q, not %q", t.name, *r.columns, columns)
 	}
 	id := r.idOf(values)
-	if _, known := r.Find(id); !known && r.Len() >= t.most {
-		return fmt.Errorf("table %s is full: it has %d rows", t.name, t.most)
+	if _, known := r.Find(id); !known && r.Len() >= t.maxRows {
+		return fmt.Errorf("table %s is full: it has %d rows", t.name, t.maxRows)
 	}
-	for r.Len() > manyRows*len(r.shards) || r.shards[r.shardOf(id)].Load().n >= mostRows {
+	for r.Len() > growRows*len(r.shards) || r.shards[r.shardOf(id)].Load().n >= maxShardRows {
 		r = r.grown()
 	}
 	name, ok := r.nameIndex(row.Name)
 	if !ok {
 		return fmt.Errorf("table %s has %d names already; each is a series of metrics", t.name, MaxNames)
 	}
-	s := slot{id: id, number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), is: isTaken} //nolint:gosec // a unit is small
+	s := slot{id: id, number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), is: isUsed} //nolint:gosec // a unit is small
 	if row.Unlimited {
 		s.is |= isUnlimited
 	}
@@ -78,7 +77,7 @@ func (t *Table) Put(columns, values []string, row Row) error {
 	return nil
 }
 
-// Delete removes the row of a key. It reports whether there was one.
+// Delete removes the row of a key. It returns false if there is none.
 func (t *Table) Delete(values []string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,16 +95,16 @@ func (t *Table) Delete(values []string) bool {
 	return true
 }
 
-// hasName makes room for a name. It reports whether there is any.
-func (t *Table) hasName(name string) bool {
+// reserveName adds a name. It returns false if there are too many.
+func (t *Table) reserveName(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, ok := t.rows.Load().nameIndex(name)
 	return ok
 }
 
-// dropNames forgets names that no row has any more. It reports whether there were some. A request that just then counts for a row that
-// was replaced may count for the name that comes next.
+// dropNames removes names that no row has, and reports whether there were some. A concurrent request for a row that was just replaced may
+// be counted under the next name that is added.
 func (t *Table) dropNames() (some bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -93,7 +93,7 @@ func TestRowsGrow(t *testing.T) {
 		t.Errorf("%d rows", rows.Len())
 	}
 	for i := range rows.shards {
-		if s := rows.shards[i].Load(); s.n > mostRows {
+		if s := rows.shards[i].Load(); s.n > maxShardRows {
 			t.Fatalf("a shard of %d has %d rows", len(rows.shards), s.n)
 		}
 	}

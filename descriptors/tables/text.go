@@ -17,19 +17,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// ParseRow reads the words of one row: a JSON object, or a form as curl --data sends it.
+// ParseRow parses the fields of one row: a JSON object, or a form as curl --data sends it.
 func ParseRow(text string) (row Row, err error) {
 	numbered := false
 	var given []string
 	set := func(word, value string) error {
 		switch {
-		case !slices.Contains(Words, word):
-			return fmt.Errorf("unknown word %q (allowed: %s)", rules.Shorten(word), strings.Join(Words, ", "))
+		case !slices.Contains(RowFields, word):
+			return fmt.Errorf("unknown field %q (allowed: %s)", rules.Shorten(word), strings.Join(RowFields, ", "))
 		case slices.Contains(given, word):
-			return fmt.Errorf("%q stands twice", word)
+			return fmt.Errorf("duplicate field %q", word)
 		}
 		given = append(given, word)
-		numbered = numbered || word == wordNumber && value != ""
+		numbered = numbered || word == fieldNumber && value != ""
 		return row.set(word, value)
 	}
 	if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") {
@@ -61,14 +61,14 @@ func ParseRow(text string) (row Row, err error) {
 		err = row.check(numbered)
 	}
 	if errors.Is(err, jsonview.ErrSyntax) {
-		err = errors.New(`the row is no JSON object, such as {"requests_per_unit":500}, and no form, such as requests_per_unit=500&name=gold`)
+		err = errors.New(`the row is neither a JSON object, such as {"requests_per_unit":500}, nor a form, such as requests_per_unit=500&name=gold`)
 	}
 	return row, err
 }
 
-// fields returns the row as it stands in CSV, in the order of [Words].
+// fields returns the values of the row in the order of [RowFields].
 func (r *Row) fields() []string {
-	fields := make([]string, len(Words))
+	fields := make([]string, len(RowFields))
 	if !r.Unlimited {
 		fields[0] = strconv.FormatUint(uint64(r.RequestsPerUnit), 10)
 	} else {
@@ -84,13 +84,13 @@ func (r *Row) fields() []string {
 	return fields
 }
 
-// WriteCSV writes all rows as a file of a table, in no order. It writes nothing for a table that has had no row yet.
+// WriteCSV writes all rows as CSV, in no order. It writes nothing for a table that never had a row.
 func (r *Rows) WriteCSV(to io.Writer) error {
 	if r.columns == nil {
 		return nil
 	}
 	out := csv.NewWriter(to)
-	if err := out.Write(slices.Concat(*r.columns, Words)); err != nil {
+	if err := out.Write(slices.Concat(*r.columns, RowFields)); err != nil {
 		return err
 	}
 	for values, row := range r.All() {
@@ -102,12 +102,12 @@ func (r *Rows) WriteCSV(to io.Writer) error {
 	return out.Error()
 }
 
-// Parts yields all rows in files of about so many bytes, with how many rows each has.
+// Parts yields all rows as files of about the given size, each with its number of rows.
 func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
 	return func(yield func([]byte, int) bool) {
 		var b bytes.Buffer
 		out := csv.NewWriter(&b)
-		header := slices.Concat(*r.columns, Words)
+		header := slices.Concat(*r.columns, RowFields)
 		n := 0
 		_ = out.Write(header) // to memory
 		for values, row := range r.All() {
@@ -128,7 +128,7 @@ func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
 	}
 }
 
-// MarshalJSON writes the words of a row as a line of a file has them.
+// MarshalJSON returns the row as a line of a JSON file, without key columns.
 func (r Row) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		RequestsPerUnit *uint32 `json:"requests_per_unit,omitempty"`
@@ -146,7 +146,6 @@ func (r *Row) number() *uint32 {
 	return &r.RequestsPerUnit
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON.
 func (r *Row) UnmarshalJSON(text []byte) (err error) {
 	*r, err = ParseRow(string(text))
 	return err

@@ -1,5 +1,5 @@
-// Package volumetest changes files as the kubelet changes those of a mounted ConfigMap or
-// Secret. It is for tests of what follows such files.
+// Package volumetest changes files as the kubelet changes those of a mounted ConfigMap or Secret, for tests of programs that watch
+// such files.
 package volumetest
 
 import (
@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Update has the volume in dir hold files, by their names. A volume begins as an
-// empty directory.
+// Update sets the files of the volume in dir. A volume begins as an empty directory.
 func Update[Text ~string | ~[]byte](dir string, files map[string]Text) error {
 	for _, step := range Steps(dir, files, false) {
 		if err := step.Do(); err != nil {
@@ -24,18 +23,15 @@ func Update[Text ~string | ~[]byte](dir string, files map[string]Text) error {
 	return nil
 }
 
-// Step is a part of an update. After any step others may read the files, or the kubelet
-// may end.
+// Step is a part of an update. After any step programs may read the files, or the kubelet may end.
 type Step struct {
 	Name string
 	Do   func() error
 }
 
-// Steps returns those of an [Update], in the order of Kubernetes' AtomicWriter: the
-// files go to a new directory, `..data`, a link to it, is moved to it by one rename,
-// and the old directory goes last. What is read at a name leads through `..data`;
-// links for new names come after the rename or, with early, as in Kubernetes until
-// 2023, before it. An update that ended after any step is mended by another one.
+// Steps returns the steps of an [Update], in the order of Kubernetes' AtomicWriter: it writes the files to a new directory, moves the link
+// `..data` to that by one rename, and removes the old directory. Names link to files in `..data`; links for new names come after the
+// rename or, with early, before it, as in Kubernetes until 2023. Another update repairs one that ended after any step.
 func Steps[Text ~string | ~[]byte](dir string, files map[string]Text, early bool) []Step {
 	var (
 		names   = slices.Sorted(maps.Keys(files))

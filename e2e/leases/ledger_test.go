@@ -18,22 +18,22 @@ var units = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "
 
 func (n number) window() time.Duration { return units[n.unit] * time.Duration(n.multiple) }
 
-// A hold is what one request holds of one counter under one lease.
+// A hold is the slot or the reserved hits of one request in a counter, under one lease.
 type hold struct {
 	lease uint64
 	hits  int // 1 for a slot
 }
 
-// A counter is what the ledger knows of one: which leases are out, and what was charged. A bucket refills while the
-// test runs, so that what is used of it is known within bounds.
+// A counter is the ledger of a counter: its active leases and its charges. A bucket refills while the test runs, so
+// its used hits are known within bounds.
 type counter struct {
 	held     []hold
-	low, top float64   // what is used, held hits excluded
+	low, top float64   // used hits, without held ones
 	per      int       // of a bucket: the limit in whose hits low and top are
 	at       time.Time // of a bucket: when low was computed
 }
 
-// heldHits returns the sum of what is held.
+// heldHits returns the sum of held hits.
 func (c *counter) heldHits() int {
 	sum := 0
 	for _, h := range c.held {
@@ -42,8 +42,8 @@ func (c *counter) heldHits() int {
 	return sum
 }
 
-// advance lets a bucket refill until the latest time at which a call can have been decided. A call may have been
-// decided long before, so what was used may still be used. A clock that is set by less than a second does no harm.
+// advance refills a bucket until the latest time at which a call can have been decided. It may have been decided long
+// before, so the refilled hits may still be used. A clock adjustment of less than a second is harmless.
 func (c *counter) advance(l *limit, n number, received time.Time) {
 	if l.algorithm != bucket || n.unlimited || n.n == 0 {
 		return
@@ -60,7 +60,7 @@ func (c *counter) advance(l *limit, n number, received time.Time) {
 	c.at = received
 }
 
-// charge adds hits to what is used. A bucket's debt ends at one window.
+// charge adds used hits. A bucket's debt is limited to one window.
 func (c *counter) charge(l *limit, n number, hits int) {
 	c.low, c.top = c.low+float64(hits), c.top+float64(hits)
 	if l.algorithm == bucket {
@@ -78,7 +78,7 @@ const (
 	full
 )
 
-// left returns the least and the greatest number of hits that may still pass.
+// left returns the smallest and the greatest number of hits that may still be admitted.
 func (c *counter) left(l *limit, n number) (least, most float64) {
 	if l.algorithm == concurrency {
 		free := float64(n.n - len(c.held))
@@ -88,7 +88,7 @@ func (c *counter) left(l *limit, n number) (least, most float64) {
 	return float64(n.burst) - c.top - held, float64(n.burst) - c.low - held
 }
 
-// admits decides hits, of which descriptors of the same request have taken some before.
+// admits decides hits after descriptors of the same request have charged taken hits.
 func (c *counter) admits(l *limit, n number, taken, hits int) verdict {
 	switch least, most := c.left(l, n); {
 	case n.n == 0 || float64(taken+hits) > most:
@@ -99,7 +99,7 @@ func (c *counter) admits(l *limit, n number, taken, hits int) verdict {
 	return fits
 }
 
-// remove takes a lease out and reports whether it was out.
+// remove removes a lease and reports whether it was active.
 func (c *counter) remove(lease uint64) (hold, bool) {
 	for i, h := range c.held {
 		if h.lease == lease {

@@ -1,5 +1,5 @@
-// Package leases compares limits that give leases, concurrency and reserve, with a ledger that follows the
-// documentation. Calls are those of Envoy.
+// Package leases compares limits that grant leases, concurrency and reserve, with a ledger that follows the
+// documentation. It makes the calls that Envoy makes.
 package leases_test
 
 import (
@@ -55,7 +55,7 @@ func TestStore(t *testing.T) {
 	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2, restarts: []bool{true}})
 }
 
-// TestStateFile compares decisions over restarts with a state file: one that frees what was held, and one that does not.
+// TestStateFile compares decisions over restarts with a state file, with and without restored leases.
 func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true, false}}) }
 
 // A mode is where counters are.
@@ -65,7 +65,7 @@ type mode struct {
 	restarts []bool // whether the next processes restore leases, as they do from a store
 }
 
-// compare plays all seeds, some in each process. What counts in an hour that has ended meanwhile is played again.
+// compare plays all seeds, several per process. Seeds whose counters span the end of an hour are played again.
 func compare(t *testing.T, m mode) {
 	t.Helper()
 	t.Parallel()
@@ -132,7 +132,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	return worlds
 }
 
-// run plays worlds at the same time in one process, which ends in order. If it is the last one, all requests end.
+// run plays worlds concurrently in one process, and shuts it down. In the last process all requests end before.
 func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	t.Helper()
 	var replicas []*sluice.Sluice
@@ -176,7 +176,7 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	}
 }
 
-// page is that of the counters of a descriptor, on the debug listener.
+// page returns the URL of the counters of a descriptor on the debug listener.
 func page(limits *sluice.Sluice, a ask) string {
 	query := url.Values{"domain": {a.domain}, "descriptor": {a.key + "=" + a.tenant}}
 	if a.over != nil {
@@ -185,7 +185,7 @@ func page(limits *sluice.Sluice, a ask) string {
 	return "http://" + limits.Addr("debug") + "/counters?" + query.Encode()
 }
 
-// look asks for counters, which changes none.
+// look reads counters without changing them.
 func look(t *testing.T, limits *sluice.Sluice, a ask) []looked {
 	t.Helper()
 	var answer struct{ Counters []looked }

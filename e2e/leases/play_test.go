@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// end brings back leases that are out, with costs or without, and compares the reply. The cost takes the place of what
-// was held, beyond the limit too.
+// end releases active leases, with or without costs, and compares the reply. A cost replaces the held hits, even
+// beyond the limit.
 func (w *world) end(ctx context.Context, leases []given, withCosts bool) error {
 	asks := w.back(leases)
 	var costs []ask
@@ -57,7 +57,7 @@ func (w *world) end(ctx context.Context, leases []given, withCosts bool) error {
 	return nil
 }
 
-// back returns descriptors that bring leases back.
+// back returns descriptors that release leases.
 func (w *world) back(leases []given) (asks []ask) {
 	for _, g := range leases {
 		a := g.ask
@@ -67,7 +67,7 @@ func (w *world) back(leases []given) (asks []ask) {
 	return asks
 }
 
-// endAgain brings back leases that hold nothing, maybe with a cost, which is hits as any others.
+// endAgain releases leases again, maybe with a cost, which counts as ordinary hits.
 func (w *world) endAgain(ctx context.Context, leases []given) error {
 	asks := w.back(leases)
 	if cost := leases[0].ask; w.IntN(2) == 0 && w.costs(&cost) {
@@ -76,7 +76,7 @@ func (w *world) endAgain(ctx context.Context, leases []given) error {
 	return w.begin(ctx, asks)
 }
 
-// endElsewhere brings a lease that is out to a limit that did not give it.
+// endElsewhere sends an active lease to a limit that did not grant it.
 func (w *world) endElsewhere(ctx context.Context, g given) error {
 	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
 	if !a.gives() || a.node == g.node && a.tenant == g.tenant {
@@ -85,8 +85,8 @@ func (w *world) endElsewhere(ctx context.Context, g given) error {
 	return w.begin(ctx, w.back([]given{{a, g.limit, g.lease}}))
 }
 
-// costs makes a descriptor a cost that comes without its lease, which is hits as any others. It does so only where
-// nothing is held: whether such hits must leave room for what is held is not documented, nor whether they take a slot.
+// costs turns a descriptor into a cost without its lease, which counts as ordinary hits. It does so only for counters
+// without leases: whether such hits must leave space for held ones, or occupy a slot, is not documented.
 func (w *world) costs(a *ask) bool {
 	l := a.reserve()
 	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
@@ -98,7 +98,8 @@ func (w *world) costs(a *ask) bool {
 	return true
 }
 
-// settle waits until a store has got back what a denied request took, which may be a moment after the answer.
+// settle waits until the hits of a denied request have been returned to the store, which may be a moment after the
+// answer.
 func (w *world) settle(ctx context.Context, asks []ask) {
 	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()
@@ -157,7 +158,7 @@ func (w *world) step(ctx context.Context) error {
 		}
 		w.vary(&a)
 		if asks = append(asks, a); a.gives() && a.hits == 1 && w.IntN(12) == 0 {
-			asks = []ask{a, a} // alone, since what one takes from the other if a third denies both is not documented
+			asks = []ask{a, a} // alone, since the effect of one on the other if a third denies both is not documented
 			break
 		}
 	}
@@ -190,7 +191,7 @@ func (w *world) vary(a *ask) {
 	}
 }
 
-// endOne ends a request that runs, or what it holds of one of its tenants.
+// endOne ends a running request, or its leases for one of its tenants.
 func (w *world) endOne(ctx context.Context) error {
 	i := w.IntN(len(w.running))
 	all := w.running[i]
@@ -212,7 +213,7 @@ func (w *world) endOne(ctx context.Context) error {
 	return w.end(ctx, all, w.IntN(3) > 0)
 }
 
-// resetOne resets the counters of a descriptor: they are as new, and what requests hold of them is free.
+// resetOne resets the counters of a descriptor: they are as new, and their leases are released.
 func (w *world) resetOne() error {
 	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
 	plain := slices.ContainsFunc(a.limited(), func(l *limit) bool { return l.algorithm != concurrency && l.amount == 0 })
@@ -238,7 +239,7 @@ func (w *world) resetOne() error {
 	return nil
 }
 
-// restarted is what a restart does to the ledger: unless leases are restored, nothing is held any more.
+// restarted applies a restart to the ledger: unless leases are restored, all are gone.
 func (w *world) restarted(restored bool) {
 	if restored {
 		return
@@ -249,7 +250,7 @@ func (w *world) restarted(restored bool) {
 	w.ended, w.running = append(w.ended, w.running...), nil
 }
 
-// play makes random calls, and looks at all counters in the end.
+// play makes random calls, and compares all counters in the end.
 func (w *world) play(ctx context.Context, calls int) error {
 	for w.calls = 0; w.calls < calls; {
 		if err := w.step(ctx); err != nil {

@@ -42,7 +42,7 @@ func (n *node) enforced() []*limit {
 	return all
 }
 
-// gives reports whether the rule gives leases that the ledger follows.
+// gives reports whether the rule grants leases that the ledger follows.
 func (n *node) gives() bool {
 	return slices.ContainsFunc(n.enforced(), func(l *limit) bool { return l.amount > 0 || l.algorithm == concurrency })
 }

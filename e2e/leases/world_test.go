@@ -72,7 +72,7 @@ func (a ask) descriptor() *rlcommon.RateLimitDescriptor {
 	return d
 }
 
-// A given is a lease that a reply has brought, and where to take it.
+// A given is a lease in a reply, and the descriptor that releases it.
 type given struct {
 	ask
 
@@ -80,7 +80,7 @@ type given struct {
 	lease uint64
 }
 
-// A world is what happens to the tenants of one seed, and the ledger of it.
+// A world is the tenants of one seed with their ledger.
 type world struct {
 	*rand.Rand
 
@@ -91,14 +91,14 @@ type world struct {
 	reset      func(ask)          // of counters, on the debug listener
 	replicas   int                // that share a store, 0 without one
 	counters   map[string]*counter
-	running    [][]given // requests whose leases are out
-	ended      [][]given // requests whose leases hold nothing any more
+	running    [][]given // requests with active leases
+	ended      [][]given // requests whose leases were released
 	calls      int
 	log        []string
 	violations []string
 }
 
-// looked is what the debug listener says of a counter.
+// looked is a counter on the debug listener.
 type looked struct {
 	Used   float64
 	Shadow bool
@@ -138,7 +138,8 @@ func nodesOf(asks []ask) (nodes []*node) {
 	return nodes
 }
 
-// call sends descriptors of one domain in a call, over the connections in turn. It returns the leases of the reply.
+// call sends descriptors of one domain in a call, over the connections round robin. It returns the leases of the
+// reply.
 func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, map[string]uint64, error) {
 	request := &rls.RateLimitRequest{Domain: asks[0].domain}
 	for _, a := range asks {
@@ -162,7 +163,7 @@ func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, m
 	return reply, leases, nil
 }
 
-// amount returns the hits that a descriptor takes of a limit, and whether it holds them under a lease.
+// amount returns the hits that a descriptor charges to a limit, and whether it gets a lease for them.
 func (a ask) amount(l *limit) (hits int, held bool) {
 	switch {
 	case l.algorithm == concurrency:
@@ -173,7 +174,7 @@ func (a ask) amount(l *limit) (hits int, held bool) {
 	return a.hits, false
 }
 
-// holds reports whether a descriptor takes something that it holds under a lease.
+// holds reports whether a descriptor gets a lease.
 func (a ask) holds() bool {
 	return slices.ContainsFunc(a.limited(), func(l *limit) bool {
 		_, held := a.amount(l)
@@ -181,7 +182,7 @@ func (a ask) holds() bool {
 	})
 }
 
-// begin begins a request, or charges hits that need no lease, and compares the reply with the ledger.
+// begin starts a request, or charges hits that need no lease, and compares the reply with the ledger.
 func (w *world) begin(ctx context.Context, asks []ask) error {
 	reply, leases, err := w.call(ctx, asks)
 	if err != nil {
@@ -212,7 +213,7 @@ func (w *world) begin(ctx context.Context, asks []ask) error {
 	return nil
 }
 
-// decide says whether a descriptor fits beside those before it.
+// decide returns whether a descriptor is within its limits, after the ones before it.
 func (w *world) decide(a ask, taken map[*counter]int, received time.Time) (want verdict) {
 	for _, l := range a.limited() {
 		c, n := w.counter(a, l), a.number(l)
@@ -223,7 +224,7 @@ func (w *world) decide(a ask, taken map[*counter]int, received time.Time) (want 
 		case hits > 0:
 			want = max(want, c.admits(l, n, taken[c], hits))
 			taken[c] += hits
-		case len(c.held) >= n.n: // a look at a full counter
+		case len(c.held) >= n.n: // a peek at a full counter
 			want = max(want, unknown)
 		}
 	}
@@ -275,7 +276,7 @@ func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 			}
 		}
 	}
-	for _, a := range asks { // what is left is of candidates and in shadow mode, which the ledger does not follow
+	for _, a := range asks { // the others are candidates or in shadow mode, which the ledger does not follow
 		for _, name := range slices.Sorted(maps.Keys(leases)) {
 			for _, l := range a.limits {
 				if base, _, _ := strings.Cut(name, "."); base == l.name && (l.candidate || a.shadow) {
@@ -289,7 +290,7 @@ func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 	}
 }
 
-// compareRemaining compares what remains after a request that passed, where it has one descriptor of each counter.
+// compareRemaining compares the remaining hits after an admitted request, if it has one descriptor of each counter.
 func (w *world) compareRemaining(asks []ask, reply *rls.RateLimitResponse) {
 	for i, a := range asks {
 		limits := a.limited()
@@ -308,7 +309,7 @@ func (w *world) compareRemaining(asks []ask, reply *rls.RateLimitResponse) {
 	}
 }
 
-// state is what the ledger says of the counters of a descriptor.
+// state returns the ledger's state of the counters of a descriptor.
 func (w *world) state(a ask) string {
 	var all []string
 	for _, l := range a.limited() {

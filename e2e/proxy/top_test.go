@@ -104,10 +104,10 @@ func TestTopNamesTheCause(t *testing.T) {
 		dir.write(t, rulesOf(5))
 		limits := startSluice(t, sluice.Options{Args: []string{"--config", dir.path()}})
 		dir.write(t, "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: fortnight } }")
-		expect(t, limits, "WRONG NOW", "failed to load rules; keeping the previous rules", "rules.yaml:3:", `"fortnight"`)
+		expect(t, limits, "CONDITIONS", "failed to load rules; keeping the previous rules", "rules.yaml:3:", `"fortnight"`)
 		dir.write(t, rulesOf(0))
 		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
-		if screen := firstScreen(limits); strings.Contains(screen, "WRONG NOW") {
+		if screen := firstScreen(limits); strings.Contains(screen, "CONDITIONS") {
 			t.Errorf("after good rules something is wrong still:\n%s", screen)
 		}
 	})
@@ -131,7 +131,7 @@ func TestTopNamesTheCause(t *testing.T) {
 		awaitStore(t, limits)
 		store.Kill()
 		p.get(t, "/", "x-user: al")
-		expect(t, limits, "WRONG NOW", "the store is unavailable", store.Addr, "counters are shared")
+		expect(t, limits, "CONDITIONS", "the store is unavailable", store.Addr, "counters are shared")
 		store.Run()
 		expect(t, limits, "the store is back")
 	})

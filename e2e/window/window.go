@@ -1,5 +1,5 @@
-// Package window keeps what counts within a window of an hour or more away from the
-// window's end, after which counters start anew.
+// Package window keeps tests that count hits in windows of an hour or more away from the end of a window, at which
+// counters reset.
 package window
 
 import (
@@ -10,18 +10,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
-// AwaitHour returns when the hour, and with it every longer window, lasts long enough for
-// a test.
+// AwaitHour waits until the hour, and with it every longer window, lasts long enough for a test.
 func AwaitHour(tb testing.TB) {
 	tb.Helper()
 	_ = Await(tb.Context(), Margin(), func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
 }
 
-// Margin returns a time that is longer than any test that counts takes.
+// Margin returns a duration that is longer than any test that counts.
 func Margin() time.Duration { return 5 * process.Stretch(4*time.Second) }
 
-// Await returns when the hour lasts longer than margin. If it must wait for the next hour
-// it calls say first. It returns an error if ctx ends before.
+// Await waits until the hour lasts longer than margin. Before it waits for the next hour it calls say. It returns an
+// error if ctx ends first.
 func Await(ctx context.Context, margin time.Duration, say func(left time.Duration)) error {
 	now := time.Now()
 	left := now.Truncate(time.Hour).Add(time.Hour).Sub(now)

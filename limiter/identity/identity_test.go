@@ -127,7 +127,7 @@ func TestHasherIsAsDefined(t *testing.T) {
 				h.putItem(it)
 			}
 			if got, want := h.Sum(), slowID(key, items); got != want {
-				t.Fatalf("%d bytes at place %d: ID %x, want %x", n, place, got, want)
+				t.Fatalf("%d bytes at position %d: ID %x, want %x", n, place, got, want)
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func refunds(b *bout) {
 		for _, w := range crew {
 			gave += w.gave[n]
 		}
-		got := sum(gather(crew, n))
+		got := sum(collectGrants(crew, n))
 		b.admitted += got
 		b.within(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
 	}
@@ -122,10 +122,10 @@ func groups(b *bout) {
 					b.faultf("round %d: a denied group was charged on counter %d", round, n)
 				}
 			}
-			got := sum(gather(crew, n))
+			got := sum(collectGrants(crew, n))
 			b.admitted += got
 			b.within(fmt.Sprintf("counter %d", n), got, capacity(p))
-			d := last.ask(t, epoch, limiter.Charge{ID: counterID(n, false), Policy: p})
+			d := last.decide(t, epoch, limiter.Charge{ID: counterID(n, false), Policy: p})
 			if int64(d.Before) != got {
 				b.faultf("round %d: counter %d has used %d, but admitted %d", round, n, d.Before, got)
 			}
@@ -166,7 +166,7 @@ func passingGroups(b *bout) {
 		}
 	})
 	for n := range counters {
-		b.judge(fmt.Sprintf("counter %d", n), p, gather(crew, n))
+		b.judge(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
 	}
 }
 
@@ -204,7 +204,7 @@ func waiting(b *bout) {
 	if late.Load() == 0 {
 		b.faultf("no call that went away gave its slot back")
 	}
-	grants := gather(crew, 0)
+	grants := collectGrants(crew, 0)
 	b.judge("released", p, grants)
 	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
@@ -256,9 +256,9 @@ func realTime(b *bout) {
 			switch what := w.rand.IntN(8); {
 			case what == 0 && time.Duration(next.Load())*100*time.Microsecond < time.Since(clock.start):
 				stranger := len(kinds)*counters + int(next.Add(1))
-				w.ask(t, clock.now(), limiter.Charge{ID: counterID(stranger, false), Policy: p, Hits: 1})
+				w.decide(t, clock.now(), limiter.Charge{ID: counterID(stranger, false), Policy: p, Hits: 1})
 			case what == 1:
-				w.ask(t, clock.now(), limiter.Charge{ID: counterID(k*counters+n, false), Policy: p})
+				w.decide(t, clock.now(), limiter.Charge{ID: counterID(k*counters+n, false), Policy: p})
 			default:
 				w.take(t, clock, k*counters+n, limiter.Charge{
 					ID: counterID(k*counters+n, false), Policy: p, Hits: 1 + w.rand.Uint64N(2),
@@ -271,7 +271,7 @@ func realTime(b *bout) {
 	}
 	for k := range kinds {
 		for n := range counters {
-			b.judge(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, gather(crew, k*counters+n))
+			b.judge(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, collectGrants(crew, k*counters+n))
 		}
 	}
 }

@@ -135,8 +135,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>32
 }
 
-// ask decides one charge.
-func (w *worker) ask(t *limiter.Table, now limiter.Time, c limiter.Charge) *limiter.Decision {
+// decide decides one charge.
+func (w *worker) decide(t *limiter.Table, now limiter.Time, c limiter.Charge) *limiter.Decision {
 	b := &w.batch
 	b.Reset()
 	b.Budget = time.Minute
@@ -154,7 +154,7 @@ func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) b
 
 // takeAt is take at a time that may have passed.
 func (w *worker) takeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
-	d := w.ask(t, now, c)
+	d := w.decide(t, now, c)
 	if d.Denied {
 		return false
 	}
@@ -194,8 +194,8 @@ func (c *clock) now() limiter.Time {
 
 func (c *clock) advance(d time.Duration) { c.simulated.Add(int64(d)) }
 
-// tell returns the simulated time and records the worker's reading.
-func (c *clock) tell(w *worker) limiter.Time {
+// read returns the simulated time and records the worker's reading.
+func (c *clock) read(w *worker) limiter.Time {
 	for {
 		now := c.simulated.Load()
 		c.seen[w.number].Store(now)
@@ -210,14 +210,14 @@ func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
 
 // tick advances the clock from a worker's reading, as soon as no worker is late. No worker is ever late by
 // more than two ticks.
-func (c *clock) tick(told limiter.Time, d time.Duration) {
+func (c *clock) tick(reading limiter.Time, d time.Duration) {
 	for i := range c.seen {
-		for c.seen[i].Load() < int64(told)-int64(d) {
-			if c.now() != told {
+		for c.seen[i].Load() < int64(reading)-int64(d) {
+			if c.now() != reading {
 				return
 			}
 			runtime.Gosched()
 		}
 	}
-	c.simulated.CompareAndSwap(int64(told), int64(told)+int64(d))
+	c.simulated.CompareAndSwap(int64(reading), int64(reading)+int64(d))
 }

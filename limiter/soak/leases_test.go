@@ -55,7 +55,7 @@ func leases(b *bout) {
 		b.together(func(w *worker) {
 			at := func() limiter.Time { return now + limiter.Time(asked.Add(1)) } // two nonces of the same nanosecond may be equal
 			give := func(n int, number uint64) uint64 {
-				return w.ask(t, at(), limiter.Charge{ID: counterID(n, true), Policy: policies[limit], Hits: number, Refund: true}).Charged
+				return w.decide(t, at(), limiter.Charge{ID: counterID(n, true), Policy: policies[limit], Hits: number, Refund: true}).Charged
 			}
 			for range 60 {
 				n := w.rand.IntN(counters)
@@ -63,7 +63,7 @@ func leases(b *bout) {
 				switch what := w.rand.IntN(16); {
 				case what < 2:
 					stranger := counters + int(next.Add(1))
-					w.ask(t, at(), limiter.Charge{ID: counterID(stranger, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
+					w.decide(t, at(), limiter.Charge{ID: counterID(stranger, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
 						give(stranger, number)
 					}
@@ -73,7 +73,7 @@ func leases(b *bout) {
 						p = policies[1] // the smallest
 					}
 					at := at()
-					w.ask(t, at, limiter.Charge{ID: counterID(n, true), Policy: p, Hits: 1})
+					w.decide(t, at, limiter.Charge{ID: counterID(n, true), Policy: p, Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
 						f.add()
 						*mine = append(*mine, lease{number, at + limiter.Time(p.Window)})
@@ -112,7 +112,7 @@ func leases(b *bout) {
 			}
 			f.most.Store(f.now.Load())
 			check := &worker{bout: b}
-			if got := check.ask(t, now, limiter.Charge{ID: counterID(n, true), Policy: policies[0]}).Before; got != uint64(f.now.Load()) {
+			if got := check.decide(t, now, limiter.Charge{ID: counterID(n, true), Policy: policies[0]}).Before; got != uint64(f.now.Load()) {
 				b.faultf("counter %d: %d are held, and the table says %d", n, f.now.Load(), got)
 			}
 		}

@@ -18,8 +18,8 @@ type grant struct {
 	hits     int64
 }
 
-// gather collects the grants of counter n.
-func gather(crew []*worker, n int) []grant {
+// collectGrants collects the grants of counter n.
+func collectGrants(crew []*worker, n int) []grant {
 	var all []grant
 	for _, w := range crew {
 		all = append(all, w.grants[n]...)

@@ -37,7 +37,7 @@ func reclaimStorm(b *bout) {
 	crew := b.together(func(w *worker) {
 		defer clock.leave(w)
 		for n := ops.Add(1); n < most; n = ops.Add(1) {
-			now := clock.tell(w)
+			now := clock.read(w)
 			if n%64 == 0 {
 				clock.tick(now, tick)
 			}
@@ -49,14 +49,14 @@ func reclaimStorm(b *bout) {
 			}
 			// Another counter: two in each tick, which fit.
 			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
-			w.ask(t, now, c)
+			w.decide(t, now, c)
 		}
 	})
 	if s := t.Stats(); s.Reclaimed == 0 || s.Evicted > 0 {
 		b.faultf("%+v, want slots that change hands and none evicted", s)
 	}
 	for n := range watched {
-		b.judge(fmt.Sprintf("counter %d", n), p, gather(crew, n))
+		b.judge(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
 	}
 }
 
@@ -82,7 +82,7 @@ func saturate(b *bout) {
 			}
 		}
 	})
-	b.judge("saturated", p, gather(crew, 0))
+	b.judge("saturated", p, collectGrants(crew, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
 		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
 			b.admitted, time.Duration(clock.now()-start), step, least)
@@ -131,7 +131,7 @@ func flood(b *bout) {
 	crew := b.together(func(w *worker) {
 		if w.number > 1 {
 			for n := next.Add(1); n <= values; n = next.Add(1) {
-				w.ask(t, clock.now(), single(established+int(n), 1))
+				w.decide(t, clock.now(), single(established+int(n), 1))
 			}
 			return
 		}
@@ -143,7 +143,7 @@ func flood(b *bout) {
 	for n := range established { // charge the rest of each
 		for first.take(t, clock, n, single(n, 1)) {
 		}
-		got := sum(gather(append(crew, first), n))
+		got := sum(collectGrants(append(crew, first), n))
 		b.admitted += got
 		b.within(fmt.Sprintf("established counter %d", n), got, 20)
 		if got < 20 {

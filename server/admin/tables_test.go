@@ -156,7 +156,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users", "", "405 Method Not Allowed"},
 		{"PATCH", "/users/al", "", "405 Method Not Allowed"},
 		{"GET", "/none", "", `404 Not Found {
-  "error": "unknown table \"none\"; did you mean \"file\"?; those of --table are file, users"`},
+  "error": "unknown table \"none\"; did you mean \"file\"?; known tables: file, users"`},
 		{"GET", "/users/bo", "", "404 Not Found"},
 		{"GET", "/file/bo", "", "404 Not Found"},
 		{"DELETE", "/users/bo", "", "404 Not Found"},
@@ -167,18 +167,18 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al/b", "requests_per_unit=5", "400 Bad Request"},
 		{"PUT", "//al", "requests_per_unit=5", "the path names no table"},
 		{"PUT", "/users/al", "", "requests_per_unit is missing"},
-		{"PUT", "/users/al", "requests=5", `unknown word \"requests\"`},
-		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `\"requests_per_unit\" stands twice`},
-		{"PUT", "/users/al", `{"requests_per_unit":5,"requests_per_unit":6}`, `\"requests_per_unit\" stands twice`},
-		{"PUT", "/users/al", `{"requests_per_unit":`, "is no JSON object"},
-		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
-		{"PUT", "/users/al", "--x\r\nContent-Disposition: form-data; name=\"requests_per_unit\"\r\n\r\n5\r\n--x--", "is no JSON object"},
+		{"PUT", "/users/al", "requests=5", `unknown field \"requests\"`},
+		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `duplicate field \"requests_per_unit\"`},
+		{"PUT", "/users/al", `{"requests_per_unit":5,"requests_per_unit":6}`, `duplicate field \"requests_per_unit\"`},
+		{"PUT", "/users/al", `{"requests_per_unit":`, "is neither a JSON object"},
+		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is neither a JSON object"},
+		{"PUT", "/users/al", "--x\r\nContent-Disposition: form-data; name=\"requests_per_unit\"\r\n\r\n5\r\n--x--", "is neither a JSON object"},
 		{"PUT", "/users/al", "requests_per_unit=5&unlimited=true", "unlimited excludes requests_per_unit"},
 		{"PUT", "/users/al", `{"requests_per_unit":5}` + strings.Repeat(" ", web.MaxBody) + "and more", "413 Request Entity Too Large"},
-		{"PUT", "/users/a%0D%0Ab", "requests_per_unit=5", "holds a carriage return"},
+		{"PUT", "/users/a%0D%0Ab", "requests_per_unit=5", "contains a carriage return"},
 		{"PUT", "/users/al?columns=name", "requests_per_unit=5", `column \"name\" cannot be a key`},
 		{"PUT", "/users/" + strings.Repeat("a", 1025), "requests_per_unit=5", "is longer than 1024 bytes"},
-		{"PUT", "/users/a%00", "requests_per_unit=5", "holds a NUL byte"},
+		{"PUT", "/users/a%00", "requests_per_unit=5", "contains a NUL byte"},
 		{"POST", "/users", "user,requests_per_unit\nbo,5\nco,many\n", "rows:3:4: error: requests_per_unit is"},
 		{"POST", "/users", "path,requests_per_unit\n/,5\n", "409 Conflict"},
 		{"POST", "/users", "", "the file is empty"},
@@ -285,8 +285,8 @@ func TestLongTablesHaveTimeByTheirLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newAPI(t, servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop()).Handler(nil)
-	w := servertest.AskAt(servertest.Loopback, h, http.MethodGet, admin.TablesPath+"/users", "localhost", "")
-	if want := (w.Body.Len() + web.PacedPart - 1) / web.PacedPart; w.Code != http.StatusOK || w.Body.Len() < 2<<20 || len(w.Set) != want {
+	w := servertest.RequestAt(servertest.Loopback, h, http.MethodGet, admin.TablesPath+"/users", "localhost", "")
+	if want := (w.Body.Len() + web.PacedBytes - 1) / web.PacedBytes; w.Code != http.StatusOK || w.Body.Len() < 2<<20 || len(w.Set) != want {
 		t.Errorf("%d: %d bytes have %d deadlines, want %d", w.Code, w.Body.Len(), len(w.Set), want)
 	}
 }

@@ -60,7 +60,7 @@ func TestCostsOfSeveralLeases(t *testing.T) {
 		var costs strings.Builder
 		for i := range x.plan.Matches {
 			if x.plan.Batch.Charges[i].Refund && x.plan.Batch.Decisions[i].Charged > 0 {
-				cost, known := x.plan.CostBeside(i)
+				cost, known := x.plan.LeaseCost(i)
 				fmt.Fprintf(&costs, "%d %v ", cost, known)
 			}
 		}

@@ -69,7 +69,7 @@ func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 		},
 		Panicked: func(value any) { t.Error(value) },
 		Plan: func(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
-			c.rules.Load().Plan(p, r, descriptors.Global{Look: true})
+			c.rules.Load().Plan(p, r, descriptors.Global{ReadOnly: true})
 			return nil
 		},
 	}
@@ -117,7 +117,7 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	c.t.Helper()
 	c.stream += 2
 	now := c.options.Now()
-	c.NoteCall(over, now)
+	c.RecordCall(over, now)
 	if lease > 0 {
 		p := c.decide(lease, true)
 		c.Return(over, Key{p.Batch.Charges[0].ID, lease})

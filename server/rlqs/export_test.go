@@ -1,6 +1,6 @@
 package rlqs
 
-// What a lock is held for, for tests.
+// Sizes of the batches processed under the lock, for tests.
 const (
 	RematchedAtOnce = rulesBatch
 	SurveyedAtOnce  = surveyBatch

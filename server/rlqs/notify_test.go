@@ -2,8 +2,9 @@ package rlqs
 
 import "testing"
 
-// TestPanicLeavesNoLock has the divider panic where streams are to be notified. Others can lock the service afterwards.
-func TestPanicLeavesNoLock(t *testing.T) {
+// TestPanicReleasesLock makes the divider panic where streams are to be notified. The service can be locked
+// afterwards.
+func TestPanicReleasesLock(t *testing.T) {
 	s := &Service{} // its divider is nil
 	panicked := func() (panicked bool) {
 		defer func() { panicked = recover() != nil }()

@@ -34,7 +34,7 @@ func (s *stage) reportsAll(all []*envoy) {
 	}
 }
 
-// TestOneClientLeavesSlots has one client after another open all the streams that it may: each leaves slots.
+// TestOneClientLeavesSlots has one client after another open as many streams as it may: each leaves slots.
 func TestOneClientLeavesSlots(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		left := rlqs.MaxStreams
@@ -99,7 +99,7 @@ func TestGreediestLosesSlots(t *testing.T) {
 	})
 }
 
-// TestNoDomainNoSlot has a client that may ask for no domain: it gets no stream, however many it tries to open.
+// TestNoDomainNoSlot has a client that may use no domain: it gets no stream.
 func TestNoDomainNoSlot(t *testing.T) {
 	allow, err := access.ParseAllowList([]string{"a=d", "b=*"})
 	must.OK(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestRulesAndSurveysTakeSteps has an Envoy report many buckets. Each time that the service is locked it asks for the rules once:
-// so often that no lock is held for more than a few buckets.
+// TestRulesAndSurveysTakeSteps has an Envoy report many buckets. The service reads the rules once each time that it
+// locks, so their reads count the batches under the lock.
 func TestRulesAndSurveysTakeSteps(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		const buckets = 2*rlqs.SurveyedAtOnce + 1 // with a share each

@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// passes lets time pass, and what is due in it be done.
+// passes advances time and waits for the work that is due in it.
 func passes(d time.Duration) {
 	time.Sleep(d) // of the test's own clock
 	synctest.Wait()
 }
 
-// TestFirstReportHasATime has streams without a report, and with the first half of one: both end, and others do not.
-func TestFirstReportHasATime(t *testing.T) {
+// TestFirstReportTimeout has streams without a report, and with the first half of one: they fail, and others do not.
+func TestFirstReportTimeout(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		empty, half, nothing, reported := s.envoy(), s.envoy(), s.envoy(), s.envoy()
 		if n := s.metric("sluice_quota_streams"); n != 4 {
@@ -56,8 +56,9 @@ func TestFirstReportHasATime(t *testing.T) {
 	})
 }
 
-// TestNothingCountsAfterTheEnd has a report come behind the end of its stream, as a transport with goroutines may bring it.
-func TestNothingCountsAfterTheEnd(t *testing.T) {
+// TestReportAfterCloseIsIgnored has a report arrive after its stream was closed, as with a transport that uses
+// goroutines.
+func TestReportAfterCloseIsIgnored(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		e := s.envoy()
 		e.reports(user(1, 0, "al"))
@@ -72,8 +73,8 @@ func TestNothingCountsAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestMessagesHaveATime has clients that take in no message, one after another, or each a little late.
-func TestMessagesHaveATime(t *testing.T) {
+// TestDeliveryTimeout has clients that receive no message, or receive each one late.
+func TestDeliveryTimeout(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		sends := func(e *envoy, name string) uint64 {
 			t.Helper()

@@ -153,7 +153,7 @@ func failedError(failed map[string]bool) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return errors.New("not active, since this changed at the same time and does not load: " + strings.Join(all, ", "))
+	return errors.New("not active, because these changed at the same time and failed to load: " + strings.Join(all, ", "))
 }
 
 // activateLocked activates the read versions, if possible together with waiting ones. It returns why the read ones are not
@@ -242,9 +242,9 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 		if len(failed) == 0 {
 			e, _ := l.tables.Table(name) // the name exists
 			if misfit := set.TableFits(name, *v.rows.Columns()); misfit != nil {
-				reason = fmt.Errorf("%s:1:1: error: %w; the rows are activated with rules that they fit", e.Path, misfit)
+				reason = fmt.Errorf("%s:1:1: error: %w; the rows wait for rules that they fit", e.Path, misfit)
 			} else {
-				reason = fmt.Errorf("table %q: not active, since what changed at the same time is not", name)
+				reason = fmt.Errorf("table %q: not active, because other changes of the same time are not", name)
 			}
 		}
 		l.reportRowsRejected(name, reason)

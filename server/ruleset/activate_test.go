@@ -268,7 +268,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 	l := newTestLoader(t)
 	reload := source.Reload[string]{OnLoad: l.LoadRules}
-	take := func(rules string) error { return reload.Take(rules, func() source.Update { return *l.rules(rules) }) }
+	take := func(rules string) error { return reload.Apply(rules, func() source.Update { return *l.rules(rules) }) }
 	takeRows := func(text string) { _ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", text)}}) }
 	must.OK(t, take("user:b"))
 	first := l.service.Rules()

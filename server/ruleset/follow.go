@@ -33,7 +33,7 @@ func (l *Loader) Follow(ctx context.Context, group *errgroup.Group, files *sourc
 		return startErr
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the process is to end
+		return nil //nolint:nilerr // the process is shutting down
 	}
 	exit = false
 	group.Go(func() error {
@@ -58,7 +58,7 @@ func (l *Loader) tableFiles() (files []*source.TableFile) {
 func (l *Loader) startError(c source.Change) error {
 	for _, u := range c.Tables {
 		if u.Err != nil {
-			return fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", TableError(u.Table.Name(), u.Err))
+			return fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows until they load)", TableError(u.Table.Name(), u.Err))
 		}
 	}
 	if c.Rules == nil {
@@ -72,7 +72,7 @@ func (l *Loader) rulesStartError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", RulesError(err, l.opt.DefaultsFile))
+	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules until they load)", RulesError(err, l.opt.DefaultsFile))
 }
 
 // reportWait logs that the start waits for files that are being written.
@@ -87,10 +87,10 @@ func (l *Loader) reportWait(w source.Wait) {
 func waitReason(w source.Wait) string {
 	switch {
 	case len(w.Tables) == 0:
-		return "files of rules change"
+		return "rule files keep changing"
 	case w.Rules:
-		return "files of rules change, and files of tables change or do not end with a newline"
+		return "rule files keep changing, and table files keep changing or do not end with a newline"
 	default:
-		return "files of tables change or do not end with a newline"
+		return "table files keep changing or do not end with a newline"
 	}
 }

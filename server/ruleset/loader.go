@@ -76,7 +76,7 @@ func (l *Loader) LogDiagnostics(found rules.Diagnostics) {
 
 // WarnUnwatched logs that files are polled because they cannot be watched.
 func (l *Loader) WarnUnwatched(err error) {
-	l.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
+	l.logger.Warn("cannot watch rule files; polling them every second", zap.Error(err))
 }
 
 // ReportRejected logs and counts rules that failed to load. Subject is the path of the file of defaults for the rules of a
@@ -105,7 +105,7 @@ func trimmedLines(err error) (lines []string) {
 func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	if set == before {
 		l.opt.Metrics.ConfigRestored()
-		l.logger.Info("rules are back at what is in force", zap.String("hash", set.Hash), telemetry.Clear("", telemetry.RulesRejected))
+		l.logger.Info("rules reverted to the active ones", zap.String("hash", set.Hash), telemetry.Clear("", telemetry.RulesRejected))
 		return
 	}
 	l.logAdvice(set)
@@ -118,7 +118,7 @@ func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	}
 	l.logger.Info("rules loaded", append(fields, telemetry.Clear("", rejectedCode(before)))...)
 	if set.Empty() {
-		l.logger.Warn("rules: there are none: every request passes")
+		l.logger.Warn("no rules configured; all requests are allowed")
 	}
 }
 
@@ -126,15 +126,15 @@ func (l *Loader) reportActivated(set, before *descriptors.Set) {
 func (l *Loader) logAdvice(set *descriptors.Set) {
 	for _, limit := range set.Limits {
 		if limit.Policy.MaxWait > l.opt.DrainTimeout && !limit.Candidate {
-			l.logger.Warn("rules: " + limit.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+			l.logger.Warn("rules: " + limit.Pos.String() + ": max_wait exceeds --drain-timeout; responses delayed at SIGTERM may be cut off")
 		}
 	}
 	if l.opt.SharedStore {
 		l.LogDiagnostics(descriptors.StoreAdvice(set))
 	}
 	if l.opt.GRPCGo && set.GivesLeases() {
-		l.logger.Warn("rules: some limits hold something until a request ends; with --grpc-transport=grpc-go leases of clients that go away " +
-			"are not returned early: they stay taken for the limit's window, or the ttl of its reserve")
+		l.logger.Warn("rules: with --grpc-transport=grpc-go, leases of clients that disconnect are not released early; " +
+			"they stay until the window of the limit, or the ttl of its reserve, ends")
 	}
 	for _, text := range AllowListAdvice(l.opt.Allow, set.Domains()) {
 		l.logger.Warn("rules: " + text)
@@ -151,12 +151,12 @@ func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 	granted := allow.Domains()
 	for _, d := range granted {
 		if !slices.Contains(domains, d) {
-			advice = append(advice, fmt.Sprintf("--grpc-allow names domain %q, which no rule is for", d))
+			advice = append(advice, fmt.Sprintf("--grpc-allow names domain %q, which has no rules", d))
 		}
 	}
 	for _, d := range domains {
-		if !allow.Open() && !slices.Contains(granted, d) {
-			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to nobody: every request for it is denied", d))
+		if !allow.AllowsAnyDomain() && !slices.Contains(granted, d) {
+			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to no client: all requests for it are rejected", d))
 		}
 	}
 	return advice

@@ -32,7 +32,7 @@ func (l *Loader) OpenJournals(dir string) error {
 			return TableError(name, err)
 		}
 		if e.Journal = journal; truncated > 0 {
-			l.logger.Warn("tables: the end of a journal was cut off: a change that was not acknowledged", field, zap.Int64("bytes", truncated))
+			l.logger.Warn("tables: truncated an incomplete record at the end of the journal; the change was never acknowledged", field, zap.Int64("bytes", truncated))
 		}
 		l.logger.Info("table opened", field, zap.Int("rows", e.Rows().Len()))
 	}
@@ -42,7 +42,7 @@ func (l *Loader) OpenJournals(dir string) error {
 // CloseJournals closes the journals that are open.
 func (l *Loader) CloseJournals() {
 	if err := l.tables.Close(); err != nil {
-		l.logger.Error("tables: close", zap.Error(err))
+		l.logger.Error("tables: failed to close a journal", zap.Error(err))
 	}
 }
 
@@ -56,5 +56,5 @@ func (l *Loader) reportJournal(name string, err error) {
 		return
 	}
 	unsaved.Set(0)
-	l.logger.Info("a table is saved again", field, telemetry.Clear(name, telemetry.TableNotSaved))
+	l.logger.Info("table saved again", field, telemetry.Clear(name, telemetry.TableNotSaved))
 }

@@ -10,30 +10,28 @@ import (
 	"strings"
 )
 
-// A Server is what is needed to reach one, the primary that Sentinel knows, or a cluster.
+// A Server is the address and the credentials of a server, of the primary that Sentinels know, or of a cluster.
 type Server struct {
-	// Network is "tcp" or "unix", Address a host and port, or a path. They are empty with
-	// Sentinels or Nodes.
+	// Network is "tcp" or "unix", Address a host and port, or a path. They are empty with Sentinels or Nodes.
 	Network, Address string
-	// Sentinels are hosts and ports of the processes that know where the primary is that they
-	// call Master.
+	// Sentinels are the hosts and ports of Sentinels, which know the primary by the name Master.
 	Sentinels []string
 	Master    string
-	// Nodes are hosts and ports of some of a cluster's nodes, which know the others.
+	// Nodes are the hosts and ports of some nodes of a cluster.
 	Nodes []string
-	// Database is a number that SELECT takes.
+	// Database is the number for SELECT.
 	Database int
-	// TLS says how to secure connections, to Sentinel too. Nil means that they are plain.
+	// TLS configures connections, also to Sentinels. Nil means plain connections.
 	TLS *TLS
-	// Auth is who sluice is at the server, and Sentinel's who it is at Sentinel.
+	// Auth has the credentials for the server, and SentinelAuth those for Sentinels.
 	Auth, SentinelAuth Auth
 }
 
-// Auth is a user and a password, often empty. File, if set, has `password` or `user:password`, and
-// each connection reads it anew, since passwords that expire are replaced.
+// Auth is a user and a password, which may be empty. File, if set, has `password` or `user:password`. Each connection reads it
+// again, because passwords that expire are replaced.
 type Auth struct{ User, Password, File string }
 
-// ParseAuth reads `password` or `user:password`.
+// ParseAuth parses `password` or `user:password`.
 func ParseAuth(text string) Auth {
 	if user, password, found := strings.Cut(text, ":"); found {
 		return Auth{User: user, Password: password}
@@ -41,19 +39,18 @@ func ParseAuth(text string) Auth {
 	return Auth{Password: text}
 }
 
-// TLS names files of PEM blocks. The tags are those of the flags of sluice serve. Each connection reads them anew, so replaced ones are in force from
-// the next connection on.
+// TLS names PEM files. The tags are those of the flags of sluice serve. Each connection reads the files again.
 type TLS struct {
-	// CA has the authorities that the server's certificate is checked by. Empty: the system's.
+	// CA has the authorities that verify the server's certificate. Empty means the system's.
 	CA string `name:"store-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the store. Default: those of the system."`
-	// Cert and Key are what this side shows. Empty: nothing.
+	// Cert and Key are the client certificate. Empty means none.
 	Cert string `name:"store-cert" placeholder:"FILE" help:"Client certificate (PEM) for the store. Default: none."`
 	Key  string `name:"store-key" placeholder:"FILE" help:"Private key of --store-cert."`
-	// SkipName accepts a certificate of the authorities for any host name.
+	// SkipName accepts a valid certificate for any host name.
 	SkipName bool `name:"store-skip-name" help:"Do not verify the host name in the certificate of the store. Logs a warning."`
 }
 
-// String is what s may be called in logs and metrics.
+// String is the name of s in logs and metrics.
 func (s *Server) String() string {
 	switch {
 	case s.Sentinels != nil:
@@ -65,14 +62,14 @@ func (s *Server) String() string {
 	}
 }
 
-// At is the server of s with a host and port.
+// At returns a copy of s with another host and port.
 func (s *Server) At(address string) *Server {
 	one := *s
 	one.Network, one.Address, one.Sentinels, one.Nodes = "tcp", address, nil, nil
 	return &one
 }
 
-// Sentinel is the Sentinel of s with a host and port.
+// Sentinel returns the Sentinel of s with a host and port.
 func (s *Server) Sentinel(address string) *Server {
 	one := s.At(address)
 	one.Auth, one.Database = s.SentinelAuth, 0
@@ -125,7 +122,7 @@ func (t *TLS) config(host string) (*tls.Config, error) {
 			return nil, fmt.Errorf("read the store's authorities: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read the store's authorities: %s holds no certificate that can be read", t.CA)
+			return nil, fmt.Errorf("read the store's authorities: %s has no readable certificate", t.CA)
 		}
 	}
 	switch {

@@ -15,32 +15,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A Conn is a connection to one server. Its methods may be called concurrently. Whoever calls
-// waits for replies, without looking at a deadline: close ends that.
+// A Conn is a connection to one server. Its methods may be called concurrently. Calls wait for replies without a deadline, until
+// Close.
 type Conn struct {
 	Address string
-	timeout time.Duration // of a question
+	timeout time.Duration // of a query
 	conn    net.Conn
-	Over    chan struct{} // closed when the connection has ended
+	Done    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
 	waiting []*Exchange               // for replies, in the order of their commands
-	idle    []*Exchange               // to be used again
-	ended   error                     // why nothing can be asked any more
-	heard   func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
+	idle    []*Exchange               // for reuse
+	ended   error                     // error that ended the connection
+	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 
-	// The reader's: the reply that comes, nil between two, and whose it is, nil if nobody has asked for it.
-	to      *resp.Reply
-	of      *Exchange
-	unasked resp.Reply
+	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil for a pushed message.
+	reply    *resp.Reply
+	exchange *Exchange
+	pushed   resp.Reply
 }
 
-// mostRead is how many bytes are read at once.
-const mostRead = 4 << 10
+// readSize is the size of the read buffer.
+const readSize = 4 << 10
 
-// Dial connects. It takes as long as timeout at most, and waits no longer than ctx.
+// Dial connects and authenticates, within timeout and until ctx ends.
 func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error) {
 	user, password, err := to.Auth.credentials()
 	if err != nil {
@@ -51,16 +51,16 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 		return nil, err
 	}
 	c := New(conn, to.Address, timeout)
-	if err := c.Within(ctx, timeout, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
+	if err := c.Within(ctx, timeout, func() error { return c.authenticate(ctx, user, password, to.Database) }); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// New returns a connection that was made to the server at an address, and reads from it.
+// New returns a Conn for a connection to the server at an address, and starts its reader.
 func New(conn net.Conn, address string, timeout time.Duration) *Conn {
-	c := &Conn{Address: address, timeout: timeout, conn: conn, Over: make(chan struct{})}
+	c := &Conn{Address: address, timeout: timeout, conn: conn, Done: make(chan struct{})}
 	go c.read()
 	return c
 }
@@ -86,16 +86,16 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	return conn, err
 }
 
-// discardAtClose has the system forget what it has not delivered of conn when that is closed. Otherwise it would send commands
-// again after the connection was given up, so that a later connection may have been there before them.
+// discardAtClose makes the system discard undelivered data when conn is closed. Otherwise it would retransmit commands of an
+// abandoned connection, which could then run after those of a later connection.
 func discardAtClose(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0)
 	}
 }
 
-// greet says who this is, and which database is meant.
-func (c *Conn) greet(ctx context.Context, user, password string, database int) error {
+// authenticate sends the credentials and selects the database.
+func (c *Conn) authenticate(ctx context.Context, user, password string, database int) error {
 	var commands [][]string
 	switch {
 	case user != "":
@@ -107,7 +107,7 @@ func (c *Conn) greet(ctx context.Context, user, password string, database int) e
 		commands = append(commands, []string{"SELECT", strconv.Itoa(database)})
 	}
 	for _, command := range commands {
-		if _, err := c.Question(ctx, Short, command...); err != nil {
+		if _, err := c.Query(ctx, ShortReply, command...); err != nil {
 			return err
 		}
 	}
@@ -126,21 +126,21 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 	return err
 }
 
-// Close ends the connection and all that waits for it. It does not wait.
-func (c *Conn) Close() { c.end(net.ErrClosed) }
+// Close closes the connection and fails all waiting calls. It does not wait.
+func (c *Conn) Close() { c.closeWith(net.ErrClosed) }
 
-// end is close for a reason, which those who wait are told.
-func (c *Conn) end(why error) {
+// closeWith is Close with an error for the waiting calls.
+func (c *Conn) closeWith(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
 		c.ended = why
 	}
 	c.mu.Unlock()
-	_ = c.conn.Close() // so the reader ends, which tells them
+	_ = c.conn.Close() // ends the reader, which fails the waiting calls
 }
 
-// Why returns what ended the connection.
-func (c *Conn) Why() error {
+// Err returns the error that ended the connection.
+func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -150,82 +150,82 @@ func (c *Conn) Why() error {
 func (c *Conn) read() {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			c.end(&thrownError{thrown, debug.Stack()})
+			c.closeWith(&panicError{thrown, debug.Stack()})
 		}
 		c.mu.Lock()
 		waiting, why := c.waiting, c.ended
 		c.waiting = nil
 		c.mu.Unlock()
-		close(c.Over)
+		close(c.Done)
 		for _, x := range waiting {
 			x.done <- why
 		}
 	}()
 	var replies resp.Decoder
-	buf := make([]byte, mostRead)
+	buf := make([]byte, readSize)
 	for {
 		n, err := c.conn.Read(buf)
-		if bad := c.take(&replies, buf[:n]); bad != nil {
+		if bad := c.deliverAll(&replies, buf[:n]); bad != nil {
 			err = bad
 		}
 		if err != nil {
-			c.end(err)
+			c.closeWith(err)
 			return
 		}
 	}
 }
 
-// Listen has heard be told of what comes unasked from now on, by the reader.
-func (c *Conn) Listen(heard func(r *resp.Reply) error) {
+// Listen makes the reader call onPush for each message that is not a reply.
+func (c *Conn) Listen(onPush func(r *resp.Reply) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard = heard
+	c.onPush = onPush
 }
 
-// take has those who wait get the replies that p brings.
-func (c *Conn) take(replies *resp.Decoder, p []byte) error {
+// deliverAll delivers the replies in p.
+func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	for len(p) > 0 {
-		if c.to == nil && !c.next() {
-			return BadReply("read from %s: %q, which nobody has asked for", c.Address, p[:min(len(p), 40)])
+		if c.reply == nil && !c.nextReply() {
+			return BadReply("read from %s: %q, which is not a reply to a command", c.Address, p[:min(len(p), 40)])
 		}
-		n, whole, err := replies.Decode(p, c.to)
+		n, whole, err := replies.Decode(p, c.reply)
 		if err != nil {
 			return BadReply("read from %s: %w", c.Address, err)
 		}
 		if p = p[n:]; !whole {
 			continue
 		}
-		if err := c.whole(); err != nil {
+		if err := c.deliver(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next decides to whom the next reply goes. It reports false if there is nobody.
-func (c *Conn) next() bool {
+// nextReply sets the destination of the next reply. It reports false if there is none.
+func (c *Conn) nextReply() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of = nil
+	c.exchange = nil
 	switch {
 	case len(c.waiting) > 0:
-		c.of = c.waiting[0]
-		c.to = c.of.to[c.of.got]
-	case c.heard != nil:
-		c.to = &c.unasked
-		c.to.Reset(Short)
+		c.exchange = c.waiting[0]
+		c.reply = c.exchange.replies[c.exchange.received]
+	case c.onPush != nil:
+		c.reply = &c.pushed
+		c.reply.Reset(ShortReply)
 	}
-	return c.to != nil
+	return c.reply != nil
 }
 
-// whole tells whom the reply is for that has just come.
-func (c *Conn) whole() error {
-	r, x := c.to, c.of
-	c.to = nil
+// deliver hands the completed reply to its exchange.
+func (c *Conn) deliver() error {
+	r, x := c.reply, c.exchange
+	c.reply = nil
 	if x == nil {
-		return c.heard(r)
+		return c.onPush(r)
 	}
-	if x.got++; x.got < len(x.to) {
+	if x.received++; x.received < len(x.replies) {
 		return nil
 	}
 	c.mu.Lock()
@@ -235,18 +235,18 @@ func (c *Conn) whole() error {
 	return nil
 }
 
-// An Exchange is commands that are sent in one write, and where their replies go.
+// An Exchange is commands that are sent in one write, with the destinations of their replies.
 type Exchange struct {
-	out  []byte
-	to   []*resp.Reply
-	got  int        // how many are whole
-	done chan error // that all are, or why not
+	out      []byte
+	replies  []*resp.Reply
+	received int        // number of complete replies
+	done     chan error // receives nil after the last reply, or an error
 }
 
-// mostKept is how large a buffer of commands may be that is used again.
-const mostKept = 64 << 10
+// maxKeptBuffer is the maximum size of a buffer of commands that is reused.
+const maxKeptBuffer = 64 << 10
 
-// Begin returns an empty exchange, for whoever frees it.
+// Begin returns an empty exchange. The caller must free it.
 func (c *Conn) Begin() *Exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,37 +259,37 @@ func (c *Conn) Begin() *Exchange {
 	return x
 }
 
-// Free ends the use of x.
+// Free puts x back for reuse.
 func (c *Conn) Free(x *Exchange) {
-	if cap(x.out) > mostKept {
+	if cap(x.out) > maxKeptBuffer {
 		x.out = nil
 	}
-	clear(x.to)
-	x.out, x.to, x.got = x.out[:0], x.to[:0], 0
+	clear(x.replies)
+	x.out, x.replies, x.received = x.out[:0], x.replies[:0], 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.idle = append(c.idle, x) // as many as were under way at once
+	c.idle = append(c.idle, x) // bounded by the number of concurrent exchanges
 }
 
-// Command begins a command of so many arguments, which follow. Its reply goes to r, which has been reset.
+// Command begins a command with the given number of arguments, which follow. Its reply goes to r, which must have been reset.
 func (x *Exchange) Command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
-	x.to = append(x.to, r)
+	x.replies = append(x.replies, r)
 }
 
-// Ask adds a command. Its reply goes to r, which has been reset.
-func (x *Exchange) Ask(r *resp.Reply, args ...string) {
+// Append adds a command. Its reply goes to r, which must have been reset.
+func (x *Exchange) Append(r *resp.Reply, args ...string) {
 	x.Command(r, len(args))
 	for _, arg := range args {
 		x.Argument(arg)
 	}
 }
 
-// Argument adds one of the command that was begun last.
+// Argument adds an argument to the last command.
 func (x *Exchange) Argument(text string) { x.out = resp.AppendArgument(x.out, text) }
 
-// Exchange sends the commands of x, of which there is one at least, and waits for all replies. Errors that
-// the server answers are replies. After any other error the connection is closed.
+// Exchange sends the commands of x, at least one, and waits for all replies. The server's errors are replies. After any other
+// error the connection is closed.
 func (c *Conn) Exchange(x *Exchange) error {
 	c.write.Lock()
 	c.mu.Lock()
@@ -299,40 +299,40 @@ func (c *Conn) Exchange(x *Exchange) error {
 		c.write.Unlock()
 		return err
 	}
-	c.waiting = append(c.waiting, x) // before the reply can come
+	c.waiting = append(c.waiting, x) // before the reply can arrive
 	c.mu.Unlock()
 	_, err := c.conn.Write(x.out)
 	c.write.Unlock()
 	if err != nil {
-		c.end(err)
+		c.closeWith(err)
 	}
 	err = <-x.done
-	if thrown, ok := errors.AsType[*thrownError](err); ok {
+	if thrown, ok := errors.AsType[*panicError](err); ok {
 		panic(thrown) //nolint:forbidigo // as above
 	}
 	return err
 }
 
-// A thrownError is what reading replies threw, a bug of ours, and where. Whoever waits for a reply throws it again:
-// all of them are guarded, and the reader is not.
-type thrownError struct {
+// A panicError carries a panic of the reader, a bug, with its stack to the waiting callers, which panic again under their own
+// recover.
+type panicError struct {
 	thrown any
 	stack  []byte
 }
 
-func (e *thrownError) Error() string {
+func (e *panicError) Error() string {
 	return fmt.Sprintf("%v, in the reader of replies:\n%s", e.thrown, e.stack)
 }
 
-// Failed returns the error that r is, nil if it is none.
-func Failed(r *resp.Reply) error {
+// ReplyError returns the error that r is, or nil.
+func ReplyError(r *resp.Reply) error {
 	if r.Kind(0) == resp.Failed {
 		return NewServerError(r.Text(0))
 	}
 	return nil
 }
 
-// NewServerError is what a server has answered. Its text is cut, since it goes to the log.
+// NewServerError returns an error with the text of a server, which is truncated because it is logged.
 func NewServerError(text string) ServerError {
 	return ServerError(strings.Clone(text[:min(len(text), 300)]))
 }

@@ -2,11 +2,11 @@ package redis
 
 import "bytes"
 
-// Slots is how many a cluster has.
+// Slots is the number of slots of a cluster.
 const Slots = 1 << 14
 
-// SlotOf returns the slot of a key: of what stands between its first brace and the next closing one,
-// if that is anything, else of the whole.
+// SlotOf returns the slot of a key: of the text between its first brace and the next closing one, if that is not empty,
+// otherwise of the complete key.
 func SlotOf(key []byte) uint16 {
 	if tag, found := TagOf(key); found {
 		key = tag
@@ -18,7 +18,7 @@ func SlotOf(key []byte) uint16 {
 	return crc % Slots
 }
 
-// TagOf returns what alone says the slot of a key.
+// TagOf returns the hash tag of a key.
 func TagOf(key []byte) (tag []byte, found bool) {
 	_, rest, found := bytes.Cut(key, []byte("{"))
 	if !found {
@@ -28,7 +28,7 @@ func TagOf(key []byte) (tag []byte, found bool) {
 	return tag, found && len(tag) > 0
 }
 
-// crc16 is the table of the CRC that clusters use: CCITT's polynomial, from the high bit on.
+// crc16 is the table of the CRC that clusters use: the CCITT polynomial, most significant bit first.
 var crc16 = func() (table [256]uint16) {
 	for n := range table {
 		crc := uint16(n) << 8

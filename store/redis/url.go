@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// schemes are those of ParseURL.
+// schemes describes the URLs that ParseURL accepts.
 const schemes = "redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master " +
 	"or redis+cluster://host:port,host:port; or rediss, rediss+sentinel or rediss+cluster, with TLS"
 
-// ParseURL returns the server that a URL names, with user and password if need be. An error shows no
-// password.
+// ParseURL parses the URL of a server. Errors do not contain the password.
 func ParseURL(text string) (Server, error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
-		return Server{}, errors.New("parse the store's URL: has no scheme; must be " + schemes)
+		return Server{}, errors.New("parse the store's URL: no scheme; must be " + schemes)
 	}
 	hosts, path := rest, ""
 	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
@@ -33,25 +32,25 @@ func ParseURL(text string) (Server, error) {
 	}
 	list := strings.Split(hosts, ",")
 	u, err := url.Parse("redis://" + account + "host" + path)
-	if err != nil || strings.Contains(path, "@") { // the error's text would show it all, and so would that of the hosts
-		return Server{}, errors.New("parse the store's URL: it is none; must be " + schemes +
+	if err != nil || strings.Contains(path, "@") { // the text of the error, or of the hosts, could contain the password
+		return Server{}, errors.New("parse the store's URL: not a URL; must be " + schemes +
 			"; in a user or a password / is %2F, @ is %40, ? is %3F and # is %23")
 	}
 	shown := scheme + strings.TrimPrefix(strings.Replace(u.Redacted(), "@host", "@"+hosts, 1), "redis")
 	if account == "" {
 		shown = text
 	}
-	s, err := parsed(scheme, list, u)
+	s, err := parseParts(scheme, list, u)
 	if err != nil {
 		return Server{}, fmt.Errorf("parse %s: %w", shown, err)
 	}
 	return s, nil
 }
 
-// parsed is ParseURL for the parts of one: u has the user, the path and what follows it.
-func parsed(scheme string, hosts []string, u *url.URL) (s Server, err error) {
+// parseParts is ParseURL for a scheme and hosts. u has the user, the path and the query.
+func parseParts(scheme string, hosts []string, u *url.URL) (s Server, err error) {
 	if u.RawQuery != "" || u.Fragment != "" {
-		return s, errors.New("parameters are not known; must be " + schemes)
+		return s, errors.New("unknown parameters; must be " + schemes)
 	}
 	s.Auth.User = u.User.Username()
 	s.Auth.Password, _ = u.User.Password()
@@ -66,13 +65,13 @@ func parsed(scheme string, hosts []string, u *url.URL) (s Server, err error) {
 	case plain == "rediss":
 		s.TLS = &TLS{}
 	case plain != "redis":
-		return s, fmt.Errorf("scheme %q is not known; must be %s", scheme, schemes)
+		return s, fmt.Errorf("unknown scheme %q; must be %s", scheme, schemes)
 	}
 	path := strings.Trim(u.Path, "/")
 	switch kind {
 	case "":
 		if len(hosts) > 1 {
-			return s, errors.New("has several hosts; those of Sentinels begin with redis+sentinel, those of a cluster with redis+cluster")
+			return s, errors.New("several hosts; use redis+sentinel for Sentinels, redis+cluster for a cluster")
 		}
 		s.Network = "tcp"
 		if s.Address, err = address(hosts[0], "6379"); err != nil {
@@ -81,29 +80,29 @@ func parsed(scheme string, hosts []string, u *url.URL) (s Server, err error) {
 	case "sentinel":
 		s.Master, path, _ = strings.Cut(path, "/")
 		if s.Master == "" {
-			return s, errors.New("has no name of the primary; must be redis+sentinel://host:port,host:port/master, with what Sentinel calls it")
+			return s, errors.New("no name of the primary; must be redis+sentinel://host:port,host:port/master, with the name that Sentinel uses")
 		}
 		if s.Sentinels, err = addresses(hosts, "26379"); err != nil {
 			return s, err
 		}
 	case "cluster":
 		if path != "" {
-			return s, fmt.Errorf("path %q is not known: clusters have one database", path)
+			return s, fmt.Errorf("unknown path %q: clusters have one database", path)
 		}
 		s.Nodes, err = addresses(hosts, "6379")
 		return s, err
 	default:
-		return s, fmt.Errorf("scheme %q is not known; must be %s", scheme, schemes)
+		return s, fmt.Errorf("unknown scheme %q; must be %s", scheme, schemes)
 	}
 	if path != "" {
 		if s.Database, err = strconv.Atoi(path); err != nil || s.Database < 0 {
-			return s, fmt.Errorf("database %q must be a number from 0 on", path)
+			return s, fmt.Errorf("database %q must be a number, 0 or greater", path)
 		}
 	}
 	return s, nil
 }
 
-// addresses are those of hosts.
+// addresses returns the addresses of hosts.
 func addresses(hosts []string, port string) (all []string, err error) {
 	for _, host := range hosts {
 		one, err := address(host, port)
@@ -115,14 +114,14 @@ func addresses(hosts []string, port string) (all []string, err error) {
 	return all, nil
 }
 
-// address returns a host and its port, which is port if it has none.
+// address returns a host with its port, or the given default port.
 func address(host, port string) (string, error) {
 	u, err := url.Parse("redis://" + host)
 	switch {
 	case err != nil || u.Host != host || strings.HasSuffix(host, ":"):
 		return "", fmt.Errorf("host %q must be a name or an address, and a port from 1 to 65535 behind a colon or none", host)
 	case u.Hostname() == "":
-		return "", errors.New("has no host; must be " + schemes)
+		return "", errors.New("no host; must be " + schemes)
 	case u.Port() != "":
 		port = u.Port()
 	}

@@ -2,10 +2,10 @@ package resp
 
 import "strconv"
 
-// AppendCommand begins a command of so many arguments, its name among them. Each follows by [AppendArgument].
+// AppendCommand begins a command with the given number of arguments, including its name. Each is appended by [AppendArgument].
 func AppendCommand(b []byte, arguments int) []byte { return header(b, '*', arguments) }
 
-// AppendArgument appends an argument, which may have any bytes.
+// AppendArgument appends an argument of arbitrary bytes.
 func AppendArgument(b []byte, argument string) []byte {
 	b = header(b, '$', len(argument))
 	b = append(b, argument...)

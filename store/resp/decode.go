@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// mostDepth is how deep arrays may lie in one another. CLUSTER SLOTS takes four.
-	mostDepth = 8
-	// mostLine is how long a line may be: a number, or an error's text.
-	mostLine = 4 << 10
+	// maxDepth is the maximum nesting of arrays. CLUSTER SLOTS has four levels.
+	maxDepth = 8
+	// maxLine is the maximum length of a line: a number, or the text of an error.
+	maxLine = 4 << 10
 )
 
-// A ProtocolError says what came in place of a reply. What comes after it means nothing.
+// A ProtocolError describes bytes that are not a reply. The rest of the stream is meaningless.
 type ProtocolError string
 
 // Error returns the text.
@@ -21,35 +21,35 @@ func (e ProtocolError) Error() string { return string(e) }
 
 func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
 
-// A Decoder makes replies of a stream's bytes, which may come in pieces of any length. It takes no
-// memory for what is only announced. One goroutine may use it. The zero value is one at the beginning of a reply.
+// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It allocates no memory for announced
+// lengths. It must not be used concurrently. The zero value is at the beginning of a reply.
 type Decoder struct {
 	line  []byte // the beginning of a line that has not ended
-	bulk  int    // how many bytes of a string and its line's end are to come
+	bulk  int    // remaining bytes of a string and its line end
 	start int    // where in the reply's text that string begins
 	depth int
-	open  [mostDepth]int // how many elements each array lacks
+	open  [maxDepth]int // remaining elements of each array
 }
 
-// Decode takes bytes until r is whole, and returns how many. Unless done is reported it took all, and
-// r goes on with the next ones. After an error the stream is of no use.
+// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all bytes were decoded, and r needs
+// more. After an error the stream must not be used.
 func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 	for n < len(p) {
-		read := d.element
+		read := d.readLine
 		if d.bulk > 0 {
-			read = d.string
+			read = d.readString
 		}
 		took, whole, err := read(p[n:], r)
 		n += took
-		if err != nil || whole && d.ends() {
+		if err != nil || whole && d.finishElement() {
 			return n, err == nil, err
 		}
 	}
 	return n, false, nil
 }
 
-// ends has the arrays know that an element is whole, and reports whether the reply is.
-func (d *Decoder) ends() bool {
+// finishElement closes arrays that are complete, and reports whether the reply is complete.
+func (d *Decoder) finishElement() bool {
 	for d.depth > 0 {
 		if d.open[d.depth-1]--; d.open[d.depth-1] > 0 {
 			return false
@@ -59,15 +59,15 @@ func (d *Decoder) ends() bool {
 	return true
 }
 
-// element reads a line, and reports whether an element ends with it.
-func (d *Decoder) element(p []byte, r *Reply) (n int, whole bool, err error) {
+// readLine reads a line, and reports whether an element ends with it.
+func (d *Decoder) readLine(p []byte, r *Reply) (n int, whole bool, err error) {
 	end := bytes.IndexByte(p, '\n')
 	if n = end + 1; end < 0 {
 		n = len(p)
 	}
 	line := p[:n]
-	if len(d.line)+n > mostLine {
-		return n, false, malformed("a line of more than %d bytes, %s", mostLine, quote(append(d.line, line...)))
+	if len(d.line)+n > maxLine {
+		return n, false, malformed("a line of more than %d bytes, %s", maxLine, quote(append(d.line, line...)))
 	}
 	if end < 0 || len(d.line) > 0 {
 		if d.line = append(d.line, line...); end < 0 {
@@ -76,25 +76,25 @@ func (d *Decoder) element(p []byte, r *Reply) (n int, whole bool, err error) {
 		line = d.line
 	}
 	d.line = d.line[:0]
-	whole, err = d.read(line, r)
+	whole, err = d.parseLine(line, r)
 	return n, whole, err
 }
 
-// read reads a whole line.
-func (d *Decoder) read(line []byte, r *Reply) (whole bool, err error) {
+// parseLine parses a complete line.
+func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
 	if len(line) < 3 || line[len(line)-2] != '\r' {
-		return false, malformed("%s, which is no reply", quote(line))
+		return false, malformed("%s, which is not a reply", quote(line))
 	}
-	if len(r.values) >= r.most.Values {
-		return false, malformed("a reply with more than %d values", r.most.Values)
+	if len(r.values) >= r.limits.Values {
+		return false, malformed("a reply with more than %d values", r.limits.Values)
 	}
 	kind, rest := Kind(line[0]), line[1:len(line)-2]
 	switch kind {
 	case Simple, Failed:
 		start := len(r.text)
-		// An error in place of a small reply is within the bounds of a line.
-		if start+len(rest) > r.most.Bytes && (kind == Simple || d.depth > 0) {
-			return false, malformed("a reply of more than %d bytes", r.most.Bytes)
+		// A top-level error is bounded by maxLine alone.
+		if start+len(rest) > r.limits.Bytes && (kind == Simple || d.depth > 0) {
+			return false, malformed("a reply of more than %d bytes", r.limits.Bytes)
 		}
 		r.text = append(r.text, rest...)
 		r.add(kind, start)
@@ -102,16 +102,16 @@ func (d *Decoder) read(line []byte, r *Reply) (whole bool, err error) {
 	case Integer, Bulk, Array:
 		number, ok := integer(rest)
 		if !ok {
-			return false, malformed("%s, which is no number", quote(line))
+			return false, malformed("%s, which is not a number", quote(line))
 		}
-		return d.number(kind, number, r)
+		return d.parseNumber(kind, number, r)
 	default:
-		return false, malformed("%s, which is no reply", quote(line))
+		return false, malformed("%s, which is not a reply", quote(line))
 	}
 }
 
-// number reads a line with a number.
-func (d *Decoder) number(kind Kind, number int64, r *Reply) (whole bool, err error) {
+// parseNumber handles a line with a number.
+func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (whole bool, err error) {
 	switch {
 	case kind == Integer:
 		r.values = append(r.values, value{uint64(number), Integer}) //nolint:gosec // Int turns it back
@@ -120,17 +120,17 @@ func (d *Decoder) number(kind Kind, number int64, r *Reply) (whole bool, err err
 		r.values = append(r.values, value{0, Nil})
 		return true, nil
 	case number < 0:
-		return false, malformed("%c%d, which is no length", kind, number)
+		return false, malformed("%c%d, which is not a length", kind, number)
 	case kind == Bulk:
-		if number > int64(r.most.Bytes-len(r.text)) {
-			return false, malformed("a string of %d bytes in a reply that may have %d", number, r.most.Bytes)
+		if number > int64(r.limits.Bytes-len(r.text)) {
+			return false, malformed("a string of %d bytes in a reply that may have %d", number, r.limits.Bytes)
 		}
 		d.bulk, d.start = int(number)+2, len(r.text)
 		return false, nil
-	case number > int64(r.most.Values-len(r.values)-1):
-		return false, malformed("an array of %d elements in a reply that may have %d", number, r.most.Values)
-	case d.depth == mostDepth && number > 0:
-		return false, malformed("arrays in one another, more than %d deep", mostDepth)
+	case number > int64(r.limits.Values-len(r.values)-1):
+		return false, malformed("an array of %d elements in a reply that may have %d", number, r.limits.Values)
+	case d.depth == maxDepth && number > 0:
+		return false, malformed("arrays nested more than %d deep", maxDepth)
 	}
 	r.values = append(r.values, value{uint64(number), Array})
 	if number == 0 {
@@ -141,8 +141,8 @@ func (d *Decoder) number(kind Kind, number int64, r *Reply) (whole bool, err err
 	return false, nil
 }
 
-// string takes bytes of a string and of the line's end behind it.
-func (d *Decoder) string(p []byte, r *Reply) (n int, whole bool, err error) {
+// readString reads bytes of a string and of the line end after it.
+func (d *Decoder) readString(p []byte, r *Reply) (n int, whole bool, err error) {
 	if text := min(len(p), d.bulk-2); text > 0 {
 		r.text = append(r.text, p[:text]...)
 		n, d.bulk = text, d.bulk-text
@@ -164,7 +164,7 @@ func (r *Reply) add(kind Kind, start int) {
 	r.values = append(r.values, value{uint64(start)<<32 | uint64(len(r.text)), kind}) //nolint:gosec // below 4 GiB
 }
 
-// integer reads a number as the protocol has it: digits, perhaps with a sign.
+// integer parses a number of the protocol: digits with an optional sign.
 func integer(text []byte) (n int64, ok bool) {
 	negative := len(text) > 0 && text[0] == '-'
 	if len(text) > 0 && (negative || text[0] == '+') {
@@ -189,7 +189,7 @@ func integer(text []byte) (n int64, ok bool) {
 	return int64(sum), true
 }
 
-// quote shows the beginning of what came.
+// quote quotes the beginning of b.
 func quote(b []byte) string {
 	const most = 40
 	if len(b) > most {

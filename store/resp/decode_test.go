@@ -79,30 +79,30 @@ func TestDecode(t *testing.T) {
 // memory for what was only announced.
 func TestMalformed(t *testing.T) {
 	for text, want := range map[string]string{
-		"$-7\r\n":                   "$-7, which is no length",
-		"*-5\r\n":                   "*-5, which is no length",
+		"$-7\r\n":                   "$-7, which is not a length",
+		"*-5\r\n":                   "*-5, which is not a length",
 		"*99999999999999\r\n":       "an array of 99999999999999 elements in a reply that may have 64",
-		"*99999999999999999999\r\n": "which is no number",
+		"*99999999999999999999\r\n": "which is not a number",
 		"$99999999999999\r\n":       "a string of 99999999999999 bytes in a reply that may have 1024",
 		"$9223372036854775807\r\n":  "a string of 9223372036854775807 bytes",
 		"*2\r\n$1000\r\n" + strings.Repeat("x", 1000) + "\r\n$25\r\n": "a string of 25 bytes",
-		strings.Repeat("*1\r\n", 9):                                   "arrays in one another, more than 8 deep",
+		strings.Repeat("*1\r\n", 9):                                   "arrays nested more than 8 deep",
 		"*40\r\n" + strings.Repeat("*2\r\n:1\r\n:2\r\n", 40):          "more than 64 values",
 		"*2\r\n+" + strings.Repeat("x", 1025) + "\r\n":                "a reply of more than 1024 bytes",
 		"*2\r\n-" + strings.Repeat("x", 1025) + "\r\n":                "a reply of more than 1024 bytes",
 		"+" + strings.Repeat("x", 5000):                               "a line of more than 4096 bytes",
 		strings.Repeat("x", 5000):                                     "a line of more than 4096 bytes",
-		"HTTP/1.1 400 Bad Request\r\n":                                `"HTTP/1.1 400 Bad Request\r\n", which is no reply`,
-		"%1\r\n+a\r\n+b\r\n":                                          "which is no reply",
-		"\r\n":                                                        "which is no reply",
-		":1\n":                                                        "which is no reply",
-		":\r\n":                                                       "which is no number",
-		":-\r\n":                                                      "which is no number",
-		":--1\r\n":                                                    "which is no number",
-		":1 \r\n":                                                     "which is no number",
-		":9223372036854775808\r\n":                                    "which is no number",
-		":-9223372036854775809\r\n":                                   "which is no number",
-		"$x\r\n":                                                      "which is no number",
+		"HTTP/1.1 400 Bad Request\r\n":                                `"HTTP/1.1 400 Bad Request\r\n", which is not a reply`,
+		"%1\r\n+a\r\n+b\r\n":                                          "which is not a reply",
+		"\r\n":                                                        "which is not a reply",
+		":1\n":                                                        "which is not a reply",
+		":\r\n":                                                       "which is not a number",
+		":-\r\n":                                                      "which is not a number",
+		":--1\r\n":                                                    "which is not a number",
+		":1 \r\n":                                                     "which is not a number",
+		":9223372036854775808\r\n":                                    "which is not a number",
+		":-9223372036854775809\r\n":                                   "which is not a number",
+		"$x\r\n":                                                      "which is not a number",
 		"$1\r\nab\r\n":                                                "where its line ends",
 		"$1\r\na\n":                                                   "where its line ends",
 		"$0\r\n:1\r\n":                                                "where its line ends",
@@ -185,7 +185,7 @@ func FuzzDecode(f *testing.F) {
 			if r.After(0) != r.Len() {
 				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())
 			}
-			if r.Len() > large.Values || len(r.text) > large.Bytes+mostLine {
+			if r.Len() > large.Values || len(r.text) > large.Bytes+maxLine {
 				t.Fatalf("reply %d has %d values and %d bytes", i, r.Len(), len(r.text))
 			}
 		}

@@ -2,7 +2,7 @@ package resp
 
 import "unsafe"
 
-// A Kind says what a [Value] is. Its bytes are those of the protocol.
+// A Kind is the type of a value. Its byte is that of the protocol.
 type Kind byte
 
 // The kinds.
@@ -10,41 +10,39 @@ const (
 	Integer Kind = ':'
 	Bulk    Kind = '$' // a string of any bytes
 	Simple  Kind = '+' // a line, such as OK
-	Failed  Kind = '-' // a line that says what went wrong, such as NOSCRIPT
-	Array   Kind = '*' // its elements follow
-	Nil     Kind = '_' // no string, or no array
+	Failed  Kind = '-' // an error, such as NOSCRIPT
+	Array   Kind = '*' // followed by its elements
+	Nil     Kind = '_' // a null string or array
 )
 
-// A value is a reply, or an element of one. bits are the number, how many elements there are, or where
-// the text lies: its beginning, and its end in the lower half.
+// A value is a reply, or an element of one. bits is the number; the number of elements; or the position of the text, its
+// beginning in the upper and its end in the lower half.
 type value struct {
 	bits uint64
 	kind Kind
 }
 
-// A Reply is what a server says to one command: a value, or an array and its elements, which may be
-// arrays themselves. Their numbers are in the order in which they came: the reply itself is 0, and the
-// elements of an array come behind it, each with its own. A Reply keeps its memory when it is used again.
+// A Reply is the reply to one command: a value, or an array and its elements, which may be arrays. Values are numbered in the
+// order of the protocol: the reply itself is 0, and the elements of an array follow it. A Reply reuses its memory.
 type Reply struct {
 	values []value
 	text   []byte
-	most   Limits
+	limits Limits
 }
 
-// Limits are what a reply may take at most. They are for memory, so what a command may be answered by
-// should be far below.
+// Limits bound the memory of a reply. A caller should set them to the largest expected reply.
 type Limits struct {
 	Values int // the reply and all elements of arrays
 	Bytes  int // of all strings and lines together; below 4 GiB
 }
 
 const (
-	// keptValues and keptBytes are what a Reply keeps of its memory from one use to the next.
+	// keptValues and keptBytes bound the memory that a Reply keeps for its next use.
 	keptValues = 4 << 10
 	keptBytes  = 64 << 10
 )
 
-// Reset empties r, for a reply that takes most at most.
+// Reset empties r, for a reply within the given limits.
 func (r *Reply) Reset(most Limits) {
 	if cap(r.values) > keptValues {
 		r.values = nil
@@ -52,24 +50,24 @@ func (r *Reply) Reset(most Limits) {
 	if cap(r.text) > keptBytes {
 		r.text = nil
 	}
-	r.values, r.text, r.most = r.values[:0], r.text[:0], most
+	r.values, r.text, r.limits = r.values[:0], r.text[:0], most
 }
 
-// Len returns how many values r has.
+// Len returns the number of values.
 func (r *Reply) Len() int { return len(r.values) }
 
-// Kind returns what the value i is.
+// Kind returns the kind of value i.
 func (r *Reply) Kind(i int) Kind { return r.values[i].kind }
 
-// Int returns the number that value i is, how many elements it has if it is an array, and 0 otherwise.
+// Int returns the number of value i, the number of its elements if it is an array, and 0 otherwise.
 func (r *Reply) Int(i int) int64 {
 	if v := &r.values[i]; v.kind == Integer || v.kind == Array {
-		return int64(v.bits) //nolint:gosec // the other way round in Decode
+		return int64(v.bits) //nolint:gosec // converted from int64 in Decode
 	}
 	return 0
 }
 
-// Text returns the text of value i, empty if it is none. It is r's until that is reset.
+// Text returns the text of value i, "" if it has none. It is valid until r is reset.
 func (r *Reply) Text(i int) string {
 	v := &r.values[i]
 	if v.kind != Bulk && v.kind != Simple && v.kind != Failed {
@@ -79,7 +77,7 @@ func (r *Reply) Text(i int) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written until r is reset
 }
 
-// After returns the number of the value after value i and all that is in it.
+// After returns the number of the value after value i and its elements.
 func (r *Reply) After(i int) int {
 	for left := 1; left > 0; left-- {
 		if r.values[i].kind == Array {

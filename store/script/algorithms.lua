@@ -1,5 +1,5 @@
--- Stands after counters.lua. elapsed returns microseconds of which only differences mean something: the server's CPU time, or
--- its clock, where Lua has no other. From Redis 7.2 on the clock stands still during a run.
+-- elapsed returns microseconds since an arbitrary time: the server's CPU time, or its clock, where Lua has no os.clock. From
+-- Redis 7.2 on that clock stands still during a run.
 local function elapsed()
   local ok, seconds = pcall(function() return os.clock() end)
   if ok then return seconds * 1e6 end
@@ -7,11 +7,11 @@ local function elapsed()
   return t[1] * 1e6 + t[2]
 end
 
--- began is when a run of many charges began, which says how long it took.
+-- began is the start of a run of many charges, false for a short run. Only long runs report how long they took.
 local began = #ARGV > 96 and elapsed()
 
--- What each algorithm reads, decides and writes of a counter. Its state, which charges change,
--- is a, b and u. ops has the functions of each algorithm, by its letter; make makes them when a batch first asks.
+-- The algorithms. Charges change the state of a counter, which is a, b and u. ops maps the letter of an algorithm to its
+-- functions, and make to their constructor, which is called for the first charge of the algorithm.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
 local holdings, read_held, write_held, drop_lease, joined = {}
 local penalties, penalty = {}
@@ -19,7 +19,7 @@ local foreign -- the number of a key of this request that another program wrote
 
 local function emit(v) out[#out + 1] = v end
 
--- read is call on a counter c, which it finds foreign if its key has another type.
+-- read calls a command on the key of c. If the key has another type it sets c.foreign.
 local function read(c, command, ...)
   local v = redis.pcall(command, c.key, ...)
   if type(v) ~= 'table' or not v.err then return v end
@@ -27,7 +27,7 @@ local function read(c, command, ...)
   c.foreign = true
 end
 
--- Windows: a is what was used of the window, b what counts beside it.
+-- Windows: a is the count of the current window or sub-window, b the sum of the earlier sub-windows that still count.
 local function count(c, x)
   local a, room = c.a, x.act == 'u' or c.a + c.b + x.hits <= x.limit
   if x.act == 'u' then
@@ -58,7 +58,7 @@ function make.f()
       c.foreign = c.foreign or not c.was
       c.a = max(min(c.was or 0, MOST), 0) -- save corrects it
     end,
-    tell = function(c) emit(c.a) end,
+    report = function(c) emit(c.a) end,
     decide = count,
     undo = uncount,
     save = function(c)
@@ -75,8 +75,8 @@ function make.r()
       x.hits, x.limit = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
       x.ls, x.ln, x.k, x.span = ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
     end,
-    -- h is the number of the sub-window that was hit last, num that of the one that is hit now,
-    -- told how many in b are of those before it.
+    -- h is the number of the newest stored sub-window, num that of the current one. reported is the first request whose reply
+    -- has the stored value.
     load = function(c, x)
       local k = x.k
       c.k, c.span, c.most, c.a, c.b, c.raw = k, x.span, 4294967295, 0, 0, read(c, 'GET')
@@ -87,9 +87,9 @@ function make.r()
       for i = c.num - k, min(h, c.num - 1) do c.b = c.b + counts[i % (k + 1) + 2] end
       if c.num == h then c.a = counts[h % (k + 1) + 2] end
     end,
-    tell = function(c)
-      emit(c.told and c.a or c.raw or '')
-      c.told = c.told or request
+    report = function(c)
+      emit(c.reported and c.a or c.raw or '')
+      c.reported = c.reported or request
     end,
     decide = count,
     undo = uncount,
@@ -102,8 +102,7 @@ function make.r()
   }
 end
 
--- Logs: a and b are the first of the stamps in the list that stay and the one after the last, u how many
--- of num follow.
+-- Logs: the elements [a, b) of the list stay. u is the number of new hits after them, at (ns, nn).
 function make.l()
   local read_newest, expired = log()
   local function newest(c)
@@ -130,17 +129,17 @@ function make.l()
       if later(c.ls, c.ln, s, n) then c.ns, c.nn = c.ls, c.ln end
       c.a = expired(c.key, c.len, x.window, c.ns, c.nn)
     end,
-    tell = function(c, x)
+    report = function(c, x)
       local ts, tn = newest(c)
       c.ns, c.nn = s, n
-      if later(ts, tn, s, n) then c.ns, c.nn = ts, tn end -- unless a refund took those after the time
+      if later(ts, tn, s, n) then c.ns, c.nn = ts, tn end -- unless a refund removed the hits after now
       emit(min(c.b - c.a + c.u, x.limit))
       emit(ts)
       emit(tn)
     end,
     decide = function(c, x)
       local a, b, u, hits, limit = c.a, c.b, c.u, x.hits, x.limit
-      local function cut(most) -- drops the oldest
+      local function cut(most) -- drops the oldest hits
         local excess = b - a + u - most
         if excess > 0 then
           local old = min(excess, b - a)
@@ -193,10 +192,10 @@ function make.l()
   }
 end
 
--- Buckets: a and b are the level, how far the TAT is ahead of the time. Nanoseconds may have sixteenths.
+-- Buckets: (a, b) is the level, the TAT less the time. Nanoseconds may have sixteenths.
 function make.b()
   local read_tat, write_tat = bucket()
-  -- drain returns the level (a, b) without what x costs.
+  -- drain returns the level (a, b) less the cost of x.
   local function drain(a, b, x)
     a, b = minus(a, b, x.ns, x.nn)
     if a < 0 then return 0, 0 end
@@ -216,7 +215,7 @@ function make.b()
       c.a, c.b = minus(ts or 0, tn or 0, s, n)
       if c.a < 0 then c.a, c.b = 0, 0 end
     end,
-    tell = function(c)
+    report = function(c)
       if c.a == 0 and c.b == 0 then
         emit(0)
         emit(0)
@@ -228,7 +227,7 @@ function make.b()
     end,
     decide = function(c, x)
       local a, b = c.a, c.b
-      if x.act == 'x' then -- if it is the newest: others were promised theirs
+      if x.act == 'x' then -- only if it is the newest: later turns have been granted
         local ts, tn = plus(s, n, a, b)
         if (a > 0 or b > 0) and ts == x.cs and tn == x.cn then
           c.a, c.b = drain(a, b, x)
@@ -260,7 +259,7 @@ function make.b()
       x.ts, x.tn = c.a, c.b
       return room
     end,
-    -- What waits can be given back only if it is the newest.
+    -- A delayed hit can be undone only if it is the newest.
     undo = function(c, x)
       if later(x.ts, x.tn, x.ms, x.mn) or later(c.a, c.b, x.ms, x.mn) then
         if c.a ~= x.ts or c.b ~= x.tn then return false end
@@ -275,7 +274,7 @@ function make.b()
   }
 end
 
--- Places: a is how many are held. They are taken when it is known that their request passes.
+-- Slots of a concurrency limit: a is the number held. They are acquired once it is known that their request is admitted.
 function make.p()
   local read_places, is_lease, take, free, write_places = places()
   return {
@@ -292,7 +291,7 @@ function make.p()
       c.foreign = c.foreign or not is_lease(newest[1])
       c.a, c.ahead = read_places(c.key, tonumber(newest[2]), x.window)
     end,
-    tell = function(c) emit(c.a) end,
+    report = function(c) emit(c.a) end,
     decide = function(c, x)
       if x.act == 'u' then
         if x.hits == 0 then return true end

@@ -7,13 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// An amount is a span of time: seconds, and sixteenths of nanoseconds below one.
+// An amount is a duration: seconds, and sixteenths of nanoseconds below one second.
 type amount struct{ seconds, parts int64 }
 
 const partsOfSecond = 16 * int64(time.Second)
 
-// amountOf returns a number of ticks, which are sixteenths of nanoseconds if fine is set, else
-// nanoseconds.
+// amountOf returns a number of ticks, which are sixteenths of nanoseconds if fine is set, otherwise nanoseconds.
 func amountOf(ticks uint64, fine bool) amount {
 	if fine {
 		return amount{int64(ticks / uint64(partsOfSecond)), int64(ticks % uint64(partsOfSecond))} //nolint:gosec // below 2^60
@@ -50,5 +49,5 @@ func (a amount) compare(b amount) int {
 	return cmp.Or(cmp.Compare(a.seconds, b.seconds), cmp.Compare(a.parts, b.parts))
 }
 
-// float returns a in seconds, about.
+// float returns a in seconds, rounded.
 func (a amount) float() float64 { return float64(a.seconds) + float64(a.parts)/float64(partsOfSecond) }

@@ -11,58 +11,55 @@ import (
 )
 
 const (
-	// mostHits is what hits of counts are cut to. No limit is so high, and sums of counts and
-	// hits stay below 2^53, where the script's numbers end.
-	mostHits = 1 << 33
+	// maxHits caps the hits of counts. No limit is as high, and sums of counts and hits stay below 2^53, which Lua's numbers
+	// represent exactly.
+	maxHits = 1 << 33
 
-	// outlives is how much longer than their window keys live that have its start in their name, and the
-	// jitter comes on top. What is asked for within a window may come to the store after its end, by
-	// Options.Timeout at most, and must find what was counted.
-	outlives = limiter.Time(time.Second)
+	// keyMargin is how long a key with a window's start in its name outlives the window, without jitter. A request that was sent
+	// in the window may arrive up to Options.Timeout after it, and must find the count.
+	keyMargin = limiter.Time(time.Second)
 
-	// The most and the least that the script compares a level with: always above and
-	// always below it.
+	// alwaysRoom and neverRoom are levels above and below all levels of a bucket.
 	alwaysRoom = 1 << 62
 	neverRoom  = -1
 )
 
-// A Call is the charges of one request in the words of the script. Its strings lie in its own
-// memory, so that it outlives the batch that it was made from.
+// A Call is the charges of one request, encoded as arguments of the script or as commands. Its strings are in its own memory, so
+// it outlives the batch that it was made from.
 type Call struct {
-	charges []charge // those of the request, and after these its set-offs
-	setOffs int      // number of these
-	Keys    []string // the counters
-	args    []string // with keys to be numbered: see charge.place
-	Native  bool     // args are commands, and the script is not needed
-	Ahead   int64    // seconds by which the server's clock, which keys expire by, is ahead of the counters': set before they are encoded
-	// Negative is true if a count was below 0 before a native command: see Recount.
-	Negative bool
-	Cost     time.Duration
-	buf      []byte
+	charges    []charge // those of the request, followed by its set-offs
+	setOffs    int      // number of these
+	Keys       []string // names of the counters and their companions
+	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
+	Native     bool     // args are native commands instead
+	ClockAhead int64    // seconds by which the server's clock, which expires keys, is ahead of the counters'. Set before encoding
+	Negative   bool     // a count was below 0 before a native command: see EncodeRecount
+	Cost       time.Duration
+	buf        []byte
 
-	Found []limiter.State // by the charges, as the reply says
-	Err   error           // why that is not known
-	Bare  bool            // hits of a native call are counted, and a key of theirs may lack its expiry: its slot has moved
+	Found       []limiter.State // state found by each charge, from the reply
+	Err         error           // why Found is not known
+	LacksExpiry bool            // hits of a native call are counted, but a key may lack its expiry because its slot has moved
 }
 
-// A charge is what the reply is read by.
+// A charge has what is needed to read its part of the reply.
 type charge struct {
-	algorithm limiter.Algorithm
-	key       int          // into call.keys
-	first     bool         // of the call on its counter
-	place     int          // into call.args, of the counter's number
-	named     int          // length of the counter's name without the start of a fixed window
-	end       limiter.Time // of a fixed window
-	ring      limiter.Ring
-	hits      int64  // of a native command
-	counted   bool   // the store has counted these, as the last reply says
-	failed    bool   // the last reply to a native command does not say what the counter had
-	lacks     int64  // hits that Recount adds
-	lease     uint64 // that is proposed
-	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
-	of        int    // into call.args, of its number, or of that of the penalty
-	refund    int    // of a set-off: the refund, of the request's charges
-	penalty   int    // into call.Keys; 0 for none
+	algorithm    limiter.Algorithm
+	key          int          // index in Call.Keys
+	first        bool         // first charge of the call on its counter
+	keyArg       int          // index in Call.args of the key's number
+	nameLen      int          // length of the counter's name without the start of a fixed window
+	end          limiter.Time // of a fixed window
+	ring         limiter.Ring
+	hits         int64  // of a native command
+	counted      bool   // the last reply says that hits are counted
+	failed       bool   // the last reply does not say what the counter had
+	missing      int64  // hits that EncodeRecount adds
+	lease        uint64 // the proposed lease
+	holdKey      int    // index in Call.Keys of the reservations; 0 for none
+	companionArg int    // index in Call.args of the number of holdKey or penaltyKey
+	refund       int    // of a set-off: index of the refund
+	penaltyKey   int    // index in Call.Keys; 0 for none
 }
 
 // Reset empties c and keeps its memory.
@@ -71,11 +68,11 @@ func (c *Call) Reset() {
 	clear(c.args)
 	c.charges, c.Keys, c.args, c.Native, c.Negative, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, false, 0, c.buf[:0]
 	c.setOffs = 0
-	c.Found, c.Err, c.Bare = c.Found[:0], nil, false
+	c.Found, c.Err, c.LacksExpiry = c.Found[:0], nil, false
 }
 
-// Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
-// a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
+// Encode encodes the charges of b. Fixed windows are those of the time now; their names lack the start. jitter is the maximum
+// extra TTL of the key of a fixed window.
 //
 // Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off against do not count.
 func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
@@ -90,11 +87,11 @@ func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter
 		if len(b.Charges) > 1 {
 			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3])
 		}
-		c.charge(now, b, i, b.Stored().Hits(i), names[i], jitter)
+		c.appendCharge(now, b, i, b.Stored().Hits(i), names[i], jitter)
 	}
 	for _, set := range setOffs {
 		c.args = append(c.args, c.number(int64(set.Charge+1)), "o")
-		c.charge(now, b, set.Refund, set.Hits, names[set.Refund], jitter)
+		c.appendCharge(now, b, set.Refund, set.Hits, names[set.Refund], jitter)
 		c.charges[len(c.charges)-1].refund = set.Refund
 	}
 	c.setOffs = len(setOffs)
@@ -109,11 +106,11 @@ func flag(on bool) string {
 	return "0"
 }
 
-// charge appends charge i of b, of which the given hits are left.
-func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {
+// appendCharge appends charge i of b with the given hits.
+func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {
 	from := &b.Charges[i]
 	p := from.Policy
-	at := charge{algorithm: p.Algorithm, named: len(name)}
+	at := charge{algorithm: p.Algorithm, nameLen: len(name)}
 	act := "t"
 	switch {
 	case from.Refund && p.Reserve != nil:
@@ -129,8 +126,8 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, hits uint64, na
 	}
 	start := len(c.buf)
 	c.buf = AppendName(c.buf, now, p, name)
-	at.key, at.first = c.counter(c.since(start))
-	at.place = len(c.args) + 1
+	at.key, at.first = c.keyIndex(c.tail(start))
+	at.keyArg = len(c.args) + 1
 	if from.Penalises() {
 		act = strings.ToUpper(act)
 	}
@@ -138,38 +135,38 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, hits uint64, na
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
-		c.counts(hits, p.Limit)
-		c.ring(now, at.ring)
+		c.appendCounts(hits, p.Limit)
+		c.appendRing(now, at.ring)
 	case limiter.SlidingLog:
-		c.counts(hits, min(p.Limit, limiter.MaxLog))
+		c.appendCounts(hits, min(p.Limit, limiter.MaxLog))
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		c.bucket(from, hits, b.Budget)
+		c.appendBucket(from, hits, b.Budget)
 	case limiter.Concurrency:
-		c.place(&at, from, hits)
+		c.appendPlace(&at, from, hits)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
-		c.counts(hits, p.Limit)
+		c.appendCounts(hits, p.Limit)
 		c.args = append(c.args, c.number(c.expires(&at, p, jitter)))
 	}
 	if act == "s" || act == "h" {
-		c.reserve(&at, from, name)
+		c.appendReserve(&at, from, name)
 	}
 	if from.Penalises() {
-		c.penalty(&at, p, name)
+		c.appendPenalty(&at, p, name)
 	}
 	if at.first {
 		c.Cost += CostOf(p, hits)
 	} else {
-		c.Cost += CostOfMore + CostOfHits(p, hits)
+		c.Cost += CostOfRepeat + CostOfHits(p, hits)
 	}
 	c.charges = append(c.charges, at)
 }
 
-// ring appends what sub-windows are: their length as seconds and nanoseconds, or the windows of a calendar and 0, then how
-// many count beside the newest, and how many seconds the key lives. Windows are the number of the first, and when they
-// begin and the last one ends.
-func (c *Call) ring(now limiter.Time, r limiter.Ring) {
+// appendRing appends the sub-windows: their length in seconds and nanoseconds, or the windows of a calendar and 0; the number of
+// sub-windows that count besides the newest; and the lifetime of the key in seconds. The windows are the number of the first
+// one, the start of each, and the end of the last.
+func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
 		first, starts := r.Calendar().WindowsAround(now)
 		start, second := len(c.buf), int64(now)/int64(time.Second)
@@ -177,8 +174,8 @@ func (c *Call) ring(now limiter.Time, r limiter.Ring) {
 		for _, edge := range starts {
 			c.buf = strconv.AppendInt(append(c.buf, ' '), edge, 10)
 		}
-		windows := c.since(start)
-		next := slices.IndexFunc(starts, func(edge int64) bool { return edge > second }) + 1 // whose end outlives all hits of now
+		windows := c.tail(start)
+		next := slices.IndexFunc(starts, func(edge int64) bool { return edge > second }) + 1 // its end is after all hits of now
 		c.args = append(c.args, windows, "0", c.number(r.K()), c.number(starts[next]-second+1))
 		return
 	}
@@ -187,8 +184,7 @@ func (c *Call) ring(now limiter.Time, r limiter.Ring) {
 		c.number(k), c.number((length/int64(time.Second)+1)*(k+2)+1))
 }
 
-// AppendName appends the name of a counter of p at the time now, with the start of a fixed window, which it
-// lacks.
+// AppendName appends the name of a counter of p at the time now: name, and the start of a fixed window.
 func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
 	if to = append(to, name...); IsFixed(p) {
 		to = strconv.AppendInt(to, int64(p.WindowStart(now))/int64(time.Second), 10)
@@ -196,9 +192,9 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 	return to
 }
 
-// A form is what counters of an algorithm are in the store.
+// A form is how counters of an algorithm are stored.
 type form struct {
-	letter string // says it to the scripts, which have a branch for each
+	letter string // identifies the algorithm to the scripts
 	starts bool   // the counter's name ends in the start of its window
 }
 
@@ -210,14 +206,14 @@ var forms = [...]form{
 
 var _ [limiter.Algorithms]form = forms // each algorithm has one
 
-// counts appends the numbers of an algorithm that counts.
-func (c *Call) counts(hits uint64, limit uint32) {
-	c.args = append(c.args, c.number(int64(min(hits, mostHits))), c.number(int64(limit)))
+// appendCounts appends the hits and the limit of an algorithm that counts.
+func (c *Call) appendCounts(hits uint64, limit uint32) {
+	c.args = append(c.args, c.number(int64(min(hits, maxHits))), c.number(int64(limit)))
 }
 
-// bucket appends the numbers of a bucket: whether it has sixteenths, what the hits cost, the
-// level that they may leave, the level that debt ends at, or from which on hits wait, and the highest that there is.
-func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
+// appendBucket appends the arguments of a bucket: whether it has sixteenths, the cost of the hits, the highest level that they
+// may reach, the level at which debt ends or from which on hits are delayed, and the highest level.
+func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
 	most, mark := int64(k.Full+k.DelayWithin(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
@@ -244,41 +240,41 @@ func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 		mark = int64(k.Full) //nolint:gosec // as above
 	}
 	c.args = append(c.args, flag(k.Fine))
-	c.span(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
-	c.span(most, k.Fine)
-	c.span(mark, k.Fine)
-	c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+	c.appendTicks(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
+	c.appendTicks(most, k.Fine)
+	c.appendTicks(mark, k.Fine)
+	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
-// Cancel makes c what gives back the turn of charge i, which waits.
-func (c *Call) Cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
+// EncodeCancel encodes the undoing of charge i, which is delayed.
+func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().BucketAfter(now, i)
 	c.Reset()
-	key, _ := c.counter(c.text(name))
+	key, _ := c.keyIndex(c.text(name))
 	c.Cost = CostOf(b.Charges[i].Policy, 0)
-	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})
+	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, keyArg: len(c.args) + 1})
 	c.args = append(c.args, "b", "", "x", flag(k.Fine))
-	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
-	c.amount(instant(turn.Time, turn.Sixteenths&15))
+	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
+	c.appendAmount(instant(turn.Time, turn.Sixteenths&15))
 	c.args = append(c.args, "0", "0")
-	c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
-// span appends seconds and nanoseconds of ticks, of 1/16 ns each if fine is set.
-func (c *Call) span(ticks int64, fine bool) {
+// appendTicks appends ticks, of 1/16 ns each if fine is set, as seconds and nanoseconds.
+func (c *Call) appendTicks(ticks int64, fine bool) {
 	if ticks < 0 {
 		c.args = append(c.args, "-1", "0")
 		return
 	}
-	c.amount(amountOf(uint64(ticks), fine && ticks != alwaysRoom))
+	c.appendAmount(amountOf(uint64(ticks), fine && ticks != alwaysRoom))
 }
 
-// amount appends the seconds and nanoseconds of a.
-func (c *Call) amount(a amount) {
+// appendAmount appends a as seconds and nanoseconds.
+func (c *Call) appendAmount(a amount) {
 	c.args = append(c.args, c.number(a.seconds))
 	start := len(c.buf)
 	c.buf = append(strconv.AppendInt(c.buf, a.parts/16, 10), sixteenths[a.parts%16]...)
-	c.args = append(c.args, c.since(start))
+	c.args = append(c.args, c.tail(start))
 }
 
 var sixteenths = [16]string{
@@ -286,29 +282,29 @@ var sixteenths = [16]string{
 	".5", ".5625", ".625", ".6875", ".75", ".8125", ".875", ".9375",
 }
 
-// Name returns the name of the counter of charge i, with the start of a fixed window. It is true until c is reset.
+// Name returns the name of the counter of charge i, with the start of a fixed window. It is valid until c is reset.
 func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
 
-// Named returns the name of the counter of charge i without the start of a fixed window, in memory of its own.
-func (c *Call) Named(i int) []byte { return []byte(c.Name(i)[:c.charges[i].named]) }
+// NameWithoutStart returns a copy of the name of the counter of charge i, without the start of a fixed window.
+func (c *Call) NameWithoutStart(i int) []byte { return []byte(c.Name(i)[:c.charges[i].nameLen]) }
 
-// Size is how many charges c has, without set-offs.
+// Size returns the number of charges, without set-offs.
 func (c *Call) Size() int { return len(c.charges) - c.setOffs }
 
-// Zero has the only charge make its counter as new.
-func (c *Call) Zero() {
-	switch act := &c.args[c.charges[0].place+1]; {
+// SetReset changes the only charge to a reset of its counter.
+func (c *Call) SetReset() {
+	switch act := &c.args[c.charges[0].keyArg+1]; {
 	case *act == "h":
 		*act = "y"
-	case c.charges[0].penalty > 0:
+	case c.charges[0].penaltyKey > 0:
 		*act = "Z"
 	default:
 		*act = "z"
 	}
 }
 
-// counter returns the place of a counter in c.keys, and whether it was not there yet.
-func (c *Call) counter(name string) (place int, first bool) {
+// keyIndex returns the index of a counter in c.Keys. It adds the counter if it is new, and reports that as first.
+func (c *Call) keyIndex(name string) (place int, first bool) {
 	if place = slices.Index(c.Keys, name); place >= 0 {
 		return place, false
 	}
@@ -316,28 +312,28 @@ func (c *Call) counter(name string) (place int, first bool) {
 	return len(c.Keys) - 1, true
 }
 
-// number returns n as text.
+// number returns n in decimal.
 func (c *Call) number(n int64) string {
 	if n >= 0 && n < 10 {
 		return "0123456789"[n : n+1]
 	}
 	start := len(c.buf)
 	c.buf = strconv.AppendInt(c.buf, n, 10)
-	return c.since(start)
+	return c.tail(start)
 }
 
 // text returns a copy of b.
 func (c *Call) text(b []byte) string {
 	start := len(c.buf)
 	c.buf = append(c.buf, b...)
-	return c.since(start)
+	return c.tail(start)
 }
 
-// since returns what was appended to c.buf. It stays true if c.buf moves, until c is reset.
-func (c *Call) since(start int) string {
+// tail returns c.buf[start:] as a string, which is valid until c is reset, even if c.buf is reallocated.
+func (c *Call) tail(start int) string {
 	b := c.buf[start:]
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written again before
 }
 
-// IsFixed reports whether the name of p's counters has a window's start behind it.
+// IsFixed reports whether the names of p's counters end in the start of a window.
 func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].starts }

@@ -6,34 +6,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// While the store runs a script it does nothing else. So a run is bounded by how long it takes, as
-// estimated here, and not by how many charges it has: a log of 4,096 hits takes as long as a hundred
-// fixed windows. The figures are those of a Redis 7.0 on one machine, with a margin: see TestCostTable. Package store divides what a
-// run may take by how much slower its server is.
+// A script blocks the store. So runs are bounded by estimated time, not by the number of charges: a log of 4,096 hits takes as
+// long as a hundred fixed windows. The figures are those of Redis 7.0 on one machine, with a margin: see TestCostTable.
+// Package store divides the bounds by the measured slowdown of its server.
 const (
-	// MostRun is what one run takes at most, but for a counter that takes more by itself.
-	MostRun = time.Millisecond
-	// MostPart is what a part of a request takes at most. So beside it a run has room for other requests.
-	MostPart = MostRun / 2
-	// MostRequest is what a request takes at most. A greater one is decided in memory: the store would
-	// answer it too late, and others would wait for what nobody waits for.
-	MostRequest = 8 * time.Millisecond
-	// CostOfRun is what a run takes beside its charges.
+	// MaxRun bounds a run, except for a counter that takes longer alone.
+	MaxRun = time.Millisecond
+	// MaxPart bounds a part of a request, so that a run has room for other requests.
+	MaxPart = MaxRun / 2
+	// MaxRequest bounds a request. A larger one is decided in memory: the store would answer too late, and delay other requests.
+	MaxRequest = 8 * time.Millisecond
+	// CostOfRun is the time of a run without charges.
 	CostOfRun = 10 * time.Microsecond
-	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
-	CostOfMore = 2 * time.Microsecond
-	costOfHit  = 110 * time.Nanosecond
-	// costOfReserve is what reserving or settling takes beside the counter.
+	// CostOfRepeat is the time of one more charge on a counter, without the hits of a log.
+	CostOfRepeat = 2 * time.Microsecond
+	costOfHit    = 110 * time.Nanosecond
+	// costOfReserve is the additional time of a reservation or a settlement.
 	costOfReserve = 14 * time.Microsecond
-	// costOfPenalty is what looking at a penalty takes beside the counter, or beginning one.
+	// costOfPenalty is the additional time of reading or starting a penalty.
 	costOfPenalty = 6 * time.Microsecond
-	// costOfLease is what one takes that is owed.
+	// costOfLease is the time of syncing a lease.
 	costOfLease = 3 * time.Microsecond
-	// costOfFixed is what a charge on a fixed window takes.
+	// costOfFixed is the time of a charge on a fixed window.
 	costOfFixed = 6 * time.Microsecond
 )
 
-// CostOf estimates how long a charge takes in the store, that on a new counter.
+// CostOf estimates how long a charge on a new counter takes in the store.
 func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	if p.Reserve != nil {
 		return costOfReserve + costOfCounter(p, hits)
@@ -44,7 +42,7 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	return costOfCounter(p, hits)
 }
 
-// costOfCounter is CostOf without what is reserved beside the counter.
+// costOfCounter is CostOf without reservations and penalties.
 func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
@@ -62,7 +60,7 @@ func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	return 0
 }
 
-// CostOfHits is what writing the hits of a log takes, each of which is an element.
+// CostOfHits estimates how long it takes to write the hits of a log, each of which is an element.
 func CostOfHits(p *limiter.Policy, hits uint64) time.Duration {
 	if p.Algorithm != limiter.SlidingLog {
 		return 0

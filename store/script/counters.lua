@@ -1,11 +1,11 @@
--- Stands before all others: times, and how counters are read and written. What no counter of ours can be,
--- another program wrote: it is read as nil, and stays as it is.
+-- The common part of both scripts: times, and reading and writing counters. A value that no counter can have was written
+-- by another program: it is read as nil and not changed.
 --
 -- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. ARGV begins with the time,
--- or '' and '' for the server's own.
+-- or '' and '' for the server's clock.
 local call, floor, min, max, format = redis.call, math.floor, math.min, math.max, string.format
-local MOST = 8589934590 -- a fixed window's greatest count
-local AHEAD = 3600 -- seconds: what began further ahead begins again, since the clock was set back: see limiter/cells.go
+local MOST = 8589934590 -- greatest count of a fixed window
+local AHEAD = 3600 -- seconds. State further in the future starts again, since the clock was set back: see limiter/cells.go
 
 local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not s then
@@ -15,11 +15,11 @@ end
 
 local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
 
--- begun_ahead reports whether a counter that began at (bs, bn) begins again.
+-- begun_ahead reports whether a counter that started at (bs, bn) starts again.
 local function begun_ahead(bs, bn) return later(bs, bn, s + AHEAD, n) end
 
--- latest returns when a place or a reservation of some seconds ends at the latest, if it did not begin ahead: in milliseconds,
--- to which ends are rounded up.
+-- latest returns the latest end, in milliseconds (rounded up), of a slot or a reservation that lasts the given number of
+-- seconds and did not start ahead.
 local function latest(seconds) return (s + seconds + AHEAD) * 1000 + floor(n / 1e6) + 1 end
 
 local function plus(as, an, bs, bn)
@@ -34,7 +34,7 @@ local function minus(as, an, bs, bn)
   return as, an
 end
 
--- times returns a number of spans of (ls, ln): products stay below 2^53 because ln is cut in two.
+-- times returns q times (ls, ln). It splits ln in two, so that products stay below 2^53.
 local function times(q, ls, ln)
   local hi, lo = floor(ln / 32768), ln % 32768
   hi = q * hi
@@ -44,7 +44,7 @@ local function times(q, ls, ln)
   return q * ls + whole * 32768 + carry, rest - carry * 1e9
 end
 
--- current returns the number of the sub-window of (ls, ln) that the time is in.
+-- current returns the number of the current sub-window, each of which lasts (ls, ln).
 local function current(ls, ln)
   local at = floor((s + n / 1e9) / (ls + ln / 1e9))
   local ps, pn = times(at, ls, ln)
@@ -54,24 +54,24 @@ local function current(ls, ln)
   return at + 1
 end
 
--- stamp returns the time of an element of a log, 0 and 0 if it is not a log's, and none that reply.go could not read.
+-- stamp returns the time of an element of a log, 0 and 0 if it is malformed. The time is capped to what reply.go accepts.
 local function stamp(text)
   if #text > 19 or not text:find('^%d+$') then return 0, 0 end
   return min(tonumber(text:sub(1, -10)) or 0, 9223372035), tonumber(text:sub(-9))
 end
 
--- Making a function costs a run of a script more than calling one. So those of an algorithm are made when a counter of
--- its is there.
+-- Creating a closure costs more than calling one. So the functions of an algorithm are created when its first counter is
+-- read.
 
--- fixed returns how fixed windows are read and written.
+-- fixed returns the functions that read and write fixed windows.
 local function fixed()
-  -- read_count returns what a fixed window has counted. INCRBY may go beyond MOST, and other programs below 0.
+  -- read_count returns the count of a fixed window. It may be above MOST, by INCRBY, or negative, by another program.
   local function read_count(value)
     if not value then return 0 end
     if #value <= 18 and (value == '0' or value:find('^-?[1-9]%d*$')) then return tonumber(value) end
   end
 
-  -- write_count makes a count, which was value, another. A full one that has no end gets one.
+  -- write_count changes a count from was to is. A full counter without an expiry gets one.
   local function write_count(key, value, was, is, expires, full)
     if not value then
       if is > 0 then call('SET', key, format('%.0f', is), 'EXAT', expires) end
@@ -84,9 +84,9 @@ local function fixed()
   return read_count, write_count
 end
 
--- bucket returns how buckets are read and written.
+-- bucket returns the functions that read and write buckets.
 local function bucket()
-  -- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one that begins again. (hs, hn) is its highest level.
+  -- read_tat returns the TAT of a bucket, 0 and 0 if it is empty or starts again. (hs, hn) is its highest level.
   local function read_tat(value, hs, hn)
     if not value then return 0, 0 end
     if #value > 24 or not value:find('^%d+%.?%d*$') then return end
@@ -105,12 +105,12 @@ local function bucket()
   return read_tat, write_tat
 end
 
--- ring returns how sliding windows are read, turned and written.
+-- ring returns the functions that read, advance and write sliding windows.
 local function ring()
   local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
 
-  -- present returns the number of the sub-window that the time is in. (ls, ln) is how long one is; or ls are windows of a
-  -- calendar, each with k of them, as call.go has it. Then it also returns these.
+  -- present returns the number of the current sub-window. (ls, ln) is its length; or ls lists windows of a calendar, with k
+  -- sub-windows each, as call.go encodes them. Then present also returns that list.
   local function present(k, ls, ln)
     if tonumber(ls) then return current(tonumber(ls), ln) end
     local w, i = {}, 2
@@ -120,7 +120,7 @@ local function ring()
     return (w[1] + i - 2) * k + max(0, min(part, k - 1)), w
   end
 
-  -- start returns when a sub-window begins. w are windows of a calendar, or nothing; after them is as far ahead as need be.
+  -- start returns when sub-window h begins. w lists windows of a calendar, or is nil. A sub-window after them begins never.
   local function start(h, k, ls, ln, w)
     if not w then return times(h, tonumber(ls), ln) end
     local i = floor(h / k) - w[1] + 2
@@ -128,8 +128,8 @@ local function ring()
     return w[i] + floor(h % k * (w[i + 1] - w[i]) / k), 0
   end
 
-  -- read_ring returns the number of the sub-window that the time is in, and, if they count yet, that of the one that was
-  -- hit last, and the counts, the first of which is the second of the table.
+  -- read_ring returns the number of the current sub-window and, unless the stored hits have expired, the number of the
+  -- newest stored one and the counts, which begin at index 2 of the table.
   local function read_ring(raw, k, ls, ln)
     local now, windows = present(k, ls, ln)
     if not raw then return now end
@@ -141,7 +141,7 @@ local function ring()
     return now, h, counts
   end
 
-  -- turned returns the counts of a ring whose newest sub-window is another: the first is the first of the table.
+  -- turned returns the counts of the ring advanced to the sub-window newest. They begin at index 1 of the table.
   local function turned(k, h, counts, newest)
     local t = {}
     for i = newest - k, newest do
@@ -159,10 +159,10 @@ local function ring()
   return read_ring, turned, write_ring
 end
 
--- log returns how the newest hit of a log is read, and which hits do not count any more.
+-- log returns the functions that read the newest hit of a log, and count its expired hits.
 local function log()
-  -- read_newest returns the time of the newest hit of a log that has some, nothing in its place if it begins again,
-  -- and whether it is a log's.
+  -- read_newest returns the time of the newest hit of a log that is not empty, nil if the log starts again, and whether
+  -- the element is valid.
   local function read_newest(key)
     local last = call('LINDEX', key, -1)
     if #last < 10 or #last > 19 or not last:find('^%d+$') then return nil, nil, false end
@@ -171,13 +171,13 @@ local function log()
     return ls, ln, true
   end
 
-  -- expired returns how many hits of a log have ceased to count at (es, en). Since the last hit those are few as a rule.
+  -- expired returns how many hits of a log have expired at (es, en). It is usually few, so the search begins at the oldest.
   local function expired(key, len, window, es, en)
     local function counts(i)
       local is, it = stamp(call('LINDEX', key, i))
       return later(is, it, es - window, en)
     end
-    local lo, hi, step = -1, len, 1 -- lo does not count, hi does
+    local lo, hi, step = -1, len, 1 -- lo is expired, hi is not
     while lo + step < hi do
       if counts(lo + step) then
         hi = lo + step
@@ -195,19 +195,19 @@ local function log()
   return read_newest, expired
 end
 
--- lease_of returns the lease of a nonce. It tells by its seal that it is of this counter: see lease.go.
+-- lease_of returns the lease with a nonce. Its seal identifies the counter: see lease.go.
 local function lease_of(nonce, seal)
   local x = nonce + seal
   return format('%.0f', 536870912 + nonce * 256 + floor(x * x / 8192) % 256)
 end
 
--- reservations returns how what is reserved beside a counter is read and written. A key is a hash: of leases, each with
--- when it ends, in milliseconds, and its hits; and s, which is all hits, when the first ends, and how many leases are buried
--- unless none is. A buried lease, of 0 hits, is one that a replica gave without the store, and that has been given back.
+-- reservations returns the functions that read and write the reservations of a counter. The key is a hash. Each lease maps to
+-- its end, in milliseconds, and its hits. The field s has the sum of all hits, the earliest end and, if not 0, the number of
+-- tombstones. A tombstone, a lease with 0 hits, was granted by a replica without the store and has been released.
 local function reservations()
   local now = s * 1000 + floor(n / 1e6)
 
-  -- pair returns two numbers that are exact, nothing of a value that has others.
+  -- pair parses two numbers that a double represents exactly. It returns nothing for any other value.
   local function pair(value)
     local a, b = (value or ''):match('^(%d+) (%d+)$')
     if a and #a <= 16 and #b <= 16 then return tonumber(a), tonumber(b) end
@@ -215,49 +215,50 @@ local function reservations()
 
   local function text(a, b) return format('%.0f %.0f', a, b) end
 
-  -- read_held returns the hits that are held, in how many reservations, when the first ends, those that have ended, and how
-  -- many leases are buried. It is given how many leases there are, and for how many seconds one is held at most. Those that
-  -- began ahead of the first are found when that ends.
+  -- read_held returns the sum of the held hits, the number of reservations, the earliest end, the expired leases, and the
+  -- number of tombstones. many is the number of leases, and longest the longest duration of a lease in seconds. Leases that
+  -- started ahead are found when the earliest one ends.
   local function read_held(key, summary, many, longest)
     local sum, first = pair(summary:match('^(%d+ %d+) ?%d*$'))
     if not sum then return end
-    local buried, ended = tonumber(summary:match('^%d+ %d+ (%d+)$') or 0), {}
-    if first > now and (sum == 0 or first <= latest(longest)) then return sum, many - buried, first, ended, buried end
+    local tombstones, ended = tonumber(summary:match('^%d+ %d+ (%d+)$') or 0), {}
+    if first > now and (sum == 0 or first <= latest(longest)) then return sum, many - tombstones, first, ended, tombstones end
     local all = call('HGETALL', key)
-    sum, many, first, buried = 0, 0, 9007199254740992, 0
+    sum, many, first, tombstones = 0, 0, 9007199254740992, 0
     for i = 1, #all, 2 do
       local ends, hits = pair(all[i + 1])
       if all[i] == 's' then
       elseif not ends or ends <= now or hits > 0 and ends > latest(longest) then
         ended[#ended + 1] = all[i]
       elseif hits == 0 then
-        buried, first = buried + 1, min(first, ends)
+        tombstones, first = tombstones + 1, min(first, ends)
       else
         sum, many, first = sum + hits, many + 1, min(first, ends)
       end
     end
-    return sum, many, first, ended, buried
+    return sum, many, first, ended, tombstones
   end
 
-  -- drop drops a lease, of which a value is there or none. It buries one that a replica may yet say to hold, until one of few
-  -- moments, since all is read at each. It returns the hits that were held, when the first lease ends, and how many are buried.
-  local function drop(key, lease, value, ttl, first, buried, longest)
+  -- drop removes a lease with the given value, which may be nil. If a replica granted the lease, and so may still report it
+  -- as held, drop writes a tombstone. Ends of tombstones are rounded to few moments, because all leases are read at each.
+  -- drop returns the hits that were held, the earliest end, and the number of tombstones.
+  local function drop(key, lease, value, ttl, first, tombstones, longest)
     local ends, hits = pair(value or '')
-    if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, buried end
+    if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, tombstones end
     if value then call('HDEL', key, lease) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
-    if by_replica and buried < 1024 then
+    if by_replica and tombstones < 1024 then
       ends = math.ceil((now + ttl * 1000) / (ttl * 125)) * ttl * 125
       call('HSET', key, lease, text(ends, 0))
-      first, buried = min(first, ends), buried + 1
+      first, tombstones = min(first, ends), tombstones + 1
     end
-    return hits or 0, first, buried
+    return hits or 0, first, tombstones
   end
 
-  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens it: earlier reservations may have a
-  -- longer ttl.
-  local function write_held(key, sum, first, ended, ttl, buried)
-    call('HSET', key, 's', text(sum, first) .. (buried > 0 and ' ' .. buried or ''))
+  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens the expiry: earlier reservations may
+  -- have a longer ttl.
+  local function write_held(key, sum, first, ended, ttl, tombstones)
+    call('HSET', key, 's', text(sum, first) .. (tombstones > 0 and ' ' .. tombstones or ''))
     for _, lease in ipairs(ended) do call('HDEL', key, lease) end
     if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
@@ -265,9 +266,9 @@ local function reservations()
   return read_held, write_held, drop, text
 end
 
--- places returns how the places of a concurrency limit are read, taken, given back and written. A key is a sorted set: its
--- members are leases, and scores are when the places are free by themselves, in milliseconds. A negative score is of a
--- lease that a replica gave without the store, and that has been given back: see repay.lua.
+-- places returns the functions that read, acquire, release and write the slots of a concurrency limit. The key is a sorted set:
+-- its members are leases, and the scores are their expiries in milliseconds. A negative score is a tombstone: a replica
+-- granted the lease without the store, and it has been released. See sync.lua.
 local function places()
   local now = s * 1000 + floor(n / 1e6)
 
@@ -279,13 +280,13 @@ local function places()
 
   local function count(key, window) return call('ZCOUNT', key, '(' .. text(now), text(latest(window))) end
 
-  -- read_places returns how many are held, and whether there are some that began ahead. newest is free last.
+  -- read_places returns the number of held slots, and whether some started ahead. newest is the latest expiry.
   local function read_places(key, newest, window)
     if newest <= now then return 0, false end
     return count(key, window), newest > latest(window)
   end
 
-  -- take holds a place under a lease that is not in use, and returns that.
+  -- take acquires a slot under a lease that is not in use, and returns the lease.
   local function take(key, nonce, seal, window)
     while true do
       local lease = lease_of(nonce, seal)
@@ -297,29 +298,29 @@ local function places()
     end
   end
 
-  -- hold has a lease held, unless it has been given back already.
+  -- hold records a lease that a replica granted, unless it has been released already.
   local function hold(key, lease, ends)
     if ends > now and tonumber(call('ZSCORE', key, lease) or 0) >= 0 then call('ZADD', key, ends, lease) end
   end
 
-  -- free reports whether a lease was held. It is not any more, nor will it be if a replica that gave it without the store says
-  -- so later, or once more because it did not hear that it had been told.
+  -- free releases a lease, and reports whether it was held. The tombstone of a replica's lease keeps the replica from
+  -- acquiring it later, or again after a lost reply.
   local function free(key, lease, window)
     local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
     local held = score > now and score <= latest(window)
     if held then call('ZREM', key, text(lease)) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
     if by_replica and (held or score == 0) then
-      local buried = call('ZCOUNT', key, '-inf', '(0')
-      if buried >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then -- none that began ahead
-        call('ZREMRANGEBYRANK', key, buried - 1, buried - 1) -- the oldest of them
+      local tombstones = call('ZCOUNT', key, '-inf', '(0')
+      if tombstones >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then
+        call('ZREMRANGEBYRANK', key, tombstones - 1, tombstones - 1) -- the oldest of them
       end
       call('ZADD', key, -ends(window), text(lease))
     end
     return held
   end
 
-  -- write_places drops what was free by itself and, if there are some, places that began ahead. It says when all will be free.
+  -- write_places removes expired slots and, if ahead is set, slots that started ahead. It sets the expiry of the key.
   local function write_places(key, window, ahead)
     call('ZREMRANGEBYSCORE', key, -now, now)
     if ahead then call('ZREMRANGEBYSCORE', key, '(' .. text(latest(window)), '+inf') end

@@ -1,19 +1,26 @@
--- Decides a batch of charges: see package store. KEYS are the counters. ARGV is the time,
--- seconds and nanoseconds, or '' and '' for the server's own; then the requests: a charge, or
--- 'g', how many, '1' if some other quota member passes, and for each its group, its mode and
--- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
--- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers; beside a counter that
--- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers. In upper case it is of a
--- limit with a penalty, whose numbers follow. Behind the charges of a request are its set-offs: refunds of mode 'o', whose
--- group is the number of the charge that they were set off against. They are made last, if the hits of that do not count.
+-- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock;
+-- then the requests. A request is one charge; or 'g', the number of charges, '1' if a quota member elsewhere admits, and
+-- for each charge its group, its mode and the charge.
 --
--- The reply is the time, how many charges were admitted, and for each request what its counters were before it; then for
--- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. Set-offs of
--- a log have that time as well, or 0 0. A request
--- with a key that some other program wrote changes nothing, and has -1 and the number of the key in place of all that. Last in the
--- reply of a run of many charges are the microseconds that it took, if the server can tell.
+-- A charge is the letter of its algorithm, the number of its counter, its action, and its arguments. The actions:
+--
+--     t take    c take, and count if denied    k look    u undo (refund)    x cancel a turn    z reset
+--
+-- and, for a counter with reservations, whose charges have more arguments:
+--
+--     h hold (reserve)    s settle a lease    y reset the counter and its reservations
+--
+-- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges of a request come its
+-- set-offs: refunds of mode 'o', whose group is the number of the charge that they were set off against. They are made last,
+-- and only if the hits of that charge do not count.
+--
+-- The reply is the time, the number of admitted charges, and for each request the state of its counters before it. Then for
+-- each charge: its reservation or settlement; the penalty before it; for a log one more time; for a concurrency limit a lease.
+-- Set-offs of a log have that time as well, or 0 0. A request with a key that another program wrote changes nothing; its
+-- reply is -1 and the number of the key. The reply of a run of many charges ends with its duration in microseconds, if the
+-- server can measure it.
 
--- parse reads the charge at pos, and tells what its counter is before this request.
+-- parse reads the charge at pos, and emits the state of its counter before this request.
 local function parse()
   local op = ops[ARGV[pos]]
   if not op then
@@ -34,7 +41,7 @@ local function parse()
     foreign = id
   elseif c.seen ~= request then
     c.seen = request
-    op.tell(c, x)
+    op.report(c, x)
   end
   x.c = c
   if x.act == 'h' or x.act == 's' or x.act == 'y' then reserving(x, id) end
@@ -49,7 +56,7 @@ end
 local function reset(c)
   if c.op == ops.l then c.a = c.b else c.a, c.b = 0, 0 end
   if c.op.leases then call('DEL', c.key) end
-  c.u, c.h, c.told, c.raw, c.changed = 0, false, false, '', true
+  c.u, c.h, c.reported, c.raw, c.changed = 0, false, false, '', true
 end
 
 local function decide(x)
@@ -58,7 +65,7 @@ local function decide(x)
   if x.act == 'z' or x.act == 'y' then
     if x.h then
       call('DEL', x.h.key)
-      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.buried, x.h.changed = 0, 0, 9007199254740992, {}, 0, false
+      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.tombstones, x.h.changed = 0, 0, 9007199254740992, {}, 0, false
     end
     if x.y then
       call('DEL', x.y.key)
@@ -71,7 +78,7 @@ local function decide(x)
   return x.room
 end
 
-local function asked(x)
+local function emit_outcome(x)
   if x.h then
     emit(x.held)
     emit(x.many)
@@ -91,7 +98,7 @@ local function asked(x)
   end
 end
 
--- admit counts a charge that is admitted for good.
+-- admit counts an admitted charge, and writes its lease.
 local function admit(x)
   admitted = admitted + 1
   if x.act == 'h' then reserve(x) end
@@ -109,7 +116,7 @@ local function restore(at)
   if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
--- together decides a group: first what it cannot change, then the rest as if it were admitted.
+-- together decides a group: first the charges that do not depend on it, then the others as if it were admitted.
 local function together(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
@@ -140,7 +147,7 @@ local function together(xs, lo, hi, deny)
   return deny
 end
 
--- split returns the groups of xs. Those that take leases are last: they depend on the whole request.
+-- split returns the groups of xs. Groups that acquire leases are decided last: they depend on the complete request.
 local function split(xs)
   local groups, lo = {}, 1
   while lo <= #xs do
@@ -156,9 +163,9 @@ local function split(xs)
   return groups
 end
 
--- conclude says which groups are denied in the end, gives back what they took, and admits the rest.
+-- conclude determines which groups are denied, undoes their charges, and admits the others.
 local function conclude(xs, groups, unpassed)
-  local refused = false
+  local denied_any = false
   local function drop(g)
     g.denied = true
     for i = g.hi, g.lo, -1 do
@@ -174,20 +181,20 @@ local function conclude(xs, groups, unpassed)
     for i = g.lo, g.hi do
       local x = xs[i]
       x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
-      refused = refused or x.mode == 'e' and not x.room
+      denied_any = denied_any or x.mode == 'e' and not x.room
     end
     if not g.denied and unpassed and g.quota then drop(g) end
-    refused = refused or g.denied
+    denied_any = denied_any or g.denied
   end
   for _, g in ipairs(groups) do
-    if refused and g.last and not g.denied then drop(g) end
+    if denied_any and g.last and not g.denied then drop(g) end
   end
   for _, x in ipairs(xs) do
     if x.kept then admit(x) end
   end
 end
 
--- make_offs makes the set-offs of a request.
+-- make_offs applies the set-offs of a request.
 local function make_offs(xs, groups, offs)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do xs[i].denied = g.denied end
@@ -226,7 +233,7 @@ local function group()
     if x.act == 's' then settle(x, xs) end
   end
   local early = false
-  if grouped and quota and not refunds then -- is there a quota with room, before anything is charged?
+  if grouped and quota and not refunds then -- does a quota admit, before anything is charged?
     for _, x in ipairs(xs) do
       if x.mode == 'q' and not room then
         local at, done = save(x), x.done
@@ -252,17 +259,17 @@ local function group()
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
   conclude(xs, groups, quota and not passed)
   if offs then make_offs(xs, groups, offs) end
-  for _, x in ipairs(xs) do asked(x) end
+  for _, x in ipairs(xs) do emit_outcome(x) end
   if offs then
-    for _, x in ipairs(offs) do asked(x) end
+    for _, x in ipairs(offs) do emit_outcome(x) end
   end
 end
 
--- refuse has the reply say no more of this request than its foreign key.
-local function refuse(told)
-  for i = #out, told + 1, -1 do out[i] = nil end
+-- replace_by_foreign replaces the reply of this request, from out[start + 1] on, by the number of its foreign key.
+local function replace_by_foreign(start)
+  for i = #out, start + 1, -1 do out[i] = nil end
   for _, c in pairs(counters) do
-    if c.told == request then c.told = false end
+    if c.reported == request then c.reported = false end
   end
   emit(-1)
   emit(tonumber(foreign))
@@ -270,7 +277,7 @@ local function refuse(told)
 end
 
 while pos <= #ARGV do
-  local told = #out
+  local start = #out
   request = request + 1
   if ARGV[pos] == 'g' then
     group()
@@ -279,14 +286,14 @@ while pos <= #ARGV do
     if not foreign then
       if x.act == 's' then settle(x, {}) end
       if decide(x) and x.takes then admit(x) end
-      asked(x)
+      emit_outcome(x)
     end
   end
-  if foreign then refuse(told) end
+  if foreign then replace_by_foreign(start) end
 end
 for _, c in pairs(counters) do c.op.save(c) end
 for _, h in pairs(holdings) do
-  if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.buried) end
+  if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.tombstones) end
 end
 out[3] = admitted
 if began then

@@ -1,18 +1,17 @@
-// Package script has charges in the words of Redis: as runs of a script, or as commands that need none.
+// Package script encodes charges as runs of a Lua script, or as native commands of Redis, and decodes the replies.
 //
-//	Call     the charges of one request, and when the reply has come, what they found      call.go, native.go
-//	Run      calls of one message, and its reply                                           run.go, reply.go
-//	Debt     what one counter is owed that was charged elsewhere                           debt.go
+//	Call      the charges of one request and, after the reply, the states that they found    call.go, native.go
+//	Run       the calls of one message, and the reply                                        run.go, reply.go
+//	Unsynced  hits of one counter that were admitted without the store                       unsynced.go
 //
-// decide.lua decides charges, by algorithms.lua and what is beside counters in beside.lua; repay.lua charges debts. Both
-// begin with counters.lua, which knows times, and which values of keys are a counter's. What is in a key is in package
-// store's documentation.
+// decide.lua decides charges; algorithms.lua has the algorithms, and companions.lua reservations and penalties. sync.lua
+// charges unsynced hits. Both begin with counters.lua, which handles times and reads and writes counters. The documentation of
+// package store has the format of the keys.
 //
-// A script blocks its server, so every call has a cost, an estimate of how long it takes there: cost.go. Whoever makes
-// runs keeps them below a millisecond.
+// A script blocks its server, so every call has a cost, an estimate of how long it takes there (cost.go). Callers keep runs
+// below a millisecond.
 //
-// Lua's numbers are doubles. So times are seconds and nanoseconds apart, and hits are cut to 2^33.
+// Lua's numbers are doubles. So times are pairs of seconds and nanoseconds, and hits are capped at 2^33.
 //
-// Calls and runs keep their memory for the next use, and belong to one goroutine at a time. Nothing here waits
-// but [script.Run], for the server.
+// Calls and runs reuse their memory, and belong to one goroutine at a time. Only [script.Run] waits for the server.
 package script

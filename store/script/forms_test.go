@@ -12,7 +12,7 @@ func TestScriptsHaveEachAlgorithm(t *testing.T) {
 		if algorithm == 0 {
 			continue
 		}
-		for script, branch := range map[string]string{algorithms: "\nfunction make." + letter + "()", repay: "\nops." + letter + " = "} {
+		for script, branch := range map[string]string{algorithmsText: "\nfunction make." + letter + "()", syncText: "\nops." + letter + " = "} {
 			if letter == "" || !strings.Contains(script, branch) {
 				t.Errorf("a script has no branch %q for the letter %q of algorithm %d", branch, letter, algorithm)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/resp"
@@ -46,14 +47,10 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			policy.Prepare()
-			if err := policy.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, policy.Validate())
 			random := rand.New(rand.NewPCG(1, uint64(len(name))))
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			table.SetMirror()
 			concluded := 0
 			for range 4_000 {
@@ -78,9 +75,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 				var r Run
 				r.Clear(0)
 				r.Add(&c)
-				if err := answer(&r, random, &policy, now); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, answer(&r, random, &policy, now))
 				if r.Reply.begin() != nil {
 					continue
 				}

@@ -12,18 +12,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A lease of a store is limiter.FirstLease, a nonce of 20 bits, and a seal of 8 bits that depends on the nonce and on the
-// name of the counter. The nonce is odd if a replica that was without the store gave the lease. A process gives each nonce
-// once before it gives one again, in an order that is secret: so a lease tells nothing of others. By the seal every replica tells a lease of the counter from one of
-// another, without asking: a descriptor with several limits brings the lease of each to all of them. The script makes leases
-// too, if one is in use: see counters.lua.
+// A lease of a store is limiter.FirstLease plus a nonce of 20 bits and a seal of 8 bits, which depends on the nonce and on the
+// name of the counter. The nonce is odd if a replica granted the lease without the store. A process uses all nonces before
+// it repeats one, in a secret order, so a lease reveals nothing about others. By the seal every replica recognises the leases
+// of a counter without asking the store: a descriptor with several limits returns the lease of each to all of them. The
+// script makes another lease if the proposed one is in use: see counters.lua.
 const (
 	nonceBits = 20
 	nonces    = 1 << nonceBits
 	sealBits  = 8
 )
 
-// sealOf returns what makes the seals of a counter's leases.
+// sealOf returns the number from which the seals of a counter's leases are made.
 func sealOf[N string | []byte](name N) uint64 {
 	h := uint32(2166136261) // FNV-1a
 	for i := range len(name) {
@@ -32,20 +32,20 @@ func sealOf[N string | []byte](name N) uint64 {
 	return uint64(h) % nonces
 }
 
-// leaseOf returns the lease of a nonce.
+// leaseOf returns the lease with a nonce.
 func leaseOf(seal, nonce uint64) uint64 {
 	x := nonce + seal
 	return limiter.FirstLease + nonce<<sealBits + x*x>>13&(1<<sealBits-1)
 }
 
-// The leases that this process gives.
+// The leases that this process grants.
 var (
-	order = newNonceOrder()
-	given atomic.Uint64
+	nonceSequence = newNonceOrder()
+	leaseCount    atomic.Uint64
 )
 
-// A nonceOrder is a secret order of all numbers of 19 bits, which are the nonces of either kind: a Feistel network, whose
-// rounds have keys of their own.
+// A nonceOrder is a secret permutation of all numbers of 19 bits, from which the nonces of either kind are made: a Feistel
+// network whose rounds have keys of their own.
 type nonceOrder [8][2]uint64
 
 func newNonceOrder() (o nonceOrder) {
@@ -53,7 +53,7 @@ func newNonceOrder() (o nonceOrder) {
 	return o
 }
 
-// nth returns the nth number of the order, modulo 2^19.
+// nth returns the nth number of the permutation, modulo 2^19.
 func (o *nonceOrder) nth(n uint64) uint64 {
 	const low, high = 9, nonceBits - 1 - 9 // bits of the halves
 	l, r := n&(1<<low-1), n>>low&(1<<high-1)
@@ -71,20 +71,20 @@ func fold(n uint64, key *[2]uint64) uint64 {
 	return hi ^ lo
 }
 
-// NewLease returns a lease for the counter of a name, which hardly ever is in use. It is one that the store gives, or, if
-// local is 1, one that a replica gives without it.
+// NewLease returns a lease for the named counter that is almost certainly not in use. local is 0 for a lease of the store, and 1
+// for one that a replica grants without it.
 func NewLease[N string | []byte](name N, local uint64) uint64 {
-	return leaseOf(sealOf(name), order.nth(given.Add(1))*2+local)
+	return leaseOf(sealOf(name), nonceSequence.nth(leaseCount.Add(1))*2+local)
 }
 
-// IsLease reports whether a lease may be of the counter of a name. One of another counter hardly ever is.
+// IsLease reports whether a lease may be one of the named counter's. A lease of another counter almost never is.
 func IsLease[N string | []byte](name N, lease uint64) bool {
 	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
-// place appends the numbers of a charge on a concurrency limit: 1 to take a place or the lease to give one back, or 0,
-// the limit, the window, and what a new lease is made of.
-func (c *Call) place(at *charge, from *limiter.Charge, hits uint64) {
+// appendPlace appends the arguments of a charge on a concurrency limit: 1 to acquire a slot, or the lease to release, or 0; the
+// limit; the window; and the nonce and the seal of a new lease.
+func (c *Call) appendPlace(at *charge, from *limiter.Charge, hits uint64) {
 	name := c.Keys[at.key]
 	at.lease = NewLease(name, 0)
 	switch {
@@ -100,13 +100,13 @@ func (c *Call) place(at *charge, from *limiter.Charge, hits uint64) {
 
 // LeaseName returns the name that seals the leases of charge i.
 func (c *Call) LeaseName(i int) string {
-	if at := &c.charges[i]; at.hold > 0 {
-		return c.Keys[at.hold]
+	if at := &c.charges[i]; at.holdKey > 0 {
+		return c.Keys[at.holdKey]
 	}
 	return c.Name(i)
 }
 
-// LeaseName returns the name that seals the leases of a policy's counters, of which the name lacks the start of a fixed window.
+// LeaseName returns the name that seals the leases of a policy's counters. name lacks the start of a fixed window.
 func LeaseName(p *limiter.Policy, name []byte) string {
 	if p.Reserve != nil {
 		return string(append(slices.Clone(name), 'h'))
@@ -114,11 +114,11 @@ func LeaseName(p *limiter.Policy, name []byte) string {
 	return string(name)
 }
 
-// lease reads the lease that a charge took or gave back, 0 for none.
-func (r *reply) lease() uint64 {
+// readLease reads the lease that a charge acquired or released, 0 for none.
+func (r *reply) readLease() uint64 {
 	lease := r.next()
 	if lease != 0 && (lease < limiter.FirstLease || lease > limiter.LastLease) && r.Err == nil {
-		r.Err = redis.BadReply("read the script's reply: %d is no lease", lease)
+		r.Err = redis.BadReply("read the script's reply: %d is not a lease", lease)
 	}
 	return uint64(lease) //nolint:gosec // not negative
 }

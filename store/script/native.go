@@ -16,25 +16,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// Most requests need no script: what they ask of fixed windows counts whether it is refused or not,
-// or is a look. INCRBY says what a window has counted with the hits, so what it had before, and GETRANGE
-// says that of a look. Running a script costs the store several times these commands: see
+// Requests need no script if their charges are on fixed windows, and are peeks or count even if denied. INCRBY returns the
+// new count, and so the count before; GETRANGE reads the count of a peek. A script costs the store several times as much: see
 // docs/performance.md.
 //
-// An expiry goes with every INCRBY, in the same write. So no key is left without one, whoever made it.
+// Every INCRBY is followed by EXPIREAT in the same write, so no key is left without an expiry.
 
 const (
-	// mostNative is how many charges native commands decide of a request: the names of all are compared.
-	mostNative = 16
-	// mostNativeHits keeps counts below 2^63, where INCRBY fails. Greater hits are for the script, which
-	// cuts counts.
-	mostNativeHits = 1 << 20
+	// maxNative is the maximum number of charges of a native request: all pairs of names are compared.
+	maxNative = 16
+	// maxNativeHits keeps counts below 2^63, where INCRBY fails. More hits need the script, which caps counts.
+	maxNativeHits = 1 << 20
 )
 
-// EncodeNative is encode for a request that native commands can decide. It reports false for others.
+// EncodeNative is Encode for a request that native commands can decide. It reports false for other requests.
 //
-// Charges count by themselves there: no group keeps them from it. Of two on one counter the second
-// would not know what others did in between.
+// Each charge counts independently of its group. Two charges on one counter are not native, because other requests may run
+// between them.
 func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) bool {
 	if !isNative(b, names) {
 		return false
@@ -47,12 +45,12 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		p := from.Policy
 		start := len(c.buf)
 		c.buf = AppendName(c.buf, now, p, names[i])
-		key := c.since(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, named: len(names[i]), end: p.WindowEnd(now)}
+		key := c.tail(start)
+		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now)}
 		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most mostNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
-			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
+			c.args = append(c.args, "GETRANGE", key, "0", "31") // bounds the reply for values of other programs
 			continue
 		}
 		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(c.expires(&at, p, jitter)))
@@ -61,12 +59,12 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 }
 
 func isNative(b *limiter.Batch, names [][]byte) bool {
-	if len(b.Charges) > mostNative {
+	if len(b.Charges) > maxNative {
 		return false
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
+		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
 			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}
@@ -74,13 +72,13 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	return true
 }
 
-// expires returns when the key of a fixed window does, in seconds since 1970 by the server's clock.
+// expires returns when the key of a fixed window expires, in seconds since 1970 by the server's clock.
 func (c *Call) expires(at *charge, p *limiter.Policy, jitter time.Duration) int64 {
 	late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-	return int64(at.end+outlives)/int64(time.Second) + c.Ahead + late
+	return int64(at.end+keyMargin)/int64(time.Second) + c.ClockAhead + late
 }
 
-// commands are those of a native call.
+// commands returns the commands of a native call.
 func (c *Call) commands() iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		for from := 0; from < len(c.args); {
@@ -96,15 +94,15 @@ func (c *Call) commands() iter.Seq[[]string] {
 	}
 }
 
-// counted has c know what the store said to its next command.
+// readReply reads the reply to the next command.
 //
-// What a command asks for is the same however often it is sent. An expiry that was redirected after its hits were counted
-// is left to [Call.Expire]: sent again with the hits, they would count twice.
-func (c *Call) counted(command []string, said *resp.Reply) {
-	err := redis.Failed(said)
+// An INCRBY is never repeated. If the expiry after it was redirected, its hits are counted, and would count twice if both were
+// sent again, so the expiry is left to [Call.EncodeExpire].
+func (c *Call) readReply(command []string, said *resp.Reply) {
+	err := redis.ReplyError(said)
 	if command[0] == "EXPIREAT" {
 		if n := len(c.Found); err != nil && n > 0 && c.charges[n-1].counted && redis.KindOf(err) == redis.Cluster {
-			c.Bare = true
+			c.LacksExpiry = true
 		} else {
 			c.Err = cmp.Or(c.Err, err)
 		}
@@ -121,7 +119,7 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 	case said.Kind(0) == resp.Integer:
 		number, at.counted = said.Int(0), true
 		c.checkSign(command[1], at, number)
-	case said.Text(0) != "": // of a look
+	case said.Text(0) != "": // a peek
 		var ours bool
 		if number, ours = readCount(said.Text(0)); !ours {
 			c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
@@ -130,8 +128,8 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 }
 
-// Expire makes c the expiries of of, a native call whose hits are counted.
-func (c *Call) Expire(of *Call) {
+// EncodeExpire encodes the expiries of of, a native call whose hits are counted.
+func (c *Call) EncodeExpire(of *Call) {
 	c.Reset()
 	c.Native, c.Cost = true, of.Cost
 	for command := range of.commands() {
@@ -141,55 +139,55 @@ func (c *Call) Expire(of *Call) {
 	}
 }
 
-// mostBelow is how far a count may be below 0: read_count of counters.lua reads no more digits.
-const mostBelow = 1e17 - 1
+// maxNegative is how far a count may be below 0: read_count in counters.lua reads no more digits.
+const maxNegative = 1e17 - 1
 
-// checkSign notes a count that was below 0 before INCRBY made it number. A count may be negative if another program wrote it. It
-// is taken for 0, and Recount corrects it.
+// checkSign notes a count that was below 0 before INCRBY made it number. Only another program can make a count negative. It
+// counts as 0, and EncodeRecount corrects it.
 func (c *Call) checkSign(key string, at *charge, number int64) {
-	switch at.lacks = 0; {
+	switch at.missing = 0; {
 	case number >= at.hits:
-	case number < -mostBelow:
+	case number < -maxNegative:
 		c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
 	default:
 		c.Negative = true
-		at.lacks = min(at.hits, at.hits-number)
+		at.missing = min(at.hits, at.hits-number)
 	}
 }
 
-// Recount makes c what corrects the counts that of, a native call, found negative: the script sets them to 0, and adds the hits
-// that they lack then.
-func (c *Call) Recount(of *Call) {
+// EncodeRecount encodes the correction of the counts that of, a native call, found negative: the script sets them to 0 and adds
+// the missing hits.
+func (c *Call) EncodeRecount(of *Call) {
 	c.Reset()
 	for i := range of.charges {
-		if at := of.charges[i]; at.lacks > 0 {
-			key, _ := c.counter(c.text([]byte(of.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "c", c.number(at.lacks), "0", c.number(int64(at.end+outlives)/int64(time.Second)))
+		if at := of.charges[i]; at.missing > 0 {
+			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0", c.number(int64(at.end+keyMargin)/int64(time.Second)))
 		}
 	}
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 }
 
-// GiveBack makes c what gives back the hits that of, a native call, has counted. It reports false if those are none.
-func (c *Call) GiveBack(of *Call) bool {
+// EncodeRefund encodes a refund of the hits that of, a native call, has counted. It reports false if there are none.
+func (c *Call) EncodeRefund(of *Call) bool {
 	c.Reset()
 	for i := range of.charges {
 		if at := of.charges[i]; of.Native && at.counted && at.hits > 0 {
-			key, _ := c.counter(c.text([]byte(of.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // it makes no key, so no expiry is needed
+			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // creates no key, so it needs no expiry
 		}
 	}
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 	return len(c.charges) > 0
 }
 
-// Failed reports whether c is a native call and the last reply does not say what the counter of charge i had: another program
-// wrote its key, or there was an error.
+// Failed reports whether c is a native call whose last reply does not say what the counter of charge i had, because another
+// program wrote its key or because of an error.
 func (c *Call) Failed(i int) bool { return c.Native && c.charges[i].failed }
 
-// Counted reports whether c is a native call and the last reply says that its hits on the counter of a name are counted.
+// Counted reports whether c is a native call whose last reply says that its hits on the named counter are counted.
 func (c *Call) Counted(name string) bool {
 	return c.Native && slices.ContainsFunc(c.charges, func(at charge) bool { return at.counted && c.Keys[at.key] == name })
 }
@@ -200,13 +198,13 @@ func readCount(text string) (n int64, ours bool) {
 	return n, err == nil && len(text) <= 18 && strconv.FormatInt(n, 10) == text
 }
 
-// A ForeignError says that another program wrote the key of a counter.
+// A ForeignError reports that another program wrote the key of a counter.
 type ForeignError struct {
 	Key string
 	Err error
 }
 
-var errForeign = errors.New("the value is none of sluice's")
+var errForeign = errors.New("the value was not written by sluice")
 
 // Error names the key.
 func (e *ForeignError) Error() string { return "read the counter " + e.Key + ": " + e.Err.Error() }

@@ -7,15 +7,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A penalty beside a counter has the counter's name, without the start of a fixed window, and a y: it goes on when the
-// window is over. Its value is its step and when it is forgotten, in milliseconds since 1970.
+// The key of a penalty is the counter's name, without the start of a fixed window, and a y: it outlives the window. Its value
+// is its step and when it is forgotten, in milliseconds since 1970.
 
-// penalty appends the numbers of a charge that penalises: the key, the window, how many steps, and the steps.
-func (c *Call) penalty(at *charge, p *limiter.Policy, name []byte) {
+// appendPenalty appends the arguments of a charge with a penalty: the key, the window, the number of steps, and the steps.
+func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'y')
-	at.penalty, _ = c.counter(c.since(start)) // not the first: that is the counter
-	at.of = len(c.args)
+	at.penaltyKey, _ = c.keyIndex(c.tail(start)) // not the first: that is the counter
+	at.companionArg = len(c.args)
 	steps := p.Penalty.Steps()
 	c.args = append(c.args, "", c.number(int64(p.Window/time.Second)), c.number(int64(len(steps))))
 	for _, step := range steps {
@@ -23,8 +23,8 @@ func (c *Call) penalty(at *charge, p *limiter.Policy, name []byte) {
 	}
 }
 
-// penalty reads what is remembered beside a counter.
-func (r *reply) penalty(s *limiter.State) {
+// readPenalty reads the penalty of a counter.
+func (r *reply) readPenalty(s *limiter.State) {
 	level, forgotten := r.next(), r.next()
 	if level > 0 && forgotten > 0 {
 		s.PenaltyLevel = uint8(min(level, limiter.MaxPenalties))

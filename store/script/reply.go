@@ -14,15 +14,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A message is several calls for one run of the script.
+// A message is the arguments of one run of the script.
 type message struct {
 	Keys  []string
 	Args  []string
 	index map[string]int
-	found map[int]*limiter.State // rings, of which the reply tells the whole but once
+	found map[int]*limiter.State // rings, which the reply has only once
 }
 
-// clear empties m for the time at, or for the store's own if that is 0.
+// clear empties m. at is the time of the run, 0 for the server's clock.
 func (m *message) clear(at limiter.Time) {
 	if m.index == nil {
 		m.index, m.found = map[string]int{}, map[int]*limiter.State{}
@@ -45,18 +45,18 @@ func (m *message) add(c *Call) {
 	for i := range c.charges {
 		at := &c.charges[i]
 		name := c.Keys[at.key]
-		m.Args[base+at.place] = numeral(m.number(name))
-		if at.hold > 0 {
-			m.Args[base+at.of] = numeral(m.number(c.Keys[at.hold]))
+		m.Args[base+at.keyArg] = numeral(m.keyNumber(name))
+		if at.holdKey > 0 {
+			m.Args[base+at.companionArg] = numeral(m.keyNumber(c.Keys[at.holdKey]))
 		}
-		if at.penalty > 0 {
-			m.Args[base+at.of] = numeral(m.number(c.Keys[at.penalty]))
+		if at.penaltyKey > 0 {
+			m.Args[base+at.companionArg] = numeral(m.keyNumber(c.Keys[at.penaltyKey]))
 		}
 	}
 }
 
-// number returns the number of a key of that name.
-func (m *message) number(name string) int {
+// keyNumber returns the number of a key, which it adds if necessary.
+func (m *message) keyNumber(name string) int {
 	number, known := m.index[name]
 	if !known {
 		m.Keys = append(m.Keys, name)
@@ -66,7 +66,7 @@ func (m *message) number(name string) int {
 	return number
 }
 
-// numeral returns a small number as text, without allocating.
+// numeral returns a small number in decimal, without allocating.
 func numeral(n int) string {
 	if n < len(numerals) {
 		return numerals[n]
@@ -81,68 +81,68 @@ var numerals = func() (all [512]string) {
 	return all
 }()
 
-// A reply is read from front to back, once for each call of its message, in order. After the first value that is not what
-// it should be, err says so, and all that follows is 0.
+// A reply is read from front to back, once for each call of its message, in order. The first value that is not as expected sets
+// Err, and all values after it are read as 0.
 type reply struct {
 	raw      resp.Reply
 	at       int // of the next value in raw
 	Now      limiter.Time
 	Admitted int64
-	Took     time.Duration // by the server's own words, 0 if it does not say
+	Took     time.Duration // as reported by the server, 0 if it reports nothing
 	Err      error
 }
 
 var errReply = redis.BadReply("read the script's reply: ends too soon")
 
-// begin reads what the reply says of all calls. It returns the error that the server answered instead, or why what came is
-// no reply.
+// begin reads the part of the reply that precedes the calls. It returns the error that the server sent instead, or why the reply
+// is invalid.
 func (r *reply) begin() error {
-	r.at, r.Took, r.Err = 1, 0, redis.Failed(&r.raw)
+	r.at, r.Took, r.Err = 1, 0, redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
-		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Shown(&r.raw, 0))
+		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Describe(&r.raw, 0))
 	}
-	r.Now, r.Admitted = r.time(), r.next()
+	r.Now, r.Admitted = r.readTime(), r.next()
 	return r.Err
 }
 
-// Left is how many values are yet to be read.
+// Left returns the number of unread values.
 func (r *reply) Left() int { return r.raw.Len() - r.at }
 
-// is reports whether the next value is of a kind.
-func (r *reply) is(kind resp.Kind) bool {
+// nextIs reports whether the next value is of a kind.
+func (r *reply) nextIs(kind resp.Kind) bool {
 	return r.Err == nil && r.Left() > 0 && r.raw.Kind(r.at) == kind
 }
 
 // next returns the next value, a number.
 func (r *reply) next() int64 {
 	switch {
-	case r.is(resp.Integer):
+	case r.nextIs(resp.Integer):
 		r.at++
 		return r.raw.Int(r.at - 1)
 	case r.Err != nil:
 	case r.Left() <= 0:
 		r.Err = errReply
 	default:
-		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Shown(&r.raw, r.at))
+		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Describe(&r.raw, r.at))
 	}
 	return 0
 }
 
-// readTook reads how long the run took, which may follow what the reply says of the calls.
+// readTook reads the duration of the run, which may follow the calls.
 func (r *reply) readTook() {
-	if r.Left() == 1 && r.is(resp.Integer) {
+	if r.Left() == 1 && r.nextIs(resp.Integer) {
 		r.Took = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
 	}
 }
 
-// text returns the next value, which is one.
-func (r *reply) text() string {
+// readText returns the next value, which must be text.
+func (r *reply) readText() string {
 	r.at++
 	return r.raw.Text(r.at - 1)
 }
 
-// time returns the next two numbers, seconds and nanoseconds, as a time.
-func (r *reply) time() limiter.Time {
+// readTime reads a time: seconds and nanoseconds.
+func (r *reply) readTime() limiter.Time {
 	seconds, nanos := r.next(), r.next()
 	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
 		r.Err = fmt.Errorf("read the script's reply: %d seconds and %d nanoseconds since 1970 are not a time", seconds, nanos)
@@ -151,11 +151,12 @@ func (r *reply) time() limiter.Time {
 	return limiter.Time(seconds*int64(time.Second) + nanos)
 }
 
-// Read has c, which is in m, know what its charges found. It returns a [foreignError] if the script has left c alone.
+// Read reads the states that the charges of c, which is in m, found. It returns a [ForeignError] if the script has not decided
+// c.
 func (r *reply) Read(m *message, c *Call) error {
 	n := c.Size()
 	c.Found = slices.Grow(c.Found[:0], n)[:n]
-	if r.is(resp.Integer) && r.raw.Int(r.at) == -1 {
+	if r.nextIs(resp.Integer) && r.raw.Int(r.at) == -1 {
 		r.next()
 		key := r.next()
 		if key < 1 || key > int64(len(m.Keys)) {
@@ -167,22 +168,22 @@ func (r *reply) Read(m *message, c *Call) error {
 		s := &c.Found[i]
 		*s = limiter.State{Counts: s.Counts[:0]}
 		if at := &c.charges[i]; at.first {
-			r.counter(m, c, at, s)
+			r.readCounter(m, c, at, s)
 		}
 	}
 	for i := range n {
-		if c.charges[i].hold > 0 {
-			r.reserved(&c.Found[i])
+		if c.charges[i].holdKey > 0 {
+			r.readReserved(&c.Found[i])
 		}
-		if c.charges[i].penalty > 0 {
-			r.penalty(&c.Found[i])
+		if c.charges[i].penaltyKey > 0 {
+			r.readPenalty(&c.Found[i])
 		}
 		switch at := &c.charges[i]; at.algorithm {
 		case limiter.SlidingLog:
-			c.Found[i].Stamp = r.time()
+			c.Found[i].Stamp = r.readTime()
 		case limiter.Concurrency:
-			c.Found[i].Lease = r.lease()
-		case limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket: // told all
+			c.Found[i].Lease = r.readLease()
+		case limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket: // nothing more
 		}
 	}
 	for i := range c.charges[n:] {
@@ -190,20 +191,20 @@ func (r *reply) Read(m *message, c *Call) error {
 		if set.algorithm != limiter.SlidingLog {
 			continue
 		}
-		if rest := r.time(); rest > 0 {
+		if rest := r.readTime(); rest > 0 {
 			c.Found[set.refund].RefundStamp = rest
 		}
 	}
 	return r.Err
 }
 
-// counter reads what a charge says that is the first of its call on a counter.
-func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
+// readCounter reads the counter's state, which is sent for the first charge of a call on it.
+func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 	switch at.algorithm {
 	case limiter.SlidingWindow:
-		r.ring(m, c, at, s)
+		r.readRing(m, c, at, s)
 	case limiter.SlidingLog:
-		s.Hits, s.Time = uint64(max(r.next(), 0)), r.time()
+		s.Hits, s.Time = uint64(max(r.next(), 0)), r.readTime()
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		seconds, parts := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1), min(max(r.next(), 0), partsOfSecond-1)
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
@@ -215,51 +216,50 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 	}
 }
 
-// ring reads a ring: the value of its key, or, of one that the reply has told already, the hits
-// of its newest sub-window.
-func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
+// readRing reads a ring: the value of its key; or, if an earlier call has read that, the hits of the newest sub-window.
+func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 	number := m.index[c.Keys[at.key]]
-	if r.is(resp.Bulk) {
-		told, err := parseRing(r.text(), at.ring.K())
+	if r.nextIs(resp.Bulk) {
+		known, err := parseRing(r.readText(), at.ring.K())
 		if err != nil {
 			r.Err = fmt.Errorf("read the counter %s: %w", c.Keys[at.key], err)
 			return
 		}
-		m.found[number] = &told
-		s.SubWindow, s.Counts = told.SubWindow, append(s.Counts, told.Counts...)
+		m.found[number] = &known
+		s.SubWindow, s.Counts = known.SubWindow, append(s.Counts, known.Counts...)
 		return
 	}
-	newest, told := r.next(), m.found[number]
-	if told == nil {
+	newest, known := r.next(), m.found[number]
+	if known == nil {
 		r.Err = cmp.Or(r.Err, errReply)
 		return
 	}
-	s.SubWindow, s.Counts = r.advance(at, told, s.Counts)
+	s.SubWindow, s.Counts = r.advance(at, known, s.Counts)
 	s.Counts[0] = uint32(min(max(newest, 0), math.MaxUint32))
 }
 
-// advance returns the ring that told is at the time of the reply.
-func (r *reply) advance(at *charge, told *limiter.State, counts []uint32) (number int64, _ []uint32) {
+// advance returns the ring known at the time of the reply.
+func (r *reply) advance(at *charge, known *limiter.State, counts []uint32) (number int64, _ []uint32) {
 	number = at.ring.Number(r.Now)
-	gone := number - told.SubWindow
+	gone := number - known.SubWindow
 	switch late := -gone; {
-	case len(told.Counts) == 0, at.ring.ClockSetBack(told.SubWindow, r.Now):
+	case len(known.Counts) == 0, at.ring.ClockSetBack(known.SubWindow, r.Now):
 		return number, append(counts, make([]uint32, at.ring.K()+1)...)
 	case late > 0:
-		return told.SubWindow, append(counts, told.Counts...)
+		return known.SubWindow, append(counts, known.Counts...)
 	}
 	for x := range at.ring.K() + 1 {
 		n := uint32(0)
 		if x >= gone {
-			n = told.Counts[x-gone]
+			n = known.Counts[x-gone]
 		}
 		counts = append(counts, n)
 	}
 	return number, counts
 }
 
-// parseRing reads the value of a ring with k sub-windows beside the newest: its number as a
-// double, and the counts of it and of those, each at its number modulo k+1.
+// parseRing parses a ring with k sub-windows besides the newest: the number of that as a double, and the counts, each at its
+// number modulo k+1.
 func parseRing(text string, k int64) (s limiter.State, err error) {
 	if text == "" {
 		return s, nil
@@ -269,7 +269,7 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 	}
 	b := []byte(text)
 	number := math.Float64frombits(binary.LittleEndian.Uint64(b))
-	if !(number >= 0 && number <= 1<<53) { // or no number
+	if !(number >= 0 && number <= 1<<53) { // also false for NaN
 		return s, fmt.Errorf("the sub-window %v: must be 0 to 2^53", number)
 	}
 	s.SubWindow = int64(number)
@@ -280,7 +280,7 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 	return s, nil
 }
 
-// AdmittedOf returns how many charges of b were admitted, as the script counts them.
+// AdmittedOf returns the number of admitted charges of b, as the script counts them.
 func AdmittedOf(b *limiter.Batch) (n int64) {
 	for i := range b.Charges {
 		if d := &b.Decisions[i]; !b.Charges[i].Refund && !d.Over && d.Charged > 0 && !b.Stored().Settled(i) {

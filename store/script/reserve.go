@@ -6,38 +6,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// What is reserved beside a counter has the counter's name, without the start of a fixed window, and an h: it counts in each
-// window.
+// The key of a counter's reservations is its name, without the start of a fixed window, and an h: they count in each window.
 
-// reserve appends the numbers of a charge that reserves, or that brings a lease back: the key of what is held, how many
-// reservations there may be, for how long each, whether one without a cost is charged, the lease that is brought back,
-// what a new one is made of, what a hit of a bucket costs, the hits, and for how long a reservation is held
-// at most under any rule.
-func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
+// appendReserve appends the arguments of a charge that reserves, or that returns a lease: the key of the reservations, their
+// maximum number, their duration, whether one without a cost is charged, the returned lease, the nonce and the seal of a new
+// one, the cost of a hit of a bucket, the hits, and the longest duration of a reservation under any rule.
+func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'h') // LeaseName
-	at.hold, _ = c.counter(c.since(start))      // not the first: that is the counter
-	hold := c.Keys[at.hold]
+	at.holdKey, _ = c.keyIndex(c.tail(start))   // not the first: that is the counter
+	hold := c.Keys[at.holdKey]
 	lease := uint64(0)
 	if at.lease = NewLease(hold, 0); from.Refund && IsLease(hold, from.Hits) {
 		lease = from.Hits
 	}
 	p := from.Policy
-	at.of = len(c.args)
+	at.companionArg = len(c.args)
 	c.args = append(c.args, "", c.number(int64(p.Reserve.MaxReservations())), c.number(int64(p.Reserve.Life()/time.Second)),
 		flag(!p.Reserve.ReleasesWithoutCost()), c.number(int64(lease)),
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
 		k := p.Bucket()
-		c.span(int64(k.Step), k.Fine) //nolint:gosec // below 2^62
+		c.appendTicks(int64(k.Step), k.Fine) //nolint:gosec // below 2^62
 	} else {
 		c.args = append(c.args, "0", "0")
 	}
-	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits))), c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
+	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
 }
 
-// reserved reads what is held beside a counter, and what a charge did there.
-func (r *reply) reserved(s *limiter.State) {
+// readReserved reads the reservations of a counter, and what a charge changed there.
+func (r *reply) readReserved(s *limiter.State) {
 	s.HeldHits, s.Reservations = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
-	s.Lease, s.SettledHits = r.lease(), uint64(max(r.next(), 0))
+	s.Lease, s.SettledHits = r.readLease(), uint64(max(r.next(), 0))
 }

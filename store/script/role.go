@@ -11,31 +11,31 @@ import (
 //go:embed role.lua
 var holdRole string
 
-// A Role is something that one holder has at a time, under a key.
+// A Role is a key that one holder has at a time.
 type Role struct {
 	Key    string
-	Before string // who had it before the question, "" for nobody, if Err is nil
+	Before string // the previous holder, "" for none; valid if Err is nil
 	Err    error
 	reply  resp.Reply
 }
 
-// Hold has a holder have all roles that nobody else has, for so many milliseconds, in one write. It waits until all replies
-// are there or the connection is closed.
-func Hold(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
+// HoldRoles acquires or renews all roles for the given duration, unless other holders have them, in one write. It waits until
+// all replies are there or the connection is closed.
+func HoldRoles(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
 	x := c.Begin()
 	defer c.Free(x)
 	for _, r := range all {
-		r.reply.Reset(redis.Short)
-		x.Ask(&r.reply, "EVAL", holdRole, "1", r.Key, holder, numeral(milliseconds))
+		r.reply.Reset(redis.ShortReply)
+		x.Append(&r.reply, "EVAL", holdRole, "1", r.Key, holder, numeral(milliseconds))
 	}
 	if err := c.Exchange(x); err != nil {
 		return err
 	}
 	for _, r := range all {
-		switch r.Err = redis.Failed(&r.reply); {
+		switch r.Err = redis.ReplyError(&r.reply); {
 		case r.Err != nil:
 		case r.reply.Kind(0) != resp.Bulk:
-			r.Err = redis.BadReply("ask who has %s: %s is no name", r.Key, redis.Shown(&r.reply, 0))
+			r.Err = redis.BadReply("query the holder of %s: %s is not a name", r.Key, redis.Describe(&r.reply, 0))
 		default:
 			r.Before = strings.Clone(r.reply.Text(0))
 		}

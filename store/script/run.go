@@ -9,20 +9,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A Run is one run of a script on the calls of its message. Or it is calls that the server's own commands decide.
+// A Run is one run of a script for several calls, or a batch of native calls.
 type Run struct {
-	calls   []*Call
-	Message message
-	Reply   reply
-	Native  bool
-	Asking  bool          // of a node that is only about to get the slot
-	allowed resp.Reply    // to ASKING
-	said    []*resp.Reply // to each native command
-	unknown bool          // the server lacks the script
-	Err     error
+	calls         []*Call
+	Message       message
+	Reply         reply
+	Native        bool
+	Asking        bool          // send ASKING first: the node is importing the slot
+	allowed       resp.Reply    // reply to ASKING
+	nativeReplies []*resp.Reply // reply to each native command
+	unknown       bool          // the server does not know the script
+	Err           error
 }
 
-// Clear makes r a run without calls, at the time of [message.clear].
+// Clear empties r. at is the time of the run, 0 for the server's clock.
 func (r *Run) Clear(at limiter.Time) {
 	clear(r.calls)
 	r.calls, r.Native, r.Asking, r.Err = r.calls[:0], false, false, nil
@@ -37,22 +37,22 @@ func (r *Run) Add(c *Call) {
 	}
 }
 
-// most is more than what the script answers m by: a counter of five numbers and a ring, each.
-func (m *message) most() resp.Limits {
+// replyLimits bounds the reply to m: more than five numbers and a ring for each counter.
+func (m *message) replyLimits() resp.Limits {
 	return resp.Limits{Values: 64 + 4*(len(m.Keys)+len(m.Args)), Bytes: 4<<10 + 512*len(m.Keys)}
 }
 
-// Run sends all runs in one write. Each gets a reply or an error of its own. It waits until all replies are there or the
-// connection is closed. SCRIPT LOAD is forbidden by some proxies, so a server that lacks the script, since it was
-// started or took over, is sent the whole.
+// Run sends all runs in one write, and sets the reply or the error of each. It waits until all replies are there or the
+// connection is closed. Some proxies forbid SCRIPT LOAD, so the script is sent by EVAL to a server that does not know it, after
+// a start or a failover.
 func (s *script) Run(c *redis.Conn, all ...*Run) {
-	if pipe(c, all, "EVALSHA", s.sha, func(*Run) bool { return true }) {
-		pipe(c, all, "EVAL", s.text, func(r *Run) bool { return r.unknown && !r.Native })
+	if sendRuns(c, all, "EVALSHA", s.sha, func(*Run) bool { return true }) {
+		sendRuns(c, all, "EVAL", s.text, func(r *Run) bool { return r.unknown && !r.Native })
 	}
 }
 
-// pipe runs the script for those that want it. It reports whether the server lacks the script.
-func pipe(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bool) (lacks bool) {
+// sendRuns sends the runs that wants reports. It reports whether the server does not know the script.
+func sendRuns(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bool) (lacks bool) {
 	x := c.Begin()
 	defer c.Free(x)
 	for _, r := range all {
@@ -72,7 +72,7 @@ func pipe(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bo
 			r.Err = err
 		case r.Native:
 			r.Err = nil
-			r.counted()
+			r.readNative()
 		default:
 			r.Err = r.Reply.begin()
 			raw := &r.Reply.raw
@@ -83,19 +83,19 @@ func pipe(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bo
 	return lacks
 }
 
-// ask has a node that is only about to get the slot do what follows.
-func (r *Run) ask(x *redis.Exchange) {
+// appendAsking appends ASKING for a node that is importing the slot.
+func (r *Run) appendAsking(x *redis.Exchange) {
 	if r.Asking {
-		r.allowed.Reset(redis.Short)
-		x.Ask(&r.allowed, "ASKING")
+		r.allowed.Reset(redis.ShortReply)
+		x.Append(&r.allowed, "ASKING")
 	}
 }
 
-// append adds the run of a script.
+// append appends the command that runs the script.
 func (r *Run) append(x *redis.Exchange, command, script string) {
-	r.ask(x)
+	r.appendAsking(x)
 	m := &r.Message
-	r.Reply.raw.Reset(m.most())
+	r.Reply.raw.Reset(m.replyLimits())
 	x.Command(&r.Reply.raw, 3+len(m.Keys)+len(m.Args))
 	x.Argument(command)
 	x.Argument(script)
@@ -108,29 +108,29 @@ func (r *Run) append(x *redis.Exchange, command, script string) {
 	}
 }
 
-// appendNative adds the commands of r's calls.
+// appendNative appends the commands of r's calls.
 func (r *Run) appendNative(x *redis.Exchange) {
 	n := 0
 	for _, c := range r.calls {
 		for command := range c.commands() {
-			r.ask(x)
-			if n == len(r.said) {
-				r.said = append(r.said, &resp.Reply{})
+			r.appendAsking(x)
+			if n == len(r.nativeReplies) {
+				r.nativeReplies = append(r.nativeReplies, &resp.Reply{})
 			}
-			r.said[n].Reset(redis.Short)
-			x.Ask(r.said[n], command...)
+			r.nativeReplies[n].Reset(redis.ShortReply)
+			x.Append(r.nativeReplies[n], command...)
 			n++
 		}
 	}
 }
 
-// counted has the calls of a native run know what the store said.
-func (r *Run) counted() {
-	said := r.said
+// readNative reads the replies of native calls.
+func (r *Run) readNative() {
+	said := r.nativeReplies
 	for _, c := range r.calls {
-		c.Found, c.Err, c.Bare, c.Negative = c.Found[:0], nil, false, false
+		c.Found, c.Err, c.LacksExpiry, c.Negative = c.Found[:0], nil, false, false
 		for command := range c.commands() {
-			c.counted(command, said[0])
+			c.readReply(command, said[0])
 			said = said[1:]
 		}
 	}
@@ -144,9 +144,9 @@ func (r *Run) Cost() (total time.Duration) {
 	return total
 }
 
-// Read has each call know what its charges found, or its foreign key.
+// Read reads the states that the charges of each call found, or its foreign key.
 func (r *Run) Read() {
-	if r.Native { // they do
+	if r.Native { // already read
 		return
 	}
 	for _, c := range r.calls {

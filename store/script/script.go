@@ -6,26 +6,25 @@ import (
 	"encoding/hex"
 )
 
-// A script is known to servers that have seen it by a hash.
+// A script is a Lua script. Servers that have run it know it by its hash.
 type script struct{ text, sha string }
 
 var (
 	//go:embed counters.lua
-	counters string
+	countersText string
 	//go:embed algorithms.lua
-	algorithms string
-	//go:embed beside.lua
-	beside string
+	algorithmsText string
+	//go:embed companions.lua
+	companionsText string
 	//go:embed decide.lua
-	decide string
-	//go:embed repay.lua
-	repay string
+	decideText string
+	//go:embed sync.lua
+	syncText string
 
-	// Decides decides a batch of charges in the store. See [call] and [reply] for what it takes
-	// and gives.
-	Decides = newScript(counters + algorithms + beside + decide)
-	// Repays charges what is owed.
-	Repays = newScript(counters + repay)
+	// DecideScript decides a batch of charges. [Call] has its arguments, and [reply] reads its reply.
+	DecideScript = newScript(countersText + algorithmsText + companionsText + decideText)
+	// SyncScript charges unsynced hits.
+	SyncScript = newScript(countersText + syncText)
 )
 
 func newScript(text string) *script {

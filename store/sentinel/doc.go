@@ -1,5 +1,5 @@
-// Package sentinel finds the primary that Sentinels know, and hears of a failover while it goes on.
+// Package sentinel finds the primary by a vote of Sentinels, and follows the progress of a failover.
 //
-// A [Watch] asks all Sentinels and takes what most of those say that answer. It makes a goroutine for each question and
-// Sentinel, and one for each that it listens to. Its methods may be called concurrently.
+// A [Watch] queries all Sentinels and uses the most frequent answer. Each query has a goroutine per Sentinel, and so has
+// each subscription. Its methods may be called concurrently.
 package sentinel

@@ -10,58 +10,58 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A Watch asks the Sentinels, which know where a primary is. One of them may lag behind, be cut off together with a primary of
-// yesterday, or lie, so all are asked, and what most of those say that answer holds.
+// A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old primary, or be malicious, so all
+// are queried, and the most frequent answer wins.
 //
-// They agree on a new primary a second and more after it has begun to take writes, and what the old one counts
-// meanwhile is forgotten. So a replica that one of them tells of (heard.go) is the primary as soon as it says so
-// itself, if most know it as a replica.
+// Sentinels agree on a new primary more than a second after it has started to accept writes, and the hits that the old one
+// counts meanwhile are lost. So a replica that one Sentinel names (promotion.go) is the primary as soon as it says so itself, if
+// most Sentinels know it as a replica.
 type Watch struct {
-	home  Home
-	all   []*sentinel
-	asked sync.WaitGroup
+	options Options
+	all     []*sentinel
+	asked   sync.WaitGroup
 
-	mu       sync.Mutex
-	Next     string    // a replica that may become the primary
-	Until    time.Time // how long that is looked at
-	promoted string    // one that has become it, empty if what most say holds
-	instead  string    // of whom most say that it is the primary meanwhile
+	mu             sync.Mutex
+	Candidate      string    // a replica that may become the primary
+	CandidateUntil time.Time // until when it is checked
+	promoted       string    // a replica that has become the primary; empty if the vote is right
+	replaced       string    // the primary by the vote when promoted was set
 }
 
-// A sentinel is one of them.
+// A sentinel is one of the Sentinels.
 type sentinel struct {
 	server *redis.Server
 
-	mu     sync.Mutex  // held while it is asked
-	client *redis.Conn // nil if there is no connection
+	mu     sync.Mutex  // held during a query
+	client *redis.Conn // nil if not connected
 }
 
-// A Home is the store that the Sentinels are asked for.
-type Home struct {
-	// Server has the Sentinels, and what is needed to reach them and the primary.
+// Options has the store and the callbacks of a [Watch].
+type Options struct {
+	// Server has the Sentinels, and the credentials for them and for the primary.
 	Server *redis.Server
-	// Timeout is that of a dial.
+	// Timeout bounds a dial.
 	Timeout time.Duration
-	// At returns the address that the store is at, nothing while it is away.
-	At func() string
-	// Again has [sentinels.Look] called soon.
-	Again func()
+	// Address returns the address that the store is connected to, "" while it is unavailable.
+	Address func() string
+	// Refresh makes the store call [Watch.Current] soon.
+	Refresh func()
 	// Failed counts a failure.
 	Failed func(kind redis.Kind)
-	// Guard reports whether do returns, and counts it if it panics.
+	// Guard calls do and reports whether it returns. It counts a panic.
 	Guard func(do func()) (returned bool)
 }
 
-// New returns what asks the Sentinels of home.
-func New(home Home) *Watch {
-	s := &Watch{home: home}
+// New returns a Watch for the given options.
+func New(home Options) *Watch {
+	s := &Watch{options: home}
 	for _, address := range home.Server.Sentinels {
 		s.all = append(s.all, &sentinel{server: home.Server.Sentinel(address)})
 	}
 	return s
 }
 
-// Listen hears what the Sentinels tell until ctx ends.
+// Listen subscribes to the Sentinels until ctx ends.
 func (s *Watch) Listen(ctx context.Context) {
 	var listeners sync.WaitGroup
 	for _, one := range s.all {
@@ -70,46 +70,46 @@ func (s *Watch) Listen(ctx context.Context) {
 	listeners.Wait()
 }
 
-// Dial connects to where the primary is now.
+// Dial connects to the current primary.
 func (s *Watch) Dial(ctx context.Context) (*redis.Conn, error) {
 	address, err := s.Primary(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return redis.Dial(ctx, s.home.Server.At(address), s.home.Timeout)
+	return redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 }
 
-// Look returns where the primary is, nothing if that is not known.
-func (s *Watch) Look(ctx context.Context) (address string) {
+// Current returns the address of the primary, "" if it is not known.
+func (s *Watch) Current(ctx context.Context) (address string) {
 	address, err := s.Primary(ctx)
 	if err != nil {
 		return ""
 	}
-	if err := s.Promotion(ctx, address); err != nil {
-		s.home.Failed(redis.KindOf(err))
+	if err := s.CheckPromotion(ctx, address); err != nil {
+		s.options.Failed(redis.KindOf(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return cmp.Or(s.promoted, address)
 }
 
-// Primary returns where the primary is.
+// Primary returns the address of the primary.
 func (s *Watch) Primary(ctx context.Context) (string, error) {
-	address, _, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.home.Server.Master) })
+	address, _, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
 	if err != nil {
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: %w", err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.promoted != "" && address == s.instead {
+	if s.promoted != "" && address == s.replaced {
 		return s.promoted, nil
 	}
 	s.promoted = ""
 	return address, nil
 }
 
-// vote returns what most answer, as soon as more than half of all do, and how many did. Where as many say one thing
-// as another, that where the store is holds.
+// vote returns the most frequent answer, as soon as more than half of all agree, and the number of its votes. In a tie the
+// current address of the store wins.
 func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, error)) (best string, votes int, err error) {
 	type answer struct {
 		text string
@@ -119,11 +119,11 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	for _, one := range s.all {
 		s.asked.Go(func() {
 			a := answer{err: redis.ErrPanicked}
-			s.home.Guard(func() { a.text, a.err = one.ask(ctx, s.home.Timeout, question) })
+			s.options.Guard(func() { a.text, a.err = one.query(ctx, s.options.Timeout, question) })
 			answers <- a
 		})
 	}
-	now := s.home.At()
+	now := s.options.Address()
 	said := map[string]int{}
 	var errs []error
 	for range s.all {
@@ -146,8 +146,8 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	return best, votes, nil
 }
 
-// ask asks one, on the connection that there is, or on a new one.
-func (s *sentinel) ask(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
+// query queries one Sentinel, over a new connection if necessary.
+func (s *sentinel) query(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {
@@ -163,7 +163,7 @@ func (s *sentinel) ask(ctx context.Context, timeout time.Duration, question func
 	return answer, err
 }
 
-// Close ends the connections, when nobody asks any more.
+// Close closes the connections after all queries have ended.
 func (s *Watch) Close() {
 	s.asked.Wait()
 	for _, one := range s.all {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// StartCluster runs a cluster of so many primaries, each with a replica if replicas is set: those are
-// the second half. It waits until all know all. No node is taken for gone, however busy the machine is: see [TakeOver].
+// StartCluster starts a cluster with the given number of primaries, followed by a replica of each if replicas is set. It waits
+// until all nodes know each other. No failover happens, however busy the machine is: see [TakeOver].
 func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server) {
 	tb.Helper()
 	count := primaries
@@ -51,15 +51,14 @@ func startNode(tb testing.TB) *Server {
 	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
 }
 
-// TakeOver has the nodes of a cluster take those for gone that do not answer for a second, so that the replicas of
-// those take over.
+// TakeOver sets the timeout after which the nodes of a cluster fail over to one second.
 func TakeOver(nodes []*Server) {
 	for _, n := range nodes {
 		n.Must("CONFIG", "SET", "cluster-node-timeout", "1000")
 	}
 }
 
-// know waits until all nodes know all.
+// know waits until all nodes know each other.
 func know(tb testing.TB, nodes []*Server) {
 	tb.Helper()
 	for _, n := range nodes {
@@ -69,7 +68,7 @@ func know(tb testing.TB, nodes []*Server) {
 	}
 }
 
-// ready waits until all nodes take requests.
+// ready waits until all nodes accept requests.
 func ready(tb testing.TB, nodes []*Server) {
 	tb.Helper()
 	for _, n := range nodes {
@@ -77,7 +76,7 @@ func ready(tb testing.TB, nodes []*Server) {
 	}
 }
 
-// JoinCluster runs one more node, a primary without slots.
+// JoinCluster adds a primary without slots.
 func JoinCluster(tb testing.TB, nodes []*Server) *Server {
 	tb.Helper()
 	n := startNode(tb)
@@ -87,8 +86,7 @@ func JoinCluster(tb testing.TB, nodes []*Server) *Server {
 	return n
 }
 
-// MoveSlot moves a slot with all of its keys, as redis-cli does: meanwhile some are here and some
-// there. Between is called before each key.
+// MoveSlot moves a slot with all its keys, as redis-cli does. It calls between before each key.
 func MoveSlot(from, to *Server, slot uint16, between func()) {
 	number := strconv.Itoa(int(slot))
 	there, here := to.Must("CLUSTER", "MYID"), from.Must("CLUSTER", "MYID")

@@ -2,5 +2,5 @@ package storetest
 
 import "syscall"
 
-// deathSignal has the server die with the test, also if that is killed.
+// deathSignal makes the server die with the test process.
 func deathSignal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// patience bounds how long [Eventually] waits. It ends a test that hangs and decides nothing else.
+// patience bounds how long [Eventually] waits. It only ends a test that hangs.
 const patience = 3 * time.Minute
 
-// Eventually asks until the answer is yes. If it stays no for [patience], the test ends and says
-// what was awaited.
+// Eventually waits until the condition is true. If it stays false for [patience], the test fails with the given description.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(patience)

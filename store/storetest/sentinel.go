@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// StartReplica runs a replica of s and waits until it has its data.
+// StartReplica starts a replica of s and waits until it is synchronised.
 func StartReplica(tb testing.TB, s *Server) *Server {
 	tb.Helper()
 	r := StartBinary(tb, s.binary, "--replicaof", "127.0.0.1", s.Port())
@@ -16,8 +16,8 @@ func StartReplica(tb testing.TB, s *Server) *Server {
 	return r
 }
 
-// StartSentinels runs Sentinels that watch a primary, which they call main and take for gone after two
-// seconds. It waits until they know each other and the replicas, of which there are as many.
+// StartSentinels starts Sentinels that watch a primary by the name main, with a timeout of two seconds. It waits until they know
+// each other and the given number of replicas.
 func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []*Server) {
 	tb.Helper()
 	for range count {

@@ -20,12 +20,11 @@ import (
 	"time"
 )
 
-// version is what `make valkey` installs.
+// version is the one that `make valkey` installs.
 const version = "9.1.2.post2"
 
-// Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the one that
-// `make valkey` put below the repository's root; and those of STORE_BINS, separated by colons.
-// Without any the test is skipped, and make test says so.
+// Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the server that `make valkey` installed;
+// and those of STORE_BINS, separated by colons. Without any the test is skipped, and make test reports that.
 func Binaries(tb testing.TB) []string {
 	tb.Helper()
 	path := os.Getenv("VALKEY_BIN")
@@ -51,7 +50,7 @@ func Binaries(tb testing.TB) []string {
 	return all
 }
 
-// Before7 skips the test, or what it lacks, if the first of [Binaries] is a Redis before 7.0.
+// Before7 skips the test if the first of [Binaries] is a Redis before 7.0, which lacks the named feature.
 func Before7(tb testing.TB, lacks string) {
 	tb.Helper()
 	binary := Binaries(tb)[0]
@@ -64,7 +63,7 @@ func Before7(tb testing.TB, lacks string) {
 	}
 }
 
-// NotRun skips the test and says so at the end of make test.
+// NotRun skips the test. make test reports that at its end.
 func NotRun(tb testing.TB, why string) {
 	tb.Helper()
 	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
@@ -80,7 +79,7 @@ func NotRun(tb testing.TB, why string) {
 	tb.Skip(why)
 }
 
-// A Server is one that runs until the test ends.
+// A Server is a server that runs until the test ends.
 type Server struct {
 	// Addr is its address on 127.0.0.1.
 	Addr string
@@ -94,7 +93,7 @@ type Server struct {
 	cmd    *exec.Cmd
 }
 
-// Start runs the first of [Binaries] with more arguments, such as "--maxmemory", "1mb".
+// Start starts the first of [Binaries] with additional arguments, such as "--maxmemory", "1mb".
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return StartBinary(tb, Binaries(tb)[0], args...)
@@ -108,7 +107,7 @@ func StartBinary(tb testing.TB, binary string, args ...string) *Server {
 	return s
 }
 
-// newServer returns a server that is not run yet.
+// newServer returns a server that is not started yet.
 func newServer(tb testing.TB, binary string, args []string) *Server {
 	tb.Helper()
 	s := &Server{Addr: freeAddress(tb), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
@@ -122,14 +121,14 @@ func newServer(tb testing.TB, binary string, args []string) *Server {
 	return s
 }
 
-// Servers of a process have ports in a row, from a place of its own on.
+// Servers of a process use consecutive ports, from a number that depends on the process.
 const leastPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
-// freeAddress returns an address whose port is free, as is the port of a cluster's bus, which is 10,000 above. Both are below those
-// that systems give to connections and to listeners that name none. Until the test ends, the UDP port of the same number reserves the
-// address among all processes of tests: the TCP port is free until the server runs, and while it is started again.
+// freeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000 above. Both are below the
+// ephemeral ports. Until the test ends, a socket on the UDP port of the same number reserves the address among test processes,
+// because the TCP port is free until the server runs, and during restarts.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
@@ -149,13 +148,13 @@ func freeAddress(tb testing.TB) string {
 	return ""
 }
 
-// isFree reports whether no listener has a TCP address.
+// isFree reports whether no listener uses a TCP address.
 func isFree(address string) bool {
 	l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
 	return err == nil && l.Close() == nil
 }
 
-// Run starts the server if it does not run, empty, and waits until it answers.
+// Run starts the server, empty, if it is not running, and waits until it answers.
 func (s *Server) Run() {
 	s.tb.Helper()
 	if s.cmd != nil {
@@ -179,13 +178,13 @@ func (s *Server) Run() {
 	})
 }
 
-// Port is that of its address.
+// Port returns the port of the address.
 func (s *Server) Port() string {
 	_, port, _ := net.SplitHostPort(s.Addr)
 	return port
 }
 
-// CPU is the CPU time that the server has taken, on Linux: in hundredths of a second.
+// CPU returns the server's CPU time, on Linux, in steps of 10 ms.
 func (s *Server) CPU() time.Duration {
 	s.tb.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
@@ -199,7 +198,7 @@ func (s *Server) CPU() time.Duration {
 	return time.Duration(user+system) * (time.Second / 100)
 }
 
-// Kill ends the server at once. It may be started again with Run.
+// Kill kills the server. Run starts it again.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
@@ -209,14 +208,14 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Stop stops the server's process until Continue: it neither answers nor closes connections.
+// Stop stops the process until Continue: it neither answers nor closes connections.
 func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Continue lets a server go on that was stopped.
+// Continue resumes a stopped server.
 func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Command sends one command on a connection of its own and returns the answer, an array as lines. An
-// error that the server answers is an error.
+// Command sends one command on a new connection and returns the answer, with the elements of an array as lines. The server's
+// errors are returned as errors.
 func (s *Server) Command(args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, 5*time.Second) //nolint:noctx // bounded
 	if err != nil {
@@ -235,7 +234,7 @@ func (s *Server) Command(args ...string) (string, error) {
 	return answer(bufio.NewReader(conn))
 }
 
-// answer reads an answer; the elements of an array are lines.
+// answer reads an answer, with the elements of an array as lines.
 func answer(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -266,7 +265,7 @@ func answer(r *bufio.Reader) (string, error) {
 
 func clock() time.Time { return time.Now() } //nolint:forbidigo // how long a server takes
 
-// Must is [Server.Command] for what must not fail.
+// Must is [Server.Command] for commands that must not fail.
 func (s *Server) Must(args ...string) string {
 	s.tb.Helper()
 	answer, err := s.Command(args...)

@@ -24,19 +24,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// Options say how a [Server] runs. The zero value listens in plain text on a free
-// port of 127.0.0.1.
+// Options configure a [Server]. The zero value listens in plain text on a free port of 127.0.0.1.
 type Options struct {
 	// Addr is where it listens. Default 127.0.0.1:0.
 	Addr string
-	// Credentials secure it. Nil means plain text.
+	// Credentials secure the connection; nil means plain text.
 	Credentials credentials.TransportCredentials
 	// NodeID is the node that its resources are for. Default "default".
 	NodeID string
 }
 
-// Server is a running management server. Any number of goroutines may use it.
-// Its starter calls [Server.Stop].
+// Server is a running management server. It is safe for concurrent use. Callers must call [Server.Stop].
 type Server struct {
 	nodeID string
 	addr   string
@@ -46,11 +44,11 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests []Request
-	// changed is closed and replaced whenever a request has come.
+	// changed is closed and replaced after each request.
 	changed chan struct{}
 }
 
-// Request is a request that came, with the headers of its stream.
+// Request is a received request with the headers of its stream.
 type Request struct {
 	*discovery.DiscoveryRequest
 
@@ -58,8 +56,7 @@ type Request struct {
 	Headers metadata.MD
 }
 
-// Start starts a server without resources: it answers nothing before
-// [Server.Set].
+// Start starts a server without resources, which answers nothing before [Server.Set].
 func Start(o Options) (*Server, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cmp.Or(o.Addr, "127.0.0.1:0"))
 	if err != nil {
@@ -100,7 +97,7 @@ func (s *Server) Stop() {
 	<-s.done
 }
 
-// Set makes resources the whole state of the world.
+// Set replaces all resources.
 func (s *Server) Set(version string, resources ...*ratelimitv3.RateLimitConfig) error {
 	all := make([]types.Resource, len(resources))
 	for i, r := range resources {
@@ -131,7 +128,7 @@ func (s *Server) record(r Request) {
 	s.changed = make(chan struct{})
 }
 
-// Wait returns the first request that match accepts, past ones included.
+// Wait returns the first request that match accepts, including past ones.
 func (s *Server) Wait(ctx context.Context, match func(Request) bool) (Request, error) {
 	for {
 		s.mu.Lock()

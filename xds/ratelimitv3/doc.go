@@ -1,3 +1,2 @@
-// Package ratelimitv3 holds the messages of rate-limit configuration over xDS. It
-// is generated from rls_conf.proto by `make proto`.
+// Package ratelimitv3 has the messages of rate limit configuration over xDS. It is generated from rls_conf.proto by `make proto`.
 package ratelimitv3

@@ -31,25 +31,25 @@ func (e *Environment) assignListeners() {
 	e.markUnused("GRPC_UDS is set", "GRPC_HOST", "GRPC_PORT")
 }
 
-// assignAddress makes an address of two variables, of which one is set.
+// assignAddress sets the flag of an address if one of its two variables is set.
 func (e *Environment) assignAddress(flag, host, anyHost, port, anyPort string) {
 	if e.anySet(host, port) {
 		e.setFlag(flag, net.JoinHostPort(e.valueOr(host, anyHost), e.port(port, anyPort)), host, port)
 	}
 }
 
-// port returns a port in digits: variables may write it as 0x1f91 too.
+// port returns a port in decimal digits. Variables may also have it in other bases, such as 0x1f91.
 func (e *Environment) port(name, other string) string {
 	n, err := strconv.ParseInt(e.valueOr(name, other), 0, 64)
 	if err != nil {
-		return other // only ports of the right kind are in e.set
+		return other // not set: e.set has only valid ports
 	}
 	return strconv.FormatInt(n, 10)
 }
 
 func (e *Environment) assignTLS() {
 	if e.set["GRPC_CLIENT_TLS_CACERT"] == "" && !e.given["grpc-client-ca"] {
-		e.markUnused("GRPC_CLIENT_TLS_CACERT is not set, so that clients are asked for no certificate", "GRPC_CLIENT_TLS_SAN")
+		e.markUnused("GRPC_CLIENT_TLS_CACERT is not set, so clients are not asked for certificates", "GRPC_CLIENT_TLS_SAN")
 	}
 	for _, name := range []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"} {
 		if e.isTrue("GRPC_SERVER_USE_TLS") && e.set[name] == "" && !e.given[lookup(name).Flag] {
@@ -74,10 +74,10 @@ func (e *Environment) assignStats() {
 		e.setFlag("metrics-addr", e.valueOr("PROMETHEUS_ADDR", ":9090"), "USE_PROMETHEUS", "PROMETHEUS_ADDR")
 	}
 	dog := e.isTrue("USE_DOG_STATSD")
-	// There it is on unless it is switched off, so an address alone means to send.
+	// In envoyproxy/ratelimit StatsD is on by default, so an address alone enables it.
 	plain := e.isTrue("USE_STATSD") || !e.isFalse("USE_STATSD") && !dog && e.anySet("STATSD_HOST", "STATSD_PORT")
 	if e.given["statsd-addr"] || e.given["dogstatsd-addr"] {
-		e.markUnused("the command line says where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		e.markUnused("the command line sets where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
 		plain, dog = plain && e.given["statsd-addr"], dog && e.given["dogstatsd-addr"]
 	}
 	addr := net.JoinHostPort(e.valueOr("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
@@ -100,8 +100,7 @@ func (e *Environment) assignStats() {
 	e.assignTags()
 }
 
-// assignTags leaves out tags that cannot be labels: envoyproxy/ratelimit, which joins
-// them to names, starts with any.
+// assignTags skips tags that cannot be labels. envoyproxy/ratelimit starts with any tags, since it only appends them to names.
 func (e *Environment) assignTags() {
 	const variable = "EXTRA_TAGS"
 	text := e.set[variable]
@@ -118,7 +117,7 @@ func (e *Environment) assignTags() {
 			err = telemetry.CheckTags(append(good, parsed...))
 		}
 		if err != nil {
-			e.tolerated = append(e.tolerated, fmt.Sprintf("%s=%q: %v. This tag is left out", variable, text, err))
+			e.tolerated = append(e.tolerated, fmt.Sprintf("%s=%q: %v. Skipping this tag", variable, text, err))
 			continue
 		}
 		good, all = append(good, parsed...), append(all, tag)
@@ -128,7 +127,7 @@ func (e *Environment) assignTags() {
 	}
 }
 
-// assignMogrifiers reads the variables of each mogrifier that is named.
+// assignMogrifiers reads the variables of each mogrifier.
 func (e *Environment) assignMogrifiers() {
 	names := e.set["USE_DOG_STATSD_MOGRIFIERS"]
 	if strings.TrimSpace(names) == "" {
@@ -153,15 +152,15 @@ func (e *Environment) assignMogrifiers() {
 	e.setFlag("dogstatsd-mogrifier", all, from...)
 }
 
-// assignTracing sets what of tracing has an effect. envoyproxy/ratelimit starts with what its SDK
-// cannot read.
+// assignTracing sets the flags of tracing. If the variables of OpenTelemetry are invalid, it disables tracing, because
+// envoyproxy/ratelimit starts with them.
 func (e *Environment) assignTracing() {
 	if !e.given["tracing"] {
 		if !e.isTrue("TRACING_ENABLED") {
 			return
 		}
 		if err := telemetry.CheckTracing(e.valueOr("TRACING_EXPORTER_PROTOCOL", "http")); err != nil {
-			why := "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
+			why := "tracing is off: " + strings.ReplaceAll(err.Error(), "\n", ", ")
 			for v := range All() {
 				if v.Name == "TRACING_ENABLED" || v.requiredSwitch() == "TRACING_ENABLED" {
 					e.markUnused(why, v.Name)
@@ -171,7 +170,7 @@ func (e *Environment) assignTracing() {
 		}
 	}
 	const rate = "TRACING_SAMPLING_RATE"
-	// There a rate beyond 0 or 1 is that one.
+	// envoyproxy/ratelimit clamps the rate to 0 and 1.
 	if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
 		e.setFlag("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
 	}

@@ -1,10 +1,8 @@
-// Package environment knows the variables of envoyproxy/ratelimit, and what each of
-// them means to sluice.
+// Package environment maps the environment variables of envoyproxy/ratelimit to flags of sluice.
 //
-// Its table has a row for each variable: the type and the default there, and the flag
-// that it sets here, or why it sets none. The table reads the environment, writes the
-// report at the start and the help, and docs/migrating.md.
+// Its table has a row for each variable: its type and default in envoyproxy/ratelimit, and the flag that it sets here, or why it
+// sets none. The environment is read by this table, and the startup log, the help and docs/migrating.md are generated from it.
 //
-// A variable that is set to nothing counts as unset, since manifests often leave such
-// behind; envoyproxy/ratelimit does not start with an empty number or boolean.
+// An empty variable counts as unset, because manifests often contain empty ones. envoyproxy/ratelimit fails to start with an
+// empty number or boolean.
 package environment

@@ -14,29 +14,27 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Environment is what the variables say to a command: values of flags, for those that
-// the command line does not give. It is a resolver of Kong.
+// Environment has the values of flags that environment variables set. It is a resolver of Kong.
 type Environment struct {
-	// environ is the whole environment, by name.
+	// environ is the complete environment, by name.
 	environ map[string]string
-	// set is the values of those that are set and of the right kind.
+	// set has the values of the known variables that are set and valid, by name.
 	set map[string]string
 	// given are the flags of the command line.
 	given map[string]bool
-	// assigned is what the variables make of flags, by flag.
+	// assigned has the values of flags, by flag.
 	assigned map[string]assignment
-	// unused is why a variable that is set has no effect, by name.
+	// unused has the reasons why variables that are set have no effect, by name.
 	unused map[string]string
-	// tolerated are warnings of bad values that end neither the start of
-	// envoyproxy/ratelimit nor that of sluice.
+	// tolerated are warnings about invalid values that prevent the start neither of envoyproxy/ratelimit nor of sluice.
 	tolerated []string
-	// otel are the names of those that OpenTelemetry reads.
+	// otel are the names of the variables that OpenTelemetry reads.
 	otel []string
-	// problems are all that keeps the command from running.
+	// problems are the errors that prevent the start.
 	problems []error
 }
 
-// assignment is the value of a flag and the variables that it comes from.
+// assignment is the value of a flag and the names of the variables that it comes from.
 type assignment struct {
 	value any // a string, or a []any of strings
 	from  []string
@@ -44,8 +42,8 @@ type assignment struct {
 
 var _ kong.Resolver = (*Environment)(nil)
 
-// Resolve has the process's environment set the flags that the command line does not
-// give: those of flags only, unless that is nil.
+// Resolve adds the environment of the process as a source of flags that the command line does not set. If flags is not nil, it is
+// limited to these flags.
 func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 	given := map[string]bool{}
 	for _, path := range ctx.Path {
@@ -60,9 +58,8 @@ func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 	return e, err
 }
 
-// Read reads an environment such as that of [os.Environ] for the variables that set
-// one of flags, or all variables if flags is nil. Given are the flags of the command
-// line. The error joins one for each variable whose value is wrong.
+// Read reads an environment in the format of [os.Environ]. If flags is not nil, it reads only the variables that set one of these
+// flags. Given are the flags that the command line sets. The error joins the errors of all invalid variables.
 func Read(environ, flags []string, given map[string]bool) (*Environment, error) {
 	e := &Environment{
 		environ: map[string]string{}, set: map[string]string{}, given: given,
@@ -81,10 +78,10 @@ func Read(environ, flags []string, given map[string]bool) (*Environment, error) 
 	return e, errors.Join(e.problems...)
 }
 
-// readVariable takes the value of a variable if it is set, and good.
+// readVariable records the value of a variable if it is set and valid.
 func (e *Environment) readVariable(v *Variable) {
 	text := e.environ[v.Name]
-	if text == "" || v.has(neverRead) && strings.Contains(text, "://") { // Kubernetes sets REDIS_PORT for a Service of that name
+	if text == "" || v.has(neverRead) && strings.Contains(text, "://") { // Kubernetes sets REDIS_PORT to a URL for a Service named redis
 		return
 	}
 	if err := v.check(text); err != nil {
@@ -94,7 +91,7 @@ func (e *Environment) readVariable(v *Variable) {
 	e.set[v.Name] = text
 }
 
-// assign works out what the variables mean.
+// assign computes the values of flags.
 func (e *Environment) assign() {
 	e.assignStore()
 	e.assignListeners()
@@ -129,14 +126,13 @@ func (e *Environment) assign() {
 	}
 }
 
-// setFlag sets a flag, and notes those of the variables in from that are set.
+// setFlag sets a flag. It records which of the variables in from are set as its origin.
 func (e *Environment) setFlag(flag string, value any, from ...string) {
 	from = slices.DeleteFunc(slices.Clone(from), func(name string) bool { return e.set[name] == "" })
 	e.assigned[flag] = assignment{value, from}
 }
 
-// markUnused notes why the variables of names have no effect, for those that are set. The first reason
-// holds.
+// markUnused records the reason why those of the named variables that are set have no effect. The first reason counts.
 func (e *Environment) markUnused(why string, names ...string) {
 	for _, name := range names {
 		if _, ok := e.set[name]; ok && e.unused[name] == "" {
@@ -149,7 +145,7 @@ func (e *Environment) addProblem(format string, args ...any) {
 	e.problems = append(e.problems, fmt.Errorf(format, args...))
 }
 
-// isTrue reports whether a boolean is set and true, off whether it is set and false.
+// isTrue reports whether a boolean is set and true, isFalse whether it is set and false.
 func (e *Environment) isTrue(name string) bool  { return e.isBool(name, true) }
 func (e *Environment) isFalse(name string) bool { return e.isBool(name, false) }
 
@@ -158,36 +154,36 @@ func (e *Environment) isBool(name string, want bool) bool {
 	return err == nil && on == want
 }
 
-// DefaultAddrs returns which of the flags of addresses have their default, because neither
-// the command line nor a variable sets them: by listener, what would move it.
+// DefaultAddrs returns those of the address flags that neither the command line nor a variable sets. The keys are listeners, the
+// values name the flag and the variables that change their address.
 func (e *Environment) DefaultAddrs(flags ...string) map[string]string {
-	unasked := map[string]string{}
+	addrs := map[string]string{}
 	for _, flag := range flags {
 		if _, assigned := e.assigned[flag]; !assigned && !e.given[flag] {
 			listener := strings.TrimSuffix(flag, "-addr")
-			unasked[listener] = "--" + flag + ", or the variables " + strings.Join(Of(flag), ", ")
+			addrs[listener] = "--" + flag + ", or the variables " + strings.Join(Of(flag), ", ")
 		}
 	}
-	return unasked
+	return addrs
 }
 
-// Given reports whether the command line gives a flag.
+// Given reports whether the command line sets a flag.
 func (e *Environment) Given(flag string) bool { return e.given[flag] }
 
-// anySet reports whether one of names is set.
+// anySet reports whether one of the named variables is set.
 func (e *Environment) anySet(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })
 }
 
-// valueOr returns the value of a variable, or another.
-func (e *Environment) valueOr(name, other string) string {
+// valueOr returns the value of a variable, or fallback if it is not set.
+func (e *Environment) valueOr(name, fallback string) string {
 	if text, ok := e.set[name]; ok {
 		return text
 	}
-	return other
+	return fallback
 }
 
-// Validate has nothing to do; see [kong.Resolver].
+// Validate implements [kong.Resolver].
 func (*Environment) Validate(*kong.Application) error { return nil }
 
 // Resolve implements [kong.Resolver]: it returns the value of a flag that the command line does not give.
@@ -196,26 +192,26 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 	if !ok {
 		return nil, nil
 	}
-	// What the flag's own type rejects is reported by the variable's name.
+	// Parse the value here, so that an error names the variable and not the flag.
 	scratch := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.Scan().PushTyped(a.value, kong.FlagValueToken), scratch); err != nil {
-		var said []string
+		var settings []string
 		for _, name := range a.from {
-			said = append(said, name+"="+lookup(name).display(e.set[name]))
+			settings = append(settings, name+"="+lookup(name).display(e.set[name]))
 		}
-		// Both kong and its caller put the flag before what is wrong.
-		what := kongListPrefix.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
+		// The error of Kong starts with the flag, and its caller adds the flag again.
+		problem := kongListPrefix.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
 		if slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).has(lenient) }) {
 			delete(e.assigned, flag.Name)
-			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
+			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. Using the default of --%s", strings.Join(settings, ", "), problem, flag.Name))
 			return nil, nil
 		}
-		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
+		return nil, fmt.Errorf("%s: %s", strings.Join(settings, ", "), problem)
 	}
 	return a.value, nil
 }
 
-// kongListPrefix is what kong puts before what is wrong with an element of a list.
+// kongListPrefix matches the prefix that Kong adds to the error of a list element.
 var kongListPrefix = regexp.MustCompile(`^\[\]interface \{\}\{.*\} -> \*\[\][\w.]+: `)
 
 // All returns all variables.

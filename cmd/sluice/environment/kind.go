@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// kind is a type of envoyproxy/ratelimit's settings, by its name in Go.
+// kind is the Go type of a setting of envoyproxy/ratelimit.
 type kind string
 
 const (
@@ -24,8 +24,8 @@ const (
 	aMap      kind = "map[string]string"
 )
 
-// check returns what text must be instead, or "" if it is of the kind. The kinds accept
-// what envconfig accepts, the library that reads the settings of envoyproxy/ratelimit.
+// check returns "" if text is valid, and otherwise what it must be. It accepts what envconfig accepts, the library that reads the
+// settings of envoyproxy/ratelimit.
 func (k kind) check(text string) (allowed string) {
 	var err error
 	switch k {
@@ -41,7 +41,7 @@ func (k kind) check(text string) (allowed string) {
 		_, err = time.ParseDuration(text)
 	case aMap:
 		_, err = parsePairs(text)
-	case aString, aList: // any text is one
+	case aString, aList: // any text is valid
 	}
 	if err == nil {
 		return ""
@@ -53,8 +53,8 @@ func (k kind) check(text string) (allowed string) {
 	}[k]
 }
 
-// parsePairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
-// order stays, and of equal keys the last one counts.
+// parsePairs splits k1:v1,k2:v2. Keys and values may be empty but cannot contain a colon. It keeps the order; the last of equal
+// keys wins.
 func parsePairs(text string) (all [][2]string, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -62,7 +62,7 @@ func parsePairs(text string) (all [][2]string, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(item, ":")
 		if !found || strings.Contains(value, ":") {
-			return nil, errors.New("no pair of name and value")
+			return nil, errors.New("not a pair of name and value")
 		}
 		all = slices.DeleteFunc(all, func(p [2]string) bool { return p[0] == key })
 		all = append(all, [2]string{key, value})
@@ -70,7 +70,7 @@ func parsePairs(text string) (all [][2]string, err error) {
 	return all, nil
 }
 
-// check returns why text is no value of v, or nil.
+// check returns an error if text is not a valid value of v.
 func (v *Variable) check(text string) error {
 	allowed := v.kind.check(text)
 	switch {
@@ -85,7 +85,7 @@ func (v *Variable) check(text string) error {
 	if v.has(port) {
 		allowed = "must be a port, 0 to 65535"
 		if strings.HasPrefix(text, "tcp://") {
-			allowed += "; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod"
+			allowed += "; Kubernetes sets it for a Service of that name; to prevent this, set enableServiceLinks: false in the pod"
 		}
 	}
 	return fmt.Errorf("%s=%s: %s", v.Name, v.display(text), allowed)
@@ -96,7 +96,7 @@ func isPort(text string) bool {
 	return err == nil && n >= 0 && n <= 65535
 }
 
-// display returns text as it may be printed.
+// display returns text for logs and errors, without secrets.
 func (v *Variable) display(text string) string {
 	if v.Secret() {
 		return "(not shown)"

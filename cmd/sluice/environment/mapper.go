@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mappedNames are the metrics of envoyproxy/ratelimit's own mapping from statsd to
-// Prometheus. sluice has all of them without a mapping.
+// mappedNames are the metrics of the default mapping of envoyproxy/ratelimit from StatsD to Prometheus. sluice has all of them
+// without a mapping.
 var mappedNames = []string{
 	"ratelimit_service_rate_limit_near_limit",
 	"ratelimit_service_rate_limit_over_limit",
@@ -23,8 +23,7 @@ var mappedNames = []string{
 	"ratelimit_service_config_load_error",
 }
 
-// assignMapper warns of a mapping to names that sluice's metrics do not have: dashboards
-// may count on them.
+// assignMapper warns about a mapping to metrics that sluice does not have, because dashboards may use them.
 func (e *Environment) assignMapper() {
 	const variable = "PROMETHEUS_MAPPER_YAML"
 	path := e.set[variable]
@@ -52,6 +51,6 @@ func (e *Environment) assignMapper() {
 		}
 	}
 	if len(others) > 0 {
-		e.markUnused("metrics are not translated from statsd, so there is no "+strings.Join(others, ", "), variable)
+		e.markUnused("metrics are not translated from StatsD, so these are missing: "+strings.Join(others, ", "), variable)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Report logs what the variables did: one line at info for each section, with the flags
-// that each variable set, and one line at warn for each reason why some have no effect.
+// Report logs the effects of the variables: a line at info for each section, with the flags that each variable sets, and a line at
+// warn for each reason why variables have no effect.
 func (e *Environment) Report(logger *zap.Logger) {
 	for _, s := range sections {
 		var fields []zap.Field
 		for i := range s.variables {
-			if did := e.effect(&s.variables[i]); did != "" {
-				fields = append(fields, zap.String(s.variables[i].Name, did))
+			if effect := e.effect(&s.variables[i]); effect != "" {
+				fields = append(fields, zap.String(s.variables[i].Name, effect))
 			}
 		}
 		if len(fields) > 0 {
@@ -33,10 +33,10 @@ func (e *Environment) Report(logger *zap.Logger) {
 	}
 	misspelt, ownNames := e.unknownVariables()
 	if len(misspelt) > 0 {
-		logger.Warn("environment: unknown, perhaps misspelt", zap.Strings("variables", misspelt))
+		logger.Warn("environment: unknown variables, possibly misspelt", zap.Strings("variables", misspelt))
 	}
 	if len(ownNames) > 0 {
-		logger.Warn("environment: sluice has no variables of its own name: use flags", zap.Strings("variables", ownNames))
+		logger.Warn("environment: sluice does not read variables with the prefix SLUICE_; use flags", zap.Strings("variables", ownNames))
 	}
 	var reasons []string
 	names := map[string][]string{}
@@ -53,7 +53,7 @@ func (e *Environment) Report(logger *zap.Logger) {
 	}
 }
 
-// effect says what a variable did, "" if it did nothing.
+// effect describes the effect of a variable, "" if it has none.
 func (e *Environment) effect(v *Variable) string {
 	text, ok := e.set[v.Name]
 	if _, unused := e.unused[v.Name]; !ok || unused {
@@ -81,7 +81,7 @@ func (e *Environment) effect(v *Variable) string {
 	return strings.Join(all, " ")
 }
 
-// NameVariables adds to an error the variables that set the flags which it names.
+// NameVariables adds to an error the variables that set the flags in its text.
 func (e *Environment) NameVariables(err error) error {
 	if err == nil {
 		return nil
@@ -105,25 +105,25 @@ func (e *Environment) NameVariables(err error) error {
 	return fmt.Errorf("%w\n(set by %s)", err, strings.Join(from, ", "))
 }
 
-// knownPrefixes are beginnings of names that hardly any other program uses.
+// knownPrefixes are prefixes of names that hardly any other program uses.
 var knownPrefixes = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_C",
 	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "LIMIT_ALL_", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",
 }
 
-// serviceLink is how Kubernetes names the variables of a Service.
+// serviceLink matches the variables that Kubernetes sets for a Service.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
 
-// unknownVariables returns the names that look like one of the table, but are not there, with
-// the one that may be meant; and those that begin with sluice's own name.
+// unknownVariables returns unknown variables that resemble those of the table, with the likely intended one, and variables with
+// the prefix SLUICE_.
 func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
 	for name := range e.environ {
 		if e.set[name] != "" || lookup(name).kind != "" || serviceLink.MatchString(name) {
 			continue
 		}
 		like := slices.ContainsFunc(knownPrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) ||
-			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that none names
-			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_") // a later one, or a password that is not used
+			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that is not listed
+			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_") // of a later version, or an unused password
 		near := nearest(name)
 		switch {
 		case near != "":
@@ -139,16 +139,16 @@ func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
 	return misspelt, ownNames
 }
 
-// nearest returns the variable of the table of which name is a slip of the finger, or "".
+// nearest returns the variable that name is a misspelling of, or "".
 func nearest(name string) string {
-	const shortest, longest, slips = 6, 64, 2 // short names are often a slip away from others
-	if len(name) < shortest || len(name) > longest {
+	const minLength, maxLength, maxEdits = 6, 64, 2 // short names are often similar to others
+	if len(name) < minLength || len(name) > maxLength {
 		return ""
 	}
-	best, least := "", slips+1
+	best, least := "", maxEdits+1
 	for v := range All() {
 		if max(len(name), len(v.Name))-min(len(name), len(v.Name)) >= least {
-			continue // that many letters more
+			continue // the length alone differs too much
 		}
 		if d := rules.EditDistance(name, v.Name); d < least {
 			best, least = v.Name, d

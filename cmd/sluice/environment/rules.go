@@ -14,7 +14,7 @@ var runtimeNames = []string{
 
 func (e *Environment) assignSource() {
 	xds := e.set["CONFIG_TYPE"] == "GRPC_XDS_SOTW"
-	const byFlag = "the command line says where the rules come from"
+	const byFlag = "the command line sets the source of rules"
 	switch {
 	case e.given["config"] || e.given["xds-addr"]:
 		e.markUnused(byFlag, append(runtimeNames, "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")...)
@@ -38,7 +38,7 @@ func (e *Environment) assignSource() {
 	e.assignXDS()
 }
 
-// assignRuntime chooses the files as envoyproxy/ratelimit does.
+// assignRuntime selects the rule files as envoyproxy/ratelimit does.
 func (e *Environment) assignRuntime() {
 	dir := filepath.Join(e.valueOr("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
 	app := e.valueOr("RUNTIME_APPDIRECTORY", "config")
@@ -51,8 +51,8 @@ func (e *Environment) assignRuntime() {
 		return
 	}
 	if e.set["RUNTIME_SUBDIRECTORY"] == "" {
-		e.addProblem(`RUNTIME_SUBDIRECTORY is not set while RUNTIME_WATCH_ROOT is true: envoyproxy/ratelimit then reads no file and limits nothing.
-Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
+		e.addProblem(`RUNTIME_SUBDIRECTORY is not set while RUNTIME_WATCH_ROOT is true: envoyproxy/ratelimit would read no files and limit nothing.
+Set it, or RUNTIME_WATCH_ROOT=false, or --config PATH`)
 		return
 	}
 	e.setFlag("config", dir, from...)
@@ -75,11 +75,11 @@ func (e *Environment) assignXDS() {
 		}
 		e.setFlag("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
 	}
-	// There 0 is the default, too.
+	// 0 means the default, as in envoyproxy/ratelimit.
 	if n, err := strconv.ParseInt(e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"], 0, 64); err == nil && n != 0 {
 		e.setFlag("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
-	// The first wait is cut to the longest one, as there.
+	// The initial interval is capped at the maximum, as in envoyproxy/ratelimit.
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	initial, err1 := time.ParseDuration(e.valueOr(first, "10s"))
 	most, err2 := time.ParseDuration(e.valueOr(longest, "60s"))

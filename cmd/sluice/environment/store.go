@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// memcacheRemedy is why memcached cannot be the store.
-const memcacheRemedy = `memcached runs no scripts, so that no decision would be atomic. Name a Redis (6.2 or later) or Valkey by
-REDIS_URL or --store (docs/store.md), or set BACKEND_TYPE=memory to count in this process's memory (docs/algorithms.md,
-"Replicas and restarts")`
+// memcacheRemedy is the error for memcached, which cannot be the store.
+const memcacheRemedy = `memcached runs no scripts, so decisions would not be atomic. Set REDIS_URL or --store to a Redis
+(6.2 or later) or Valkey (docs/store.md), or set BACKEND_TYPE=memory to count in the memory of this process
+(docs/algorithms.md, "Replicas and restarts")`
 
-// assignStore says where counters are. Without BACKEND_TYPE it is Redis if REDIS_URL names one, else memory.
-// What names a store that is not used ends the start: limits would silently be those of each replica.
+// assignStore selects the store of counters. Without BACKEND_TYPE it is Redis if REDIS_URL is set, and otherwise memory. Variables
+// of a store that would not be used are an error, because each replica would silently apply the limits alone.
 func (e *Environment) assignStore() {
 	var named []string
 	for _, name := range []string{"REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"} {
@@ -26,7 +26,7 @@ func (e *Environment) assignStore() {
 	}
 	switch backend := e.set["BACKEND_TYPE"]; {
 	case e.given["store"]:
-		const why = "--store says where counters are"
+		const why = "--store sets the store of counters"
 		e.markUnused(why, "BACKEND_TYPE")
 		e.markStoreUnused(why)
 	case backend == "memory":
@@ -36,15 +36,15 @@ func (e *Environment) assignStore() {
 	case backend == "redis", e.anySet("REDIS_URL"):
 		e.assignRedis()
 	case len(named) > 0:
-		e.addProblem(`%s: without BACKEND_TYPE and REDIS_URL counters are in this process's memory: N replicas admit up to N times each limit.
-Set BACKEND_TYPE=memory if that is meant: with one replica, with limits divided by the number of replicas, or where Envoy
-sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Or name the store with REDIS_URL`, strings.Join(named, ", "))
+		e.addProblem(`%s: without BACKEND_TYPE and REDIS_URL counters are in the memory of each process, and N replicas admit up to N times each limit.
+Set BACKEND_TYPE=memory if this is intended: with one replica, with limits divided by the number of replicas, or if Envoy
+sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Otherwise set REDIS_URL`, strings.Join(named, ", "))
 	default:
 		e.markStoreUnused("REDIS_URL is not set: " + reasonInMemory)
 	}
 }
 
-// markStoreUnused notes that the variables of a store have no effect, for those that say something.
+// markStoreUnused records that the variables of a store have no effect, for those that differ from their defaults.
 func (e *Environment) markStoreUnused(why string) {
 	for v := range All() {
 		if v.isStoreVariable() && e.set[v.Name] != v.preset {
@@ -53,14 +53,13 @@ func (e *Environment) markStoreUnused(why string) {
 	}
 }
 
-// isStoreVariable reports whether v says something of a store.
+// isStoreVariable reports whether v configures a store.
 func (v *Variable) isStoreVariable() bool {
 	return strings.HasPrefix(v.Name, "REDIS_") && !v.has(neverRead) || strings.HasPrefix(v.Name, "MEMCACHE_") ||
 		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
 }
 
-// assignRedis names the store that envoyproxy/ratelimit would use, and has counters named as there, so that
-// both count together.
+// assignRedis selects the store that envoyproxy/ratelimit would use, and its names of counters, so that both programs share them.
 func (e *Environment) assignRedis() {
 	for v := range All() {
 		if strings.HasPrefix(v.Name, "MEMCACHE_") && e.set[v.Name] != v.preset {
@@ -97,10 +96,10 @@ func (e *Environment) assignRedis() {
 	e.assignRedisTLS()
 }
 
-// assignServer sets a flag to the server that the variables of that prefix name, and those of its
-// passwords. Another variable says that there is one.
-func (e *Environment) assignServer(prefix, flag, because string) {
-	e.setFlag(flag, e.redisURL(prefix), because, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
+// assignServer sets a flag to the server that the variables with the prefix name, and the flags of its passwords. Enabled is the
+// variable that enables the server.
+func (e *Environment) assignServer(prefix, flag, enabled string) {
+	e.setFlag(flag, e.redisURL(prefix), enabled, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
 	e.assignAuth(prefix, flag)
 	if name := prefix + "SENTINEL_AUTH"; !strings.EqualFold(e.set[prefix+"TYPE"], "sentinel") {
 		e.markUnused(prefix+"TYPE is not SENTINEL", name)
@@ -109,12 +108,12 @@ func (e *Environment) assignServer(prefix, flag, because string) {
 	}
 }
 
-// assignAuth sets the flags of a server's password, of which there may be one.
+// assignAuth sets the flag of the password of a server, or of its file.
 func (e *Environment) assignAuth(prefix, flag string) {
 	text, file := prefix+"AUTH", prefix+"AUTH_FILE"
 	switch {
 	case e.anySet(text) && e.anySet(file):
-		e.addProblem("%s=%s: %s is set too, so the password is unclear: unset one of them", file, lookup(file).display(e.set[file]), text)
+		e.addProblem("%s=%s: %s is set too: unset one of them", file, lookup(file).display(e.set[file]), text)
 	case e.anySet(text):
 		e.setFlag(flag+"-auth", e.set[text], text)
 	case e.anySet(file):
@@ -122,7 +121,7 @@ func (e *Environment) assignAuth(prefix, flag string) {
 	}
 }
 
-// assignRedisTLS sets the flags of files, which are those of both stores.
+// assignRedisTLS sets the flags of TLS files, which both stores share.
 func (e *Environment) assignRedisTLS() {
 	for name, flag := range map[string]string{
 		"REDIS_TLS_CACERT": "store-ca", "REDIS_TLS_CLIENT_CERT": "store-cert", "REDIS_TLS_CLIENT_KEY": "store-key",
@@ -137,7 +136,7 @@ func (e *Environment) assignRedisTLS() {
 	}
 }
 
-// redisURL returns what the variables of that prefix name, as --store has it.
+// redisURL returns the URL of the store that the variables with the prefix name, in the format of --store.
 func (e *Environment) redisURL(prefix string) string {
 	v := lookup(prefix + "URL")
 	text := e.valueOr(v.Name, v.preset)
@@ -155,7 +154,7 @@ func (e *Environment) redisURL(prefix string) string {
 	case "sentinel":
 		master, addresses, found := strings.Cut(text, ",")
 		if !found || strings.ContainsAny(master, ":/") {
-			e.addProblem("%s=%s: must be the primary's name and Sentinels, name,host:port,host:port, since %sTYPE is %s", v.Name, v.display(text), prefix, kind)
+			e.addProblem("%s=%s: must be name,host:port,host:port, the name of the primary and the Sentinels, because %sTYPE is %s", v.Name, v.display(text), prefix, kind)
 		}
 		return scheme + "+sentinel://" + e.addresses(v, addresses) + "/" + master
 	case "cluster":
@@ -166,13 +165,13 @@ func (e *Environment) redisURL(prefix string) string {
 	}
 }
 
-// addresses returns the hosts and ports of several servers, which may be URLs there.
+// addresses returns the addresses of several servers. envoyproxy/ratelimit also accepts URLs.
 func (e *Environment) addresses(v *Variable, text string) string {
 	all := strings.Split(text, ",")
 	for i := range all {
 		all[i] = strings.TrimPrefix(strings.TrimSpace(all[i]), "redis://")
 		if strings.ContainsAny(all[i], "@/") {
-			e.addProblem("%s=%s: each of several addresses must be host:port; a password is in %sAUTH, that of Sentinels in %[3]sSENTINEL_AUTH",
+			e.addProblem("%s=%s: each address must be host:port; set the password with %sAUTH, and that of Sentinels with %[3]sSENTINEL_AUTH",
 				v.Name, v.display(text), strings.TrimSuffix(v.Name, "URL"))
 			return ""
 		}
@@ -180,7 +179,7 @@ func (e *Environment) addresses(v *Variable, text string) string {
 	return strings.Join(all, ",")
 }
 
-// singleURL is redisURL for one server.
+// singleURL is redisURL for a single server.
 func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string) string {
 	if before, rest, found := strings.Cut(text, "://"); found {
 		if before != "redis" {
@@ -200,7 +199,7 @@ func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string)
 		return scheme + "://" + text
 	}
 	if scheme == "rediss" {
-		e.addProblem("%sTLS=true: a unix socket has no TLS; %s must be host:port", prefix, v.Name)
+		e.addProblem("%sTLS=true: a Unix socket does not support TLS; %s must be host:port", prefix, v.Name)
 	}
 	path, err := filepath.Abs(text)
 	if err != nil {

@@ -5,39 +5,35 @@ import (
 	"strings"
 )
 
-// Variable is a setting of envoyproxy/ratelimit, or of a library that it reads the
-// environment with.
+// Variable is a setting of envoyproxy/ratelimit, or of a library that it uses.
 type Variable struct {
 	Name   string
 	kind   kind
-	preset string // the default there
-	// Flag is the flag that it sets, alone or with others, without hyphens. A
-	// supported variable without one chooses what others mean.
+	preset string // default of envoyproxy/ratelimit
+	// Flag is the flag that it sets, alone or with others, without the leading hyphens. A supported variable without a flag
+	// changes the meaning of others.
 	Flag   string
 	traits traits
-	// note is for the documentation. It says what differs from there, or why the
-	// variable is not supported.
+	// note is for the documentation: the difference to envoyproxy/ratelimit, or why the variable is not supported.
 	note string
 }
 
-// traits are what else there is to know of a variable.
+// traits are properties of a variable.
 type traits byte
 
 const (
-	// accepted says that it has no effect, rejected that it ends the start.
+	// accepted variables have no effect; rejected ones prevent the start.
 	accepted traits = 1 << iota
 	rejected
-	// computed says that code makes the flag's value, from other variables too. Without
-	// it the flag gets the variable's value.
+	// computed variables set their flag together with others, in code. Other variables set it to their value.
 	computed
-	// port says that it is the number of a port.
+	// port variables are port numbers.
 	port
-	// lenient says that envoyproxy/ratelimit starts with a bad value, so that it must
-	// not end the start here.
+	// lenient variables do not prevent the start if they are invalid, because envoyproxy/ratelimit starts with an invalid value.
 	lenient
-	// secret says that its value is never printed.
+	// secret variables are never printed.
 	secret
-	// neverRead says that no version of envoyproxy/ratelimit reads it. Its note says what to use instead, whatever the others say.
+	// neverRead variables are not read by any version of envoyproxy/ratelimit, but are set by mistake. The note names the right one.
 	neverRead
 )
 
@@ -49,7 +45,7 @@ func (v *Variable) Supported() bool { return !v.has(accepted | rejected) }
 // Secret reports whether the value of v must never be printed.
 func (v *Variable) Secret() bool { return v.has(secret) }
 
-// choices are the only values of some variables.
+// choices are the valid values of some variables.
 var choices = map[string][]string{
 	"CONFIG_TYPE":               {"FILE", "GRPC_XDS_SOTW"},
 	"STATSD_PROTOCOL":           {"tcp", "udp"},
@@ -57,7 +53,7 @@ var choices = map[string][]string{
 	"BACKEND_TYPE":              {"memory", "redis", "memcache"},
 }
 
-// switches are booleans, and how the variables begin that have no effect without them.
+// switches are booleans with the prefixes of the variables that have no effect unless the boolean is true.
 var switches = []struct {
 	name     string
 	prefixes []string
@@ -68,7 +64,7 @@ var switches = []struct {
 	{"TRACING_ENABLED", []string{"TRACING_"}},
 }
 
-// requiredSwitch returns the switch of a supported variable, or "".
+// requiredSwitch returns the switch that a supported variable depends on, or "".
 func (v *Variable) requiredSwitch() string {
 	for _, s := range switches {
 		begins := func(prefix string) bool { return strings.HasPrefix(v.Name, prefix) }
@@ -79,24 +75,24 @@ func (v *Variable) requiredSwitch() string {
 	return ""
 }
 
-// Why variables have no effect.
+// Reasons why variables have no effect.
 const (
-	reasonInMemory     = "counters are in this process's memory"
-	reasonAutomatic    = "requests that come at once share a message to the store, and all shards are asked at once"
-	reasonStartup      = "a start waits for the store for a second at most: it is looked for each half second, and until it answers `--store-fallback` decides"
-	reasonAWS          = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_AUTH_FILE, which each new connection reads anew"
-	reasonAWSPerSecond = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
-	reasonMemcache     = "memcached cannot be the store: it runs no scripts"
-	reasonMemcacheHost = "unless BACKEND_TYPE is memory, or --store names a store: limits would mean something else"
+	reasonInMemory     = "counters are in the memory of this process"
+	reasonAutomatic    = "concurrent requests are batched into one message, and all shards are queried in parallel"
+	reasonStartup      = "the start waits at most a second for the store; it retries every half second, and `--store-fallback` decides until the store replies"
+	reasonAWS          = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_AUTH_FILE, which is read for each new connection"
+	reasonAWSPerSecond = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
+	reasonMemcache     = "memcached is not supported: it cannot run scripts"
+	reasonMemcacheHost = "unless BACKEND_TYPE is memory, or --store is set: limits would have another meaning"
 )
 
-// section is variables of one subject.
+// section is a group of variables in the documentation.
 type section struct {
 	title     string
 	variables []Variable
 }
 
-// sections are all variables, in the order of the documentation.
+// sections has all variables, in the order of the documentation.
 var sections = []section{
 	{"Listeners", []Variable{
 		{"HOST", aString, "0.0.0.0", "http-addr", computed, "with PORT; unset: all addresses"},
@@ -120,8 +116,8 @@ var sections = []section{
 		{"RUNTIME_ROOT", aString, "/srv/runtime_data/current", "config", computed, "once one of RUNTIME_* is set, the defaults of the others are those of envoyproxy/ratelimit"},
 		{"RUNTIME_SUBDIRECTORY", aString, "", "config", computed, "required while RUNTIME_WATCH_ROOT is true: without it envoyproxy/ratelimit reads no file and limits nothing"},
 		{"RUNTIME_APPDIRECTORY", aString, "config", "config", computed, "while RUNTIME_WATCH_ROOT is true, the files whose path below the subdirectory, with dots for slashes, begins with it and a dot; else the directory"},
-		{"RUNTIME_WATCH_ROOT", aBool, "true", "config", computed, "it chooses the files; changes are seen either way, also where envoyproxy/ratelimit misses them"},
-		{"RUNTIME_IGNOREDOTFILES", aBool, "false", "", accepted | computed, "files and directories whose names begin with a dot are always left out, so that a mounted ConfigMap is read once"},
+		{"RUNTIME_WATCH_ROOT", aBool, "true", "config", computed, "it selects the files; changes are detected either way, even if envoyproxy/ratelimit misses them"},
+		{"RUNTIME_IGNOREDOTFILES", aBool, "false", "", accepted | computed, "files and directories whose names start with a dot are always ignored, so that a mounted ConfigMap is read once"},
 		{"MERGE_DOMAIN_CONFIG", aBool, "false", "merge-domains", 0, ""},
 		{"FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", computed, "true means `serve`, which is the default under the name ratelimit; over xDS also `--start-without-rules`"},
 		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", aBool, "false", "unhealthy-without-rules", 0, ""},
@@ -129,7 +125,7 @@ var sections = []section{
 	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []Variable{
 		{"CONFIG_GRPC_XDS_SERVER_URL", aString, "localhost:18000", "xds-addr", computed, ""},
 		{"CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", 0, ""},
-		{"CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", computed, "`key=value,key=value`; an item without `=` is left out, as there"},
+		{"CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", computed, "`key=value,key=value`; an item without `=` is skipped, as in envoyproxy/ratelimit"},
 		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", aBool, "false", "xds-tls", 0, ""},
 		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", 0, "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"},
 		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", 0, "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"},
@@ -139,53 +135,53 @@ var sections = []section{
 		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", 0, "unset: 1s"},
 		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", computed, ""},
 		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", 0, ""},
-		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", 0, "what each wait is multiplied by for the next; unset: 2. At 0.5 none is longer than the first, as there"},
-		{"XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", 0, "each wait is shorter by up to half"},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", 0, "the factor between delays; unset: 2. With 0.5 no delay exceeds the first, as in envoyproxy/ratelimit"},
+		{"XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", 0, "each delay is shortened by up to half"},
 		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", anInt, "", "xds-max-message", computed, "0 is the default"},
 	}},
 	{"Decisions and replies", []Variable{
 		{"SHADOW_MODE", aBool, "false", "shadow-mode", 0, ""},
 		{"QUOTA_MODE", aBool, "false", "quota-mode", 0, ""},
-		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", 0, "in one step, and a denied request charges nothing at all"},
+		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", 0, "atomically, and a denied request charges nothing"},
 		{"NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", 0, "0 to 1"},
 		{"USE_CALENDAR_MONTH_RATE_LIMIT", aBool, "false", "calendar-months", 0, "of versions since August 2026"},
 		{"LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", 0, ""},
 		{"LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", lenient, ""},
 		{"LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", lenient, ""},
 		{"LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", lenient, ""},
-		{"LIMIT_REQUEST_HEADERS_ENABLED", aBool, "false", "request-headers", 0, "the service gets what a client sends under these names too, first, as there: remove that by a filter before"},
+		{"LIMIT_REQUEST_HEADERS_ENABLED", aBool, "false", "request-headers", 0, "the upstream also receives headers with these names that a client sends, and first, as in envoyproxy/ratelimit: remove them with a filter before"},
 		{"LIMIT_REQUEST_LIMIT_HEADER", aString, "RateLimit-Limit", "request-limit-header", lenient, ""},
 		{"LIMIT_REQUEST_REMAINING_HEADER", aString, "RateLimit-Remaining", "request-remaining-header", lenient, ""},
 		{"LIMIT_REQUEST_RESET_HEADER", aString, "RateLimit-Reset", "request-reset-header", lenient, ""},
 		{"RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", 0, ""},
-		{"ENABLE_NEGATIVE_HITS", aBool, "false", "", accepted, "always so: `is_negative_hits` gives hits back"},
-		{"SOFT_BREACH_HEADER_RATIO", aFloat64, "", "", accepted, "proposed there. Use LIMIT_RESPONSE_HEADERS_ENABLED, whose header says how much remains, or a second limit in shadow mode"},
+		{"ENABLE_NEGATIVE_HITS", aBool, "false", "", accepted, "always on: `is_negative_hits` refunds hits"},
+		{"SOFT_BREACH_HEADER_RATIO", aFloat64, "", "", accepted, "proposed there. Use LIMIT_RESPONSE_HEADERS_ENABLED, whose header has the remaining requests, or a second limit in shadow mode"},
 	}},
 	{"Logs", []Variable{
 		{"LOG_LEVEL", aString, "WARN", "log-level", 0, "unset: info"},
-		{"LOG_FORMAT", aString, "text", "log-format", computed, "all but `json` means text, as there"},
+		{"LOG_FORMAT", aString, "text", "log-format", computed, "any value except `json` means text, as in envoyproxy/ratelimit"},
 	}},
 	{"Metrics and tracing", []Variable{
-		{"DISABLE_STATS", aBool, "false", "", 0, "no metrics by any way"},
-		{"USE_PROMETHEUS", aBool, "false", "metrics-addr", computed, "unset: on, unless another process has the port; false switches it off. It may be on beside statsd"},
+		{"DISABLE_STATS", aBool, "false", "", 0, "disables all metrics"},
+		{"USE_PROMETHEUS", aBool, "false", "metrics-addr", computed, "unset: on, unless the port is in use; false disables it. Can be combined with StatsD"},
 		{"PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", computed | lenient, ""},
 		{"PROMETHEUS_PATH", aString, "/metrics", "metrics-path", 0, ""},
-		{"PROMETHEUS_MAPPER_YAML", aString, "", "", accepted | computed, "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing"},
+		{"PROMETHEUS_MAPPER_YAML", aString, "", "", accepted | computed, "metrics are not translated from StatsD: they have the names of the default mapping of envoyproxy/ratelimit, and a warning lists the names of this mapping that are missing"},
 		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", 0, ""},
 		{"DESCRIPTOR_KEY_CONFIG", aString, "", "", accepted, "proposed there. The series of overrides are bounded without it: at most 1,000 rules with values of requests have their own, and the rest share `other`"},
-		{"SANITIZE_DESCRIPTOR_METRIC_DOTS", aBool, "false", "sanitize-metric-dots", 0, "domains keep their dots, as there"},
+		{"SANITIZE_DESCRIPTOR_METRIC_DOTS", aBool, "false", "sanitize-metric-dots", 0, "domains keep their dots, as in envoyproxy/ratelimit"},
 		{"USE_STATSD", aBool, "true", "", 0, "unset: off, unless STATSD_HOST or STATSD_PORT is set"},
 		{"USE_DOG_STATSD", aBool, "false", "", 0, ""},
 		{"STATSD_HOST", aString, "localhost", "statsd-addr", computed, "of DogStatsD while USE_DOG_STATSD is true"},
 		{"STATSD_PORT", anInt, "8125", "statsd-addr", computed | port, "of DogStatsD while USE_DOG_STATSD is true"},
 		{"STATSD_PROTOCOL", aString, "tcp", "statsd-protocol", computed, ""},
-		{"USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", computed, "names of the three below"},
+		{"USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", computed, "names of mogrifiers, each configured by the three variables below"},
 		{"DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", aString, "", "dogstatsd-mogrifier", computed, ""},
 		{"DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", computed, ""},
 		{"DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", computed, ""},
-		{"EXTRA_TAGS", aMap, "", "extra-tags", computed, "labels of the Prometheus series too: other characters become `_`, names that these have already get `tag_`"},
-		{"STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", 0, "of statsd; Prometheus always reads what is so now"},
-		{"GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", "", accepted, "statsd is sent every STATS_FLUSH_INTERVAL"},
+		{"EXTRA_TAGS", aMap, "", "extra-tags", computed, "also labels of the Prometheus series: other characters become `_`, and names already in use get the prefix `tag_`"},
+		{"STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", 0, "of StatsD; Prometheus always reads current values"},
+		{"GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", "", accepted, "StatsD is sent every STATS_FLUSH_INTERVAL"},
 		{"GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "", accepted, "metrics are never written to the log"},
 		{"TRACING_ENABLED", aBool, "false", "tracing", 0, ""},
 		{"TRACING_EXPORTER_PROTOCOL", aString, "http", "tracing-protocol", 0, ""},
@@ -193,23 +189,23 @@ var sections = []section{
 		{"TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", 0, ""},
 		{"TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", 0, ""},
 		{"TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", computed, ""},
-		{"OTEL_*", aString, "", "", secret, "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; with an endpoint, headers, a timeout or a queue that it cannot read there is no tracing, and a warning"},
+		{"OTEL_*", aString, "", "", secret, "read by OpenTelemetry, as in envoyproxy/ratelimit: OTEL_EXPORTER_OTLP_ENDPOINT and others; an invalid endpoint, header, timeout or queue size disables tracing with a warning"},
 	}},
 	{"The store of counters", []Variable{
-		{"BACKEND_TYPE", aString, "redis", "", 0, "unset: redis if REDIS_URL is set, else memory. `memory` counts in this process, whatever else is set; memcache ends the start: " + reasonMemcache},
-		{"REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock", "store", computed | secret, "as there: host:port, redis://user:password@host:port/database or a path; it also sets `--store-names=ratelimit`"},
-		{"REDIS_TYPE", aString, "SINGLE", "store", computed, "in any case of letters; REDIS_URL must fit it, as there"},
+		{"BACKEND_TYPE", aString, "redis", "", 0, "unset: redis if REDIS_URL is set, else memory. `memory` counts in this process, whatever else is set; memcache prevents the start: " + reasonMemcache},
+		{"REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock", "store", computed | secret, "as in envoyproxy/ratelimit: host:port, redis://user:password@host:port/database or a path; it also sets `--store-names=ratelimit`"},
+		{"REDIS_TYPE", aString, "SINGLE", "store", computed, "case-insensitive; REDIS_URL must match it, as in envoyproxy/ratelimit"},
 		{"REDIS_SOCKET_TYPE", aString, "unix", "store", computed, "unset: unix if REDIS_URL is a path, else tcp"},
 		{"REDIS_AUTH", aString, "", "store-auth", computed | secret, "password or user:password"},
-		{"REDIS_AUTH_FILE", aString, "", "store-auth-file", computed, "instead of REDIS_AUTH; each new connection reads it anew"},
+		{"REDIS_AUTH_FILE", aString, "", "store-auth-file", computed, "instead of REDIS_AUTH; read for each new connection"},
 		{"REDIS_SENTINEL_AUTH", aString, "", "store-sentinel-auth", computed | secret, "while REDIS_TYPE is SENTINEL; password or user:password"},
 		{"REDIS_TLS", aBool, "false", "store", computed, ""},
-		{"REDIS_TLS_CLIENT_CERT", aString, "", "store-cert", computed, "while REDIS_TLS is true; each new connection reads it anew"},
+		{"REDIS_TLS_CLIENT_CERT", aString, "", "store-cert", computed, "while REDIS_TLS is true; read for each new connection"},
 		{"REDIS_TLS_CLIENT_KEY", aString, "", "store-key", computed, "while REDIS_TLS is true"},
 		{"REDIS_TLS_CACERT", aString, "", "store-ca", computed, "while REDIS_TLS is true"},
 		{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", aBool, "false", "store-skip-name", computed, "with a warning"},
 		{"CACHE_KEY_PREFIX", aString, "", "store-prefix", computed, "while REDIS_URL names the store"},
-		{"REDIS_PERSECOND", aBool, "false", "store-per-second", computed, "the variables below say where; without REDIS_URL and BACKEND_TYPE it ends the start"},
+		{"REDIS_PERSECOND", aBool, "false", "store-per-second", computed, "the variables below say where; without REDIS_URL and BACKEND_TYPE it prevents the start"},
 		{"REDIS_PERSECOND_URL", aString, "/var/run/nutcracker/ratelimitpersecond.sock", "store-per-second", computed | secret, "while REDIS_PERSECOND is true, as REDIS_URL"},
 		{"REDIS_PERSECOND_TYPE", aString, "SINGLE", "store-per-second", computed, "while REDIS_PERSECOND is true"},
 		{"REDIS_PERSECOND_SOCKET_TYPE", aString, "unix", "store-per-second", computed, "while REDIS_PERSECOND is true"},
@@ -219,8 +215,8 @@ var sections = []section{
 		{"REDIS_PERSECOND_TLS", aBool, "false", "store-per-second", computed, "while REDIS_PERSECOND is true, with the files of REDIS_TLS"},
 		{"MEMCACHE_HOST_PORT", aList, "", "", rejected, reasonMemcacheHost},
 		{"MEMCACHE_SRV", aString, "", "", rejected, reasonMemcacheHost},
-		{"EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", "store-jitter", computed | lenient, "unset: a minute. Never longer than a window; 0 warns"},
-		{"LOCAL_CACHE_SIZE_IN_BYTES", anInt, "0", "", accepted, "what the store last said is kept within --counter-memory"},
+		{"EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", "store-jitter", computed | lenient, "unset: a minute. At most the window; 0 logs a warning"},
+		{"LOCAL_CACHE_SIZE_IN_BYTES", anInt, "0", "", accepted, "the last known state of the store is cached within --counter-memory"},
 		{"REDIS_POOL_SIZE", anInt, "10", "", accepted, reasonAutomatic},
 		{"REDIS_PIPELINE_WINDOW", aDuration, "0", "", accepted, reasonAutomatic},
 		{"REDIS_PIPELINE_LIMIT", anInt, "0", "", accepted, reasonAutomatic},
@@ -232,12 +228,12 @@ var sections = []section{
 		{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", anInt, "1", "", accepted, reasonAutomatic},
 		{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", "", accepted, reasonAutomatic},
 		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", "unhealthy-without-store", computed, ""},
-		{"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", "", accepted, "always so"},
-		{"REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", computed | lenient, "and `--store-timeout`; unset: 1s each. No request waits for a connection, nor beyond its own deadline"},
+		{"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", "", accepted, "always on"},
+		{"REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", computed | lenient, "and `--store-timeout`; unset: 1s each. Requests do not wait for a connection, nor beyond their deadline"},
 		{"REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "store-per-second-dial-timeout", computed | lenient, "while REDIS_PERSECOND is true, as REDIS_TIMEOUT"},
 		{"REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", "", accepted, reasonStartup},
 		{"REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", "", accepted, reasonStartup},
-		{"REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "", accepted, "a start waits for the store for a second at most, and does not fail without it: until it answers, `--store-fallback` decides"},
+		{"REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "", accepted, "the start waits at most a second for the store and does not fail without it; `--store-fallback` decides until the store replies"},
 		{"REDIS_AWS_IAM_AUTH", aBool, "false", "", accepted, reasonAWS},
 		{"REDIS_AWS_IAM_CACHE_NAME", aString, "", "", accepted, reasonAWS},
 		{"REDIS_AWS_IAM_USER_ID", aString, "", "", accepted, reasonAWS},
@@ -247,8 +243,8 @@ var sections = []section{
 		{"REDIS_PERSECOND_AWS_IAM_CACHE_NAME", aString, "", "", accepted, reasonAWSPerSecond},
 		{"REDIS_PERSECOND_AWS_IAM_USER_ID", aString, "", "", accepted, reasonAWSPerSecond},
 		{"REDIS_PERSECOND_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, reasonAWSPerSecond},
-		{"REDIS_HOST", aString, "", "", accepted | neverRead, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
-		{"REDIS_PORT", aString, "", "", accepted | neverRead, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
+		{"REDIS_HOST", aString, "", "", accepted | neverRead, "envoyproxy/ratelimit does not read it either: set REDIS_URL=host:port"},
+		{"REDIS_PORT", aString, "", "", accepted | neverRead, "envoyproxy/ratelimit does not read it either: set REDIS_URL=host:port"},
 		{"REDIS_PASSWORD", aString, "", "", accepted | neverRead | secret, "envoyproxy/ratelimit does not read it either: use REDIS_AUTH_FILE, or REDIS_AUTH"},
 		{"MEMCACHE_MAX_IDLE_CONNS", anInt, "2", "", accepted, reasonMemcache},
 		{"MEMCACHE_SRV_REFRESH", aDuration, "0", "", accepted, reasonMemcache},

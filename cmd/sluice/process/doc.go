@@ -1,7 +1,6 @@
-// Package process fits the process into what its surroundings give it: the container's
-// memory and the files that it may open.
+// Package process adapts the process to its environment: the memory of the container and the limit on open files.
 //
-// The counters are outside the Go heap. So GOMEMLIMIT is nine tenths of the container's limit less the memory of the
-// counters, and GOGC is 400: only a few megabytes live in the heap. With more live memory, such as with thousands of
-// connections, the heap grows between collections by 16 MiB at most, or by half.
+// Counters are outside the Go heap, so GOMEMLIMIT is nine tenths of the container's limit minus the memory of the counters. GOGC
+// is 400, because the live heap is a few megabytes. If it is larger, for example with thousands of connections, it grows between
+// collections by at most 16 MiB, or by half.
 package process

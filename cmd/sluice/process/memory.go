@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// MachineMemory returns the bytes of memory that the machine has, or the most that an
-// int64 holds if it does not tell. A container may have less.
+// MachineMemory returns the memory of the machine in bytes, or math.MaxInt64 if it is unknown. The limit of a container may be
+// lower.
 func MachineMemory() int64 {
 	bytes, err := memlimit.FromSystem()
 	if err != nil || bytes == 0 {
@@ -19,20 +19,19 @@ func MachineMemory() int64 {
 	return int64(min(bytes, math.MaxInt64))
 }
 
-// SetMemoryLimit tells Go how much memory it may take: nine tenths of the container's
-// limit, less the bytes of counters, which are not in the heap. GOMEMLIMIT, where it
-// is set, holds instead.
+// SetMemoryLimit sets GOMEMLIMIT to nine tenths of the container's limit minus the given bytes of counters, which are not in the
+// heap, unless the variable is already set.
 func SetMemoryLimit(counters int64, logger *zap.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	container, err := memlimit.FromCgroup()
 	if err != nil {
-		return // no container, or one without a limit
+		return // not in a container, or no limit
 	}
 	limit := int64(float64(container)*0.9) - counters
 	if limit <= 0 {
-		logger.Warn("the counters alone take more than the container's memory: lower --counter-memory or raise the limit",
+		logger.Warn("counters alone exceed the memory of the container; lower --counter-memory or raise the limit",
 			zap.Uint64("container_bytes", container), zap.Int64("counter_bytes", counters))
 		return
 	}

@@ -4,5 +4,5 @@ package process
 
 import "math"
 
-// openFiles returns how many files the process may open.
+// openFiles returns the limit on open files.
 func openFiles() uint64 { return math.MaxUint64 }

@@ -7,12 +7,11 @@ import (
 	"syscall"
 )
 
-// openFiles returns how many files the process may open. Go has raised it to what
-// the system allows at most.
+// openFiles returns the limit on open files. Go has raised it to the hard limit.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxUint64 // no limit that we know
+		return math.MaxUint64 // unknown
 	}
 	return uint64(limit.Cur) //nolint:unconvert // signed on some systems
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Rules are those that a command line names. Its methods return nothing for rules that do not load:
-// a completion has no place for an error.
+// Rules reads the rules that a command line names. Its methods return nil if the rules fail to load, because a completion cannot
+// report errors.
 type Rules interface {
-	// Domains are the domains of the rules at the paths, or of serve's default without a path.
+	// Domains returns the domains of the rules at the paths, or at the default path of serve if there are none.
 	Domains(paths []string) []string
-	// Keys are what may come next in a descriptor: keys, and key=value where the rules have the value.
+	// Keys returns candidates for the next entry of a descriptor: keys, or key=value if the rules have a value.
 	Keys(paths []string, domain, descriptor string) []string
 }
 
-// Completion is what may stand in place of the last word of a command line.
+// Completion has the candidates for the last word of a command line.
 type Completion struct {
 	Words   []Word
-	Files   bool // names of files may, too
-	NoSpace bool // the word goes on behind each of Words, as after a key
+	Files   bool // file names are candidates too
+	NoSpace bool // no space follows a candidate, for example after a key
 }
 
-// Word is a candidate, with what it means.
+// Word is a candidate and its help.
 type Word struct{ Text, Help string }
 
-// Complete completes the last of the words that follow the program's name.
+// Complete completes the last of words, which are those after the name of the program.
 func Complete(app *kong.Application, rules Rules, words []string) Completion {
 	l := line{command: app.Node, rules: rules}
 	last := words[len(words)-1]
@@ -36,19 +36,19 @@ func Complete(app *kong.Application, rules Rules, words []string) Completion {
 	return l.complete(last)
 }
 
-// line is a command line up to the word that is completed.
+// line is the parsed part of a command line, before the word to complete.
 type line struct {
 	command    *kong.Node
 	rules      Rules
-	pending    *kong.Flag // its value comes next
-	flagsEnded bool       // -- has come, so that no flag follows
-	argCount   int        // arguments of the command
+	pending    *kong.Flag // its value is the next word
+	flagsEnded bool       // by --
+	argCount   int        // positional arguments so far
 
 	paths  []string // of rules
 	domain string
 }
 
-// selected is the command: the default one if none was named.
+// selected returns the command, or the default command.
 func (l *line) selected() *kong.Node {
 	if l.command.DefaultCmd != nil {
 		return l.command.DefaultCmd
@@ -93,10 +93,10 @@ func (l *line) recordValue(flag *kong.Flag, recordValue string) {
 	}
 }
 
-// flags are those that the command takes and its help shows.
+// flags returns the visible flags of the command.
 func (l *line) flags() []*kong.Flag { return slices.Concat(l.selected().AllFlags(true)...) }
 
-// flag returns the flag that a word such as --config or -c names, or nil.
+// flag returns the flag with a name such as --config or -c, or nil.
 func (l *line) flag(word string) *kong.Flag {
 	for _, flag := range l.flags() {
 		if word == "--"+flag.Name || flag.Short != 0 && word == "-"+string(flag.Short) {
@@ -145,13 +145,13 @@ func (l *line) flagNames() (c Completion) {
 	for _, flag := range l.flags() {
 		c.Words = append(c.Words, Word{"--" + flag.Name, flag.Help})
 		if flag.Tag.Negatable != "" {
-			c.Words = append(c.Words, Word{"--no-" + flag.Name, "Not: " + flag.Help})
+			c.Words = append(c.Words, Word{"--no-" + flag.Name, "Disables: " + flag.Help})
 		}
 	}
 	return c
 }
 
-// flagValues is what may be a flag's value.
+// flagValues returns candidates for the value of a flag.
 func (l *line) flagValues(flag *kong.Flag, value string) (c Completion) {
 	switch flag.Name {
 	case "domain":
@@ -174,7 +174,7 @@ func (l *line) flagValues(flag *kong.Flag, value string) (c Completion) {
 	return c
 }
 
-// enumWords are the values of which one must be chosen, if that is so.
+// enumWords returns the values of an enumeration, nil for other values.
 func enumWords(v *kong.Value) (words []Word) {
 	if v.Enum == "" {
 		return nil
@@ -185,7 +185,7 @@ func enumWords(v *kong.Value) (words []Word) {
 	return words
 }
 
-// withPrefix keeps the words that begin as what is typed does.
+// withPrefix removes the words that do not start with typed.
 func (c Completion) withPrefix(typed string) Completion {
 	c.Words = slices.DeleteFunc(c.Words, func(w Word) bool { return !strings.HasPrefix(w.Text, typed) })
 	return c

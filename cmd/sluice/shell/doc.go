@@ -1,3 +1,3 @@
-// Package shell lets a shell complete sluice's command line, and writes its manual page. Both follow
-// from the model of the command line, so that a new flag is in them at once.
+// Package shell completes the command line for bash, zsh and fish, and writes the manual page. Both are derived from Kong's model
+// of the command line, so they include every flag.
 package shell

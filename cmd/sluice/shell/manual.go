@@ -7,8 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Manual writes the manual page of section 1, in the macros of man(7). The version stands in its
-// footer.
+// Manual writes the manual page, in section 1 and with the macros of man(7). The footer has the version.
 func Manual(w io.Writer, app *kong.Application, version string) error {
 	p := &page{}
 	p.macro("TH", strings.ToUpper(app.Name), "1", "", app.Name+" "+version, "")
@@ -21,7 +20,7 @@ func Manual(w io.Writer, app *kong.Application, version string) error {
 		p.macro("br")
 	}
 	p.macro("SH", "COMMANDS")
-	p.text("Without a command, " + app.Name + " does what its default command does.")
+	p.text("The default command is serve.")
 	for _, command := range app.Leaves(true) {
 		p.macro("SS", app.Name+" "+command.Summary())
 		p.text(command.Help)
@@ -64,13 +63,13 @@ func (p *page) macro(name string, args ...string) {
 func (p *page) text(text string) {
 	for line := range strings.SplitSeq(escape(text), "\n") {
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			line = `\&` + line // or it would be a macro
+			line = `\&` + line // so that it is not a macro
 		}
 		p.lines = append(p.lines, line)
 	}
 }
 
-// escape is text without what troff reads as its own. A hyphen stays one that can be copied.
+// escape escapes text for troff. Hyphens become minus signs, which can be copied from a terminal.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 }

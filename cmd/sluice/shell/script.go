@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The scripts ask the program itself for each completion, so they need not know its flags.
+// The scripts call the program for each completion, so they do not contain its flags.
 var (
 	//go:embed sluice.bash
 	bash string
@@ -17,18 +17,18 @@ var (
 	fish string
 )
 
-// Script returns what makes a shell, which is bash, zsh or fish, complete.
+// Script returns the completion script of a shell: bash, zsh or fish.
 func Script(shell string) string {
 	return map[string]string{"bash": bash, "zsh": zsh, "fish": fish}[shell]
 }
 
-// Write writes a completion as the scripts read it: a candidate a line, its help behind a tab, and
-// what else there is to know on lines that begin with a colon.
+// Write writes a completion in the format of the scripts: one line for each candidate, with its help after a tab, and lines with
+// options, which start with a colon.
 func (c Completion) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, word := range c.Words {
 		if strings.ContainsAny(word.Text, "\t\n\r") {
-			continue // no line of a shell could hold it
+			continue // the format cannot represent it
 		}
 		help, _, _ := strings.Cut(word.Help, "\n")
 		fmt.Fprintf(&b, "%s\t%s\n", word.Text, help)

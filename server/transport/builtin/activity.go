@@ -102,7 +102,7 @@ func (a *activity) check(now time.Duration, limits *transport.Limits) (cmds comm
 	expired = aged && draining && limits.MaxConnectionAgeGrace > 0 && since(&a.drainAt) >= limits.MaxConnectionAgeGrace
 	switch {
 	case a.writeStartedAt.Load() != 0 && since(&a.writeStartedAt) >= maxWriteTime:
-		return 0, false, errNotReading
+		return 0, false, errWriteTimeout
 	case a.waitsForStore.Load(): // nothing is read, so the client is not to blame
 		if aged && !draining {
 			cmds = commandDrainAge
@@ -110,9 +110,9 @@ func (a *activity) check(now time.Duration, limits *transport.Limits) (cmds comm
 		return cmds, expired, nil
 	case a.incompleteFrameAt.Load() != 0 && since(&a.incompleteFrameAt) >= maxFrameTime,
 		a.headerBlockAt.Load() != 0 && since(&a.headerBlockAt) >= maxFrameTime:
-		return 0, false, errIncompleteFrame
+		return 0, false, errFrameTimeout
 	case a.pingedAt != 0 && silent >= now-a.pingedAt && now-a.pingedAt >= limits.KeepaliveTimeout:
-		return 0, false, errPingTimeout
+		return 0, false, errKeepaliveTimeout
 	case expired:
 		return 0, true, nil
 	}

@@ -20,10 +20,10 @@ func (c *connection) processInput(in []byte, needsToken bool) (used int, more, o
 		} else if !c.mu.TryLock() {
 			// A flusher can have the lock for as long as its client does not read. Other connections need not
 			// wait for that.
-			c.shared.storeMemory.wakeNext()
+			c.storeMemory.wakeNext()
 			c.mu.Lock()
 		}
-		if c.closed.Load() || !c.shared.storeMemory.isFull(c.countedStoreBytes.Load()) {
+		if c.closed.Load() || !c.storeMemory.isFull(c.countedStoreBytes.Load()) {
 			break
 		}
 		c.mu.Unlock()
@@ -50,15 +50,15 @@ func (c *connection) lockWithToken() {
 			return
 		}
 		<-c.tokens
-		c.shared.storeMemory.wakeNext()
+		c.storeMemory.wakeNext()
 		c.mu.Lock()
-		c.mu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
+		c.mu.Unlock() //nolint:staticcheck // waits for the other batch
 	}
 }
 
 func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	if c.ending || c.closed.Load() {
-		c.shared.storeMemory.wakeNext()
+		c.storeMemory.wakeNext()
 		return 0, false, false
 	}
 	now := c.Handler.Clock.Elapsed()
@@ -136,7 +136,7 @@ func (c *connection) finishBatchLocked(now time.Duration, err error) {
 		c.ending = true
 		c.reportViolation(e)
 	}
-	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
+	if err == errHTTP1 { //nolint:errorlint // never wrapped
 		c.out.bytes = append(c.out.bytes, c.Hint...)
 		c.ending = true
 		c.reportViolation(err)

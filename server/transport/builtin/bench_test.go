@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// BenchmarkTurn is a turn of the built-in transport without the system: 64 calls that came in one read, as an
-// Envoy with a timeout sends them. A call is a sixty-fourth of it.
-func BenchmarkTurn(b *testing.B) {
+// BenchmarkBatch measures a batch without system calls: 64 calls received in one read, as an Envoy with a
+// timeout sends them. Divide by 64 for a call.
+func BenchmarkBatch(b *testing.B) {
 	const calls = 64
 	s := service(b, answer.Settings{}, oneRule)
-	c := newConnection(New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)}), discards{})
-	c.conn = discards{}
+	c := newConnection(New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)}), discardConn{})
+	c.conn = discardConn{}
 	var in bytes.Buffer
 	in.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&in, nil)
@@ -35,7 +35,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 	headers := func() []byte {
 		block.Reset()
-		for _, f := range ordinary("grpc-timeout", "20m") {
+		for _, f := range requestFields("grpc-timeout", "20m") {
 			write(e.WriteField(f))
 		}
 		return block.Bytes()
@@ -73,9 +73,9 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// discards is a socket of a client that reads everything.
-type discards struct{ net.Conn }
+// discardConn is the socket of a client that reads everything.
+type discardConn struct{ net.Conn }
 
-func (discards) Write(p []byte) (int, error) { return len(p), nil }
-func (discards) SetDeadline(time.Time) error { return nil }
-func (discards) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
+func (discardConn) Write(p []byte) (int, error) { return len(p), nil }
+func (discardConn) SetDeadline(time.Time) error { return nil }
+func (discardConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }

@@ -144,7 +144,7 @@ func (c *connection) reportViolation(why error) {
 // closeWithError closes the connection at once because of what its client did. It may be called concurrently.
 func (c *connection) closeWithError(why error) {
 	c.closedByUs.Store(true)
-	c.pingTimedOut.Store(why == errPingTimeout) //nolint:errorlint // it is ours
+	c.pingTimedOut.Store(why == errKeepaliveTimeout) //nolint:errorlint // never wrapped
 	c.reportViolation(why)
 	c.close()
 }

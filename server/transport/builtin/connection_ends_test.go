@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// connectionEnds are ways in which a client ends its connection, or has it ended.
+// connectionEnds are ways in which a connection is closed, by the client or because of it.
 var connectionEnds = map[string]func(c *rawClient){
 	"PUSH_PROMISE": func(c *rawClient) { _ = c.fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil) },
 	"pings": func(c *rawClient) {
@@ -50,10 +50,10 @@ var connectionEnds = map[string]func(c *rawClient){
 	"close": func(c *rawClient) { _ = c.conn.Close() },
 }
 
-// endsBeforePing returns how many calls have ended once the server acknowledges a PING.
-func (c *rawClient) endsBeforePing() (n int) {
+// countEndsBeforePing returns how many calls end before the server acknowledges a PING.
+func (c *rawClient) countEndsBeforePing() (n int) {
 	c.t.Helper()
-	c.goes(c.fr.WritePing(false, [8]byte{'n'}))
+	c.must(c.fr.WritePing(false, [8]byte{'n'}))
 	for {
 		f, err := c.fr.ReadFrame()
 		if err != nil {
@@ -72,8 +72,8 @@ func (c *rawClient) endsBeforePing() (n int) {
 	}
 }
 
-// storing returns a service whose requests a gate decides.
-func storing(t *testing.T, rules string) (*answer.Service, *gate) {
+// newGatedService returns a service whose requests a gate decides.
+func newGatedService(t *testing.T, rules string) (*answer.Service, *gate) {
 	t.Helper()
 	table := servertest.Table(t)
 	g := &gate{table, make(chan func(), 1<<12)}
@@ -81,16 +81,16 @@ func storing(t *testing.T, rules string) (*answer.Service, *gate) {
 	return servertest.ServiceOn(t, table, settings, rules), g
 }
 
-// undecided returns how the given number of calls that wait at the gate are decided.
-func (g *gate) undecided(n int) (decide []func()) {
+// receive returns functions that decide the next n calls at the gate.
+func (g *gate) receive(n int) (decide []func()) {
 	for range n {
 		decide = append(decide, <-g.waiting)
 	}
 	return decide
 }
 
-// twoRules let calls of (k, v) pass at once, and hold those of (wait, v) for seconds, or for 3 ms if they are
-// short.
+// twoRules allow calls of (k, v) at once, and delay those of (wait, v) for seconds, or for 3 ms if short is
+// set.
 func twoRules(short bool) string {
 	waits := "requests_per_unit: 1, unit: second, max_wait: 60s"
 	if short {
@@ -112,24 +112,24 @@ func requestOf(t *testing.T, key string) []byte {
 	return marshal(t, r)
 }
 
-// TestEndsOfConnectionsLeaveOthersAlone ends a connection in each way while a store has its calls. The store decides
-// some of them before the end, some before the reader leaves, and some after that. A neighbour, whose calls get the
-// memory of those that were released, gets all its answers.
-func TestEndsOfConnectionsLeaveOthersAlone(t *testing.T) {
+// TestClosedConnectionsDoNotAffectOthers closes a connection, in each way, while a store has its calls. The
+// store decides some before the close, some before the reader returns, and some later. Another connection,
+// whose calls reuse the memory of released ones, gets all its answers.
+func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	for name, end := range connectionEnds {
 		for _, key := range []string{"k", "wait"} {
 			t.Run(name+", "+key, func(t *testing.T) {
 				t.Parallel()
 				const n = 20 // of each kind
-				s, g := storing(t, twoRules(false))
+				s, g := newGatedService(t, twoRules(false))
 				r := serve(t, s)
 				client := r.rawClient(t)
 				for range 3 * n {
 					client.call(requestOf(t, key), 0)
 				}
-				decide := g.undecided(3 * n)
-				w, c := r.only(t)
+				decide := g.receive(3 * n)
+				w, c := r.onlyConnection(t)
 				decided := func(some []func(), left int64) {
 					for _, d := range some {
 						d()
@@ -143,31 +143,31 @@ func TestEndsOfConnectionsLeaveOthersAlone(t *testing.T) {
 				}
 				decided(decide[n:2*n], n)
 
-				neighbour := r.rawClient(t)
+				other := r.rawClient(t)
 				for range n {
-					neighbour.call(requestOf(t, "k"), 0)
+					other.call(requestOf(t, "k"), 0)
 				}
-				others := g.undecided(n)
+				others := g.receive(n)
 				_ = client.conn.Close()
-				await(t, "the reader has left", func() bool { return len(w.snapshotConns()) == 1 })
+				await(t, "the reader has returned", func() bool { return len(w.snapshotConns()) == 1 })
 				decided(decide[2*n:], 0)
 				for _, d := range others {
 					d()
 				}
-				await(t, "the neighbour's calls are decided", func() bool { return w.snapshotConns()[0].storeCalls.Load() == 0 })
-				if got := neighbour.endsBeforePing(); got != n {
-					t.Errorf("%d of %d calls of a neighbour are answered", got, n)
+				await(t, "the other connection's calls are decided", func() bool { return w.snapshotConns()[0].storeCalls.Load() == 0 })
+				if got := other.countEndsBeforePing(); got != n {
+					t.Errorf("%d of %d calls of the other connection are answered", got, n)
 				}
 				if n := testutil.ToFloat64(s.Metrics().PendingDelays); n != 0 || w.storeMemory.bytes.Load() != 0 {
-					t.Errorf("%v calls are held in the end, and %d bytes of calls counted", n, w.storeMemory.bytes.Load())
+					t.Errorf("%v replies are delayed in the end, and %d bytes are counted", n, w.storeMemory.bytes.Load())
 				}
 			})
 		}
 	}
 }
 
-// shuffle decides what comes to the gate in any order, until done is closed and all is decided.
-func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
+// decideShuffled decides the calls at the gate in random order, until done is closed and none is left.
+func (g *gate) decideShuffled(r *rand.Rand, done <-chan struct{}) {
 	var undecided []func()
 	for {
 		if len(undecided) > 0 && r.IntN(3) > 0 {
@@ -191,7 +191,7 @@ func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
 				select {
 				case decide := <-g.waiting:
 					decide()
-				default: // another goroutine has it
+				default: // another goroutine took it
 				}
 			}
 			return
@@ -199,21 +199,21 @@ func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
 	}
 }
 
-// TestCallsOfConnectionsThatEnd has connections end in random ways, one after another, while a store decides their
-// calls in any order and timers send replies. A neighbour gets all its answers.
-func TestCallsOfConnectionsThatEnd(t *testing.T) {
+// TestCallsOfClosedConnections closes connections in random ways, while a store decides their calls in random
+// order and timers send replies. Another connection gets all its answers.
+func TestCallsOfClosedConnections(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	s, g := storing(t, twoRules(true))
+	s, g := newGatedService(t, twoRules(true))
 	r := serve(t, s)
 	done := make(chan struct{})
 	var deciding sync.WaitGroup
 	for i := range uint64(2) {
-		deciding.Go(func() { g.shuffle(rand.New(rand.NewPCG(seed, i)), done) })
+		deciding.Go(func() { g.decideShuffled(rand.New(rand.NewPCG(seed, i)), done) })
 	}
-	neighbour, ended := r.rawClient(t), make(chan struct{})
-	neighbour.goes(neighbour.fr.WriteWindowUpdate(0, 1<<30))
+	other, ended := r.rawClient(t), make(chan struct{})
+	other.must(other.fr.WriteWindowUpdate(0, 1<<30))
 	go func() {
 		defer close(ended)
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -223,7 +223,7 @@ func TestCallsOfConnectionsThatEnd(t *testing.T) {
 			for range random.IntN(60) {
 				id := client.call(requestOf(t, []string{"k", "wait"}[random.IntN(2)]), 0)
 				if random.IntN(4) == 0 {
-					client.goes(client.fr.WriteRSTStream(id-2*uint32(random.IntN(int(id+1)/2)), http2.ErrCodeCancel))
+					client.must(client.fr.WriteRSTStream(id-2*uint32(random.IntN(int(id+1)/2)), http2.ErrCodeCancel))
 				}
 			}
 			connectionEnds[names[random.IntN(len(names))]](client)
@@ -238,21 +238,21 @@ func TestCallsOfConnectionsThatEnd(t *testing.T) {
 		default:
 		}
 		for range 20 {
-			neighbour.call(requestOf(t, "k"), 0)
+			other.call(requestOf(t, "k"), 0)
 		}
-		neighbour.ends(20)
+		other.readEnds(20)
 		calls += 20
 	}
-	w, _ := r.only(t)
+	w, _ := r.onlyConnection(t)
 	close(done)
 	deciding.Wait()
 	await(t, "all is returned", func() bool {
 		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().PendingDelays) == 0
 	})
-	t.Logf("%d calls of a neighbour were answered", calls)
+	t.Logf("%d calls of the other connection were answered", calls)
 }
 
-// A panickingGate panics after it has taken a request.
+// panickingGate panics after it has accepted a request.
 type panickingGate struct{ *gate }
 
 func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
@@ -260,9 +260,9 @@ func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte
 	panic("a bug after the request was taken")
 }
 
-// TestAPanicWhileTheStoreHasACall has the decider panic after it has taken a call. The call is answered, and what the
-// store takes for it later is given back. It is counted once.
-func TestAPanicWhileTheStoreHasACall(t *testing.T) {
+// TestPanicWithCallInStore has the decider panic after it has accepted a call. The call is answered and counted
+// once, and what the store takes for it later is returned.
+func TestPanicWithCallInStore(t *testing.T) {
 	t.Parallel()
 	table := servertest.Table(t)
 	g := &gate{table, make(chan func(), 10)}
@@ -271,12 +271,12 @@ func TestAPanicWhileTheStoreHasACall(t *testing.T) {
 	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
-	if got := client.ends(1)[1]; got != "13" {
+	if got := client.readEnds(1)[1]; got != "13" {
 		t.Errorf("the call ends with %s, want 13", got)
 	}
-	_, c := r.only(t)
+	_, c := r.onlyConnection(t)
 	(<-g.waiting)()
-	(<-g.waiting)() // what gives the place back
+	(<-g.waiting)() // returns the slot
 	awaitReturned(t, s, "reset", 1)
 	if n := c.storeCalls.Load(); n != 0 || testutil.ToFloat64(s.Metrics().ServiceErrors) != 1 {
 		t.Errorf("%d calls are counted as undecided, and %v as failed, want 0 and 1", n, testutil.ToFloat64(s.Metrics().ServiceErrors))

@@ -13,9 +13,9 @@ import (
 var (
 	errMemory           = errors.New("too much is buffered on all connections, and the most on this one")
 	errHandshakeTimeout = errors.New("no HTTP/2 within --connection-timeout")
-	errIncompleteFrame  = errors.New("a frame was not completed in time")
-	errNotReading       = errors.New("the client does not read")
-	errPingTimeout      = errors.New("a ping was not answered within --keepalive-timeout")
+	errFrameTimeout     = errors.New("a frame was not completed in time")
+	errWriteTimeout     = errors.New("the client does not read")
+	errKeepaliveTimeout = errors.New("a ping was not answered within --keepalive-timeout")
 )
 
 // endedCounter returns the counter of a reason.
@@ -25,11 +25,11 @@ func endedCounter(ended *telemetry.ClosedConnections, why error) prometheus.Coun
 		return ended.Memory
 	case errors.Is(why, errHandshakeTimeout):
 		return ended.HandshakeTimeout
-	case errors.Is(why, errIncompleteFrame):
+	case errors.Is(why, errFrameTimeout):
 		return ended.FrameTimeout
-	case errors.Is(why, errNotReading):
+	case errors.Is(why, errWriteTimeout):
 		return ended.WriteTimeout
-	case errors.Is(why, errPingTimeout):
+	case errors.Is(why, errKeepaliveTimeout):
 		return ended.KeepaliveTimeout
 	case errors.Is(why, errHTTP1):
 		return ended.Protocol

@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// only returns the built-in transport of a server, and its only connection.
-func (r *running) only(t *testing.T) (*Transport, *connection) {
+// onlyConnection returns the built-in transport of a server, and its only connection.
+func (r *running) onlyConnection(t *testing.T) (*Transport, *connection) {
 	t.Helper()
 	w, ok := r.grpc.(*Transport)
 	if !ok {
@@ -34,13 +34,13 @@ func (r *running) only(t *testing.T) (*Transport, *connection) {
 	return w, w.snapshotConns()[0]
 }
 
-// TestWhyConnectionsEnd ends a connection of the built-in transport in each way, and looks at the metric.
-func TestWhyConnectionsEnd(t *testing.T) {
+// TestEndReasons has a connection closed for each reason, and checks the metric.
+func TestEndReasons(t *testing.T) {
 	t.Parallel()
 	many := func(c *rawClient, n int, write func() error) {
 		for range n {
 			if write() != nil {
-				return // it has ended
+				return // it was closed
 			}
 		}
 	}
@@ -72,25 +72,25 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		}},
 		{"memory", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
-			w, _ := r.only(t)
-			w.buffered.bytes.Add(maxBuffered) // as if others held it; but none of them can be closed
+			w, _ := r.onlyConnection(t)
+			w.buffered.bytes.Add(maxBuffered) // as if other connections buffered it, none of which can be closed
 			many(c, 1, func() error {
 				return c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x40\x7f")})
 			})
 		}},
 		{"frame_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
-			w, conn := r.only(t)
+			w, conn := r.onlyConnection(t)
 			many(c, 1, func() error { _, err := c.conn.Write([]byte{0}); return err })
 			await(t, "a part of a frame has come", func() bool { return conn.activity.incompleteFrameAt.Load() != 0 })
 			conn.checkActivity(w.Handler.Clock.Elapsed() + maxFrameTime)
 		}},
 		{"write_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
-			w, conn := r.only(t)
-			c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+			w, conn := r.onlyConnection(t)
+			c.must(c.fr.WriteWindowUpdate(0, 1<<30))
 			c.call(nil, 0)
-			block := c.block(0) // of references only: it may come again
+			block := c.block(0) // contains only indexed fields, so it can be repeated
 			go many(c, 1<<20, func() error {
 				c.next += 2
 				return errors.Join(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: c.next, BlockFragment: block, EndHeaders: true}),
@@ -101,7 +101,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		}},
 		{"keepalive_timeout", func(t *testing.T, r *running, _ *rawClient) {
 			t.Helper()
-			w, conn := r.only(t)
+			w, conn := r.onlyConnection(t)
 			begun(t, conn)
 			now := w.Handler.Clock.Elapsed() + time.Minute
 			conn.checkActivity(now)
@@ -109,10 +109,10 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		}},
 		{"panic", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
-			w, conn := r.only(t)
+			w, conn := r.onlyConnection(t)
 			begun(t, conn)
 			conn.mu.Lock()
-			w.bridge = nil // the next check panics
+			w.bridge = nil // makes the next check panic
 			conn.mu.Unlock()
 			c.path = grpc_health_v1.Health_Check_FullMethodName
 			c.call(nil, 0)
@@ -125,7 +125,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			c := r.rawClient(t)
 			tt.do(t, r, c)
 			if tt.want != "write_timeout" {
-				_, _ = io.Copy(io.Discard, c.conn) // until it is ended
+				_, _ = io.Copy(io.Discard, c.conn) // until it is closed
 			}
 			wantEnded(t, r, s, tt.want)
 		})
@@ -139,7 +139,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 	})
 }
 
-// wantEnded checks that one connection was ended, for that reason, and that the log says it.
+// wantEnded checks that one connection was closed for the given reason, and that it was logged.
 func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 	t.Helper()
 	w, _ := r.grpc.(*Transport)
@@ -158,15 +158,15 @@ func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 	}
 }
 
-// TestConnectionsThatLeaveAreNotCounted as ended: clients go, and connections grow old.
-func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
+// TestOrderlyClosesAreNotCounted has clients close their connections, and connections reach their age.
+func TestOrderlyClosesAreNotCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	for range 3 {
 		c := r.rawClient(t)
 		c.call(nil, 0)
-		c.ends(1)
-		w, wc := r.only(t)
+		c.readEnds(1)
+		w, wc := r.onlyConnection(t)
 		wc.postCommand(commandDrainAge)
 		_ = c.conn.Close()
 		await(t, "no connection is open", func() bool { return len(w.snapshotConns()) == 0 })
@@ -176,9 +176,8 @@ func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestServeAfterTheEndClosesTheListener stops a transport before it serves, as a signal may while
-// sluice starts.
-func TestServeAfterTheEndClosesTheListener(t *testing.T) {
+// TestServeAfterStopClosesListener stops a transport before it serves, as a signal during the start can.
+func TestServeAfterStopClosesListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	s := service(t, answer.Settings{}, oneRule)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
@@ -193,33 +192,33 @@ func TestServeAfterTheEndClosesTheListener(t *testing.T) {
 	}
 }
 
-// idle is a listener to which nobody connects. Its Accept tells its Close nothing, unlike a socket's: so the race
-// detector sees what orders the two.
-type idle struct{ closed chan struct{} }
+// idleListener is a listener without clients. Unlike with a socket, its Accept does not synchronize with Close,
+// so that the race detector sees only the transport's synchronization.
+type idleListener struct{ closed chan struct{} }
 
-func (l idle) Accept() (net.Conn, error) {
+func (l idleListener) Accept() (net.Conn, error) {
 	<-l.closed
 	return nil, net.ErrClosed
 }
 
-func (l idle) Close() error {
+func (l idleListener) Close() error {
 	close(l.closed)
 	return nil
 }
 
-func (idle) Addr() net.Addr { return &net.TCPAddr{} }
+func (idleListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStopWhileServeBegins stops the built-in transport in the moment in which it begins to serve, as a signal may while
-// sluice starts. The race detector judges: a stop that misses the goroutine that Serve begins would leave it.
-func TestStopWhileServeBegins(t *testing.T) {
+// TestStopDuringServe stops the transport while Serve begins, as a signal during the start can. The race
+// detector fails the test if the stop misses the goroutine that Serve starts.
+func TestStopDuringServe(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
 	for i := range 100 {
 		w := start(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
 		served := make(chan error, 1)
-		go func() { served <- w.Serve(idle{make(chan struct{})}) }()
+		go func() { served <- w.Serve(idleListener{make(chan struct{})}) }()
 		for range i {
-			runtime.Gosched() // the moment moves along Serve's beginning
+			runtime.Gosched() // varies the moment
 		}
 		w.GracefulStop()
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {

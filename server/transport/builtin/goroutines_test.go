@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestStreamsWithoutAPlaceHaveNoGoroutine asks for one more conversation than there may be.
-func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
+// TestRejectedStreamsHaveNoGoroutine opens one stream more than allowed.
+func TestRejectedStreamsHaveNoGoroutine(t *testing.T) {
 	w := New(transport.Config{
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false),
 		Register: func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {
 			own.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
 		},
 	})
-	for w.bridge.interceptors.BeginStream("/s/Talk", true) == nil { // until no place is left
+	for w.bridge.interceptors.BeginStream("/s/Talk", true) == nil { // until the limit is reached
 	}
 	calls := (*calls)(&connection{shared: &w.shared})
 	if begun, s := calls.startBridged(&h2.Call{Method: methodShouldRateLimit + 1}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridgedCalls.Load() != 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
-// fails, and others on its connection go on.
-func TestHeadersHaveABound(t *testing.T) {
+// TestHeaderLimit sends headers of the maximum size and larger ones. Only the call with the larger ones fails.
+func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 10
 	s := service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}, "+
@@ -22,13 +21,13 @@ func TestHeadersHaveABound(t *testing.T) {
 	held := simpleRequest()
 	held.Descriptors[0].Entries[0].Key = "held"
 	client.call(marshal(t, held), 0)
-	client.ends(1)
+	client.readEnds(1)
 	waits := client.call(marshal(t, held), 0) // until all others are answered
 	calls := map[uint32]int{}
 	for _, size := range []int{100, 1000, 1500, 1600, 2000, 3000, 3700} {
 		calls[client.call(marshal(t, simpleRequest()), size)] = size
 	}
-	ends := client.ends(len(calls))
+	ends := client.readEnds(len(calls))
 	for stream, size := range calls {
 		want := "0"
 		if size >= 2000 {
@@ -46,8 +45,8 @@ func TestHeadersHaveABound(t *testing.T) {
 	}
 }
 
-// TestHeadersThatTracesKeep has a call with more headers than tracing reads.
-func TestHeadersThatTracesKeep(t *testing.T) {
+// TestKeptTracingHeaders sends more tracing headers than a call keeps.
+func TestKeptTracingHeaders(t *testing.T) {
 	traces := []string{"traceparent", "b3"}
 	keep := func(name []byte, size int) bool { return shouldKeepHeader(traces, name, size) }
 	for name, want := range map[string]bool{"b3": true, "traceparent": true, "b": false, "cookie": false} {

@@ -92,7 +92,7 @@ func (z *inflater) inflate(message []byte, limit, left int) (*inflater, error) {
 	switch {
 	case len(z.out) > limit:
 		err = errInflatedTooLarge
-	case err == io.EOF: //nolint:errorlint // likewise
+	case err == io.EOF: //nolint:errorlint // as above
 		return z, nil
 	}
 	z.release()

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// TestInflate decompresses messages of many sizes and kinds, within bounds and beyond, freely and in parts.
+// TestInflate decompresses messages of many sizes and kinds, within and beyond the limit.
 func TestInflate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, size := range []int{0, 1, 100, 4 << 10, smallMessageBytes - 1, smallMessageBytes, chunkBytes, 100_000, 1 << 20} {
-		for kind, message := range map[string][]byte{"alike": make([]byte, size), "random": random(r, size)} {
-			small := zipped(message)
+		for kind, message := range map[string][]byte{"alike": make([]byte, size), "random": randomBytes(r, size)} {
+			small := gzipped(message)
 			for _, most := range []int{size - 1, size, size + 1, 4 << 20} {
 				parts := 0
 				z := &inflater{afterChunk: func(held int) {
 					if parts++; held > max(most+1, 0) {
-						t.Errorf("%d bytes are held, of %d allowed", held, most)
+						t.Errorf("%d bytes are allocated, of %d allowed", held, most)
 					}
 				}}
 				z, err := z.inflate(small, most, chunkBytes)
@@ -47,7 +47,7 @@ func TestInflate(t *testing.T) {
 	}
 }
 
-func random(r *rand.Rand, size int) []byte {
+func randomBytes(r *rand.Rand, size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
 		b[i] = byte(r.IntN(256))
@@ -55,11 +55,11 @@ func random(r *rand.Rand, size int) []byte {
 	return b
 }
 
-// TestInflateCountsWhatComesToNothing has parts of a message that are inflated to nothing: they take time too.
-func TestInflateCountsWhatComesToNothing(t *testing.T) {
-	small := bytes.Repeat(zipped(nil), 10_000)
+// TestInflateCountsEmptyOutput decompresses input that produces no output, which takes time, too.
+func TestInflateCountsEmptyOutput(t *testing.T) {
+	small := bytes.Repeat(gzipped(nil), 10_000)
 	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
-		t.Errorf("a message of nothing is inflated without a ticket: %v", err)
+		t.Errorf("a message of nothing is decompressed without a token: %v", err)
 	}
 	parts := 0
 	z, err := inflateLarge(small, 100, func(int) { parts++ })
@@ -69,9 +69,9 @@ func TestInflateCountsWhatComesToNothing(t *testing.T) {
 	z.release()
 }
 
-// TestInflateFaults has what is no gzip, or not whole.
-func TestInflateFaults(t *testing.T) {
-	small := zipped(make([]byte, 100_000))
+// TestInflateErrors decompresses invalid and truncated input.
+func TestInflateErrors(t *testing.T) {
+	small := gzipped(make([]byte, 100_000))
 	for n := range small {
 		if z, err := inflateLarge(small[:n], 1<<20, func(int) {}); err == nil {
 			t.Fatalf("%d of %d bytes are a message of %d", n, len(small), len(z.out))
@@ -80,15 +80,15 @@ func TestInflateFaults(t *testing.T) {
 	for n := range small {
 		bad := bytes.Clone(small)
 		bad[n] ^= 0x55
-		if z, err := inflateLarge(bad, 1<<20, func(int) {}); err == nil { // in the header there may be anything
+		if z, err := inflateLarge(bad, 1<<20, func(int) {}); err == nil { // most bytes of the header are ignored
 			z.release()
 		}
 	}
 }
 
-// TestSmallRequestsInflateWithoutMemory holds that ordinary requests may be compressed at no cost.
-func TestSmallRequestsInflateWithoutMemory(t *testing.T) {
-	small := zipped([]byte("\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v"))
+// TestInflateSmallDoesNotAllocate verifies that decompressing an ordinary request does not allocate.
+func TestInflateSmallDoesNotAllocate(t *testing.T) {
+	small := gzipped([]byte("\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v"))
 	z := new(inflater)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := z.inflate(small, 4<<20, smallMessageBytes); err != nil {
@@ -99,11 +99,11 @@ func TestSmallRequestsInflateWithoutMemory(t *testing.T) {
 	}
 }
 
-// zipped is what gzip makes of a message.
-func zipped(message []byte) []byte {
+// gzipped compresses a message.
+func gzipped(message []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = w.Write(message) // of a buffer
+	_, _ = w.Write(message) // writes to a buffer do not fail
 	_ = w.Close()
 	return b.Bytes()
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestLargeCompressedRequestsTakeTickets has all tickets taken: a small compressed request is answered, and a
-// large one waits.
-func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
+// TestLargeCompressedRequestsNeedToken acquires all tokens: a small compressed request is answered, and a large
+// one waits.
+func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
-	c, neighbour := r.rawClient(t), r.rawClient(t)
+	c, other := r.rawClient(t), r.rawClient(t)
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the built-in transport")
@@ -30,16 +30,16 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	}
 	large := simpleRequest()
 	large.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", 1<<20)
-	c.zips(marshal(t, large))
+	c.callCompressed(marshal(t, large))
 	over := make(chan string, 1)
-	go func() { over <- c.ends(1)[1] }()
-	neighbour.zips(marshal(t, simpleRequest()))
-	if got := neighbour.ends(1)[1]; got != "0" {
+	go func() { over <- c.readEnds(1)[1] }()
+	other.callCompressed(marshal(t, simpleRequest()))
+	if got := other.readEnds(1)[1]; got != "0" {
 		t.Errorf("a small request ends with %s", got)
 	}
 	select {
 	case got := <-over:
-		t.Errorf("a large request ends with %s though there is no ticket", got)
+		t.Errorf("a large request ends with %s although there is no token", got)
 	default:
 	}
 	for range cap(w.tokens) {
@@ -48,21 +48,21 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	if got := <-over; got != "0" {
 		t.Errorf("a large request ends with %s", got)
 	}
-	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+	await(t, "no token is in use", func() bool { return len(w.tokens) == 0 })
 	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
-// TestInflatedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
-// that holds the most closed for it.
-func TestInflatedBytesAreCounted(t *testing.T) {
+// TestDecompressedBytesAreCounted verifies that a message that is being decompressed counts as buffered, and
+// that the connection that buffers the most is closed for it.
+func TestDecompressedBytesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	c := newConnection(w, ours)
 	w.conns[c] = struct{}{}
-	w.buffered.bytes.Add(maxBuffered - 1<<20) // what others hold
-	z, err := c.decompressLocked(zipped(make([]byte, 3<<20)), 4<<20)
+	w.buffered.bytes.Add(maxBuffered - 1<<20) // of other connections
+	z, err := c.decompressLocked(gzipped(make([]byte, 3<<20)), 4<<20)
 	must.OK(t, err)
 	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
@@ -74,13 +74,13 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	}
 	c.releaseToken()
 	if len(w.tokens) != 0 {
-		t.Errorf("%d tickets are held in the end", len(w.tokens))
+		t.Errorf("%d tokens are in use in the end", len(w.tokens))
 	}
 }
 
-// TestAMessageThatIsNoGzipIsNoEnd has a stream's request end right after a message that cannot be inflated: its
-// handler must not take that for the end of what was said.
-func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
+// TestInvalidGzipFailsOnlyTheCall ends a stream's request right after an invalid compressed message: the
+// handler must get the error, not the end.
+func TestInvalidGzipFailsOnlyTheCall(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()

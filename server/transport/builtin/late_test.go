@@ -27,28 +27,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// callsLate makes a call whose timeout has passed when its request is whole, and returns its status.
-func (c *rawClient) callsLate(message []byte) string {
+// callLate makes a call whose deadline passes before its request is complete, and returns its status.
+func (c *rawClient) callLate(message []byte) string {
 	c.t.Helper()
 	stream := c.next
 	c.next += 2
 	c.block(0)
-	c.goes(c.enc.WriteField(hpack.HeaderField{Name: "grpc-timeout", Value: "1n"}))
-	c.begins(stream, c.text.Bytes())
-	c.goes(c.fr.WritePing(false, [8]byte{1}))
+	c.must(c.enc.WriteField(hpack.HeaderField{Name: "grpc-timeout", Value: "1n"}))
+	c.startCall(stream, c.text.Bytes())
+	c.must(c.fr.WritePing(false, [8]byte{1}))
 	for pinged := false; !pinged; {
 		f, err := c.fr.ReadFrame()
-		c.goes(err)
+		c.must(err)
 		ack, isPing := f.(*http2.PingFrame)
 		pinged = isPing && ack.IsAck()
 	}
-	c.goes(c.fr.WriteData(stream, true, prefixed(0, message)))
-	return c.ends(1)[stream]
+	c.must(c.fr.WriteData(stream, true, prefixed(0, message)))
+	return c.readEnds(1)[stream]
 }
 
-// TestLateEndsGiveBack holds that a lease is taken back also by a call whose deadline has passed, since Envoy makes that
-// call once; and that a late request takes nothing, in memory and where a store decides.
-func TestLateEndsGiveBack(t *testing.T) {
+// TestLateEndCallsReturnLeases verifies that a lease is also returned by a call whose deadline has passed,
+// since Envoy makes that call only once; and that other late requests take nothing, in memory and with a store.
+func TestLateEndCallsReturnLeases(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		now, table := clock.New(), servertest.Table(t)
 		settings := answer.Settings{Clock: now}
@@ -64,7 +64,7 @@ func TestLateEndsGiveBack(t *testing.T) {
 		}
 		s := servertest.ServiceOn(t, table, settings, onePlace)
 		client, request := serve(t, s).rawClient(t), simpleRequest()
-		if status := client.callsLate(marshal(t, request)); status != "4" {
+		if status := client.callLate(marshal(t, request)); status != "4" {
 			t.Errorf("a late request gets status %s, want DEADLINE_EXCEEDED", status)
 		}
 		at, _ := now.Now()
@@ -79,7 +79,7 @@ func TestLateEndsGiveBack(t *testing.T) {
 		}
 		end := proto.CloneOf(request)
 		end.Descriptors[0].HitsAddend = wrapperspb.UInt64(uint64(lease))
-		if status := client.callsLate(marshal(t, end)); status != "0" {
+		if status := client.callLate(marshal(t, end)); status != "0" {
 			t.Errorf("a late end gets status %s, want OK", status)
 		}
 		if !isFree(t, s, now, marshal(t, request)) {
@@ -88,16 +88,16 @@ func TestLateEndsGiveBack(t *testing.T) {
 	}
 }
 
-// TestResetsThatCrossADrainGiveBack holds that a place comes back whose request the client resets when the drained
-// connection has sent its last answer and its end.
-func TestResetsThatCrossADrainGiveBack(t *testing.T) {
+// TestResetsDuringDrainReturnLeases verifies that a lease is returned if the client resets the call after the
+// drained connection has sent its last answer.
+func TestResetsDuringDrainReturnLeases(t *testing.T) {
 	now, draining := clock.New(), make(chan struct{})
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	server := New(transport.Config{
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials(),
-		Quotas: quotasOf(t, s, new(atomic.Int64)), Draining: draining,
+		Quotas: newQuotas(t, s, new(atomic.Int64)), Draining: draining,
 	})
 	server.lingerTime = time.Hour
 	done := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestResetsThatCrossADrainGiveBack(t *testing.T) {
 	r := &running{addr: l.Addr().String()}
 	client, request := r.rawClient(t), marshal(t, simpleRequest())
 	id := client.call(request, 0)
-	client.ends(1)
+	client.readEnds(1)
 	close(draining)
 	var drained sync.WaitGroup
 	drained.Go(server.GracefulStop)
@@ -114,18 +114,18 @@ func TestResetsThatCrossADrainGiveBack(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		client.goes(err)
+		client.must(err)
 		if ping, ok := f.(*http2.PingFrame); ok && !ping.IsAck() {
-			client.goes(client.fr.WritePing(true, ping.Data))
+			client.must(client.fr.WritePing(true, ping.Data))
 		}
 	}
-	client.goes(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 	_ = client.conn.Close()
 	drained.Wait()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	if !isFree(t, s, now, request) {
-		t.Error("the place of a request that was reset after the drain stays held")
+		t.Error("the lease of a call that was reset after the drain was not returned")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// One place for each value of k, and of a request for (wait, v) a turn that the reply waits for, too.
+// onePlace allows one slot for each value of k. Requests for (wait, v) also wait for a leaky bucket.
 const onePlace = `
 domain: d
 descriptors:
@@ -24,7 +24,7 @@ descriptors:
       { algorithm: leaky_bucket, requests_per_unit: 1, unit: minute, slack: 0, max_wait: 60s } ] }
 `
 
-// isFree reports whether a request would pass now, without a trace of its own: it gives back what it takes.
+// isFree reports whether a request would be allowed. It returns what it takes.
 func isFree(t *testing.T, s *answer.Service, c *clock.Clock, request []byte) bool {
 	t.Helper()
 	x := &answer.Exchange{}
@@ -36,7 +36,7 @@ func isFree(t *testing.T, s *answer.Service, c *clock.Clock, request []byte) boo
 	return !x.OverLimit()
 }
 
-// a gate is a decider that decides in a table, once it is opened.
+// gate is a decider that decides in a table, when the test calls the functions in waiting.
 type gate struct {
 	*limiter.Table
 	waiting chan func()
@@ -52,9 +52,9 @@ func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int)
 	return 0, nil
 }
 
-// TestAResetGivesBack resets calls that have taken the only place there is: as their reply is out, with the request
-// itself, and while the reply is held.
-func TestAResetGivesBack(t *testing.T) {
+// TestResetReturnsLease resets calls that have the only slot: with the reply sent, together with the request,
+// and while the reply is delayed.
+func TestResetReturnsLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		request *rls.RateLimitRequest
@@ -62,22 +62,22 @@ func TestAResetGivesBack(t *testing.T) {
 	}{
 		"after the reply": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
 			id := c.call(request, 0)
-			c.ends(1)
-			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.readEnds(1)
+			c.must(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 		}},
 		"twice, and another that took nothing": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
 			id := c.call(request, 0)
-			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
-			c.ends(2)
-			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
-			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.must(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+			c.readEnds(2)
+			c.must(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.must(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 		}},
 		"with the request": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
-			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+			c.must(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
 		}},
 		"before a window for the reply": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
-			c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
-			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+			c.must(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
+			c.must(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,29 +94,30 @@ func TestAResetGivesBack(t *testing.T) {
 	}
 }
 
-// TestAResetGivesBackItsOwn has a client reset streams of the numbers under which another has taken the only place.
-func TestAResetGivesBackItsOwn(t *testing.T) {
+// TestResetReturnsOwnLease resets streams with the same numbers as those of another connection, which has the
+// only slot.
+func TestResetReturnsOwnLease(t *testing.T) {
 	t.Parallel()
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	r, request := serve(t, s), marshal(t, simpleRequest())
 	holder, thief := r.rawClient(t), r.rawClient(t)
 	holder.call(request, 0)
-	holder.ends(1)
+	holder.readEnds(1)
 	for range 3 {
 		id := thief.call(request, 0)
-		thief.ends(1)
-		thief.goes(thief.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+		thief.readEnds(1)
+		thief.must(thief.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
 	thief.call(request, 0)
-	thief.ends(1) // after its resets
+	thief.readEnds(1) // after its resets
 	if isFree(t, s, now, request) {
 		t.Error("the place is free")
 	}
 }
 
-// TestAHeldCallGivesBack resets a call while its reply waits for its turn.
-func TestAHeldCallGivesBack(t *testing.T) {
+// TestDelayedCallReturnsLease resets a call while its reply is delayed.
+func TestDelayedCallReturnsLease(t *testing.T) {
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	client := serve(t, s).rawClient(t)
@@ -124,22 +125,22 @@ func TestAHeldCallGivesBack(t *testing.T) {
 	wait.Descriptors[0].Entries[0].Key = "wait"
 	request := marshal(t, wait)
 	client.call(request, 0)
-	client.ends(1)
-	id := client.call(request, 0) // its reply is held
+	client.readEnds(1)
+	id := client.call(request, 0) // its reply is delayed
 	held := func(n float64) func() bool {
-		return func() bool { return servertest.Gathered(t, s, "sluice_leases_active")["d"] == n }
+		return func() bool { return servertest.MetricByLabel(t, s, "sluice_leases_active")["d"] == n }
 	}
-	await(t, "two hold a place", held(2))
-	client.goes(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
-	await(t, "one holds a place", held(1))
+	await(t, "two leases are active", held(2))
+	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	await(t, "one lease is active", held(1))
 	awaitReturned(t, s, "reset", 1)
 }
 
-// TestACallThatAStoreDecidesGivesBack resets a call, or ends its connection, while a store decides it.
-func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
+// TestCallInStoreReturnsLease resets a call, or closes its connection, while a store decides it.
+func TestCallInStoreReturnsLease(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *rawClient, id uint32){
-		"reset":      func(c *rawClient, id uint32) { c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel)) },
+		"reset":      func(c *rawClient, id uint32) { c.must(c.fr.WriteRSTStream(id, http2.ErrCodeCancel)) },
 		"connection": func(c *rawClient, _ uint32) { _ = c.conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
 			client, request := r.rawClient(t), marshal(t, simpleRequest())
 			id := client.call(request, 0)
 			decide := <-g.waiting
-			_, c := r.only(t)
+			_, c := r.onlyConnection(t)
 			leave(client, id)
 			await(t, "the call is cancelled", func() bool {
 				c.mu.Lock()
@@ -160,17 +161,17 @@ func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
 				return c.h2.OpenStreams() == 0
 			})
 			decide()
-			(<-g.waiting)() // what gives the place back
+			(<-g.waiting)() // returns the slot
 			awaitReturned(t, s, "reset", 1)
 		})
 	}
 }
 
-// awaitReturned waits until so many leases have come back in one way, and none in any other.
+// awaitReturned waits until n leases were returned in one way, and none in any other.
 func awaitReturned(t *testing.T, s *answer.Service, by string, n float64) {
 	t.Helper()
-	await(t, "leases came back", func() bool {
-		got := servertest.Gathered(t, s, "sluice_leases_released_total")
+	await(t, "leases were returned", func() bool {
+		got := servertest.MetricByLabel(t, s, "sluice_leases_released_total")
 		return len(got) == 1 && got[by] == n
 	})
 }

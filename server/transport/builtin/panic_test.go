@@ -12,27 +12,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// panicking is a finisher, and a call to be answered later, whose methods panic.
+// panicking is a completion, and a pending call, whose methods panic.
 type panicking struct{}
 
-func (panicking) sendLocked() { panic("a bug in what was left for a turn") }
+func (panicking) sendLocked() { panic("a bug in a completion") }
 func (panicking) dropLocked() {}
-func (panicking) Cancel()     { panic("a bug in what was to be cancelled") }
+func (panicking) Cancel()     { panic("a bug in a pending call") }
 
-// cancelling is a call to be answered later that counts its end.
+// cancelling is a pending call that counts its cancellation.
 type cancelling struct{ cancelled *int }
 
 func (c cancelling) Cancel() { *c.cancelled++ }
 
-// TestPanicsInATurnCostTheConnection has something panic that was left for a turn: in the turn of a flusher,
-// and in one of the reader. The connection ends, with an error that says so, and the process lives.
-func TestPanicsInATurnCostTheConnection(t *testing.T) {
+// TestPanicInBatchClosesConnection has a completion panic in a batch, of the flusher or of the reader. The
+// connection is closed with an internal error, and the process continues.
+func TestPanicInBatchClosesConnection(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *connection, client *rawClient){
 		"a flusher's": func(c *connection, _ *rawClient) { c.postCompletion(panicking{}) },
 		"the reader's": func(c *connection, client *rawClient) {
 			c.mailbox.Lock()
-			c.mailbox.flushing = true // so that nobody else takes a turn
+			c.mailbox.flushing = true // so that no flusher starts
 			c.mailbox.Unlock()
 			c.postCompletion(panicking{})
 			client.call(nil, 0)
@@ -44,8 +44,8 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 			r := serve(t, s)
 			client := r.rawClient(t)
 			client.call(nil, 0)
-			client.ends(1)
-			_, c := r.only(t)
+			client.readEnds(1)
+			_, c := r.onlyConnection(t)
 			leave(c, client)
 			said, _ := io.ReadAll(client.conn)
 			if !bytes.Contains(said, []byte("internal error")) {
@@ -57,28 +57,28 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 			}
 			next := r.rawClient(t)
 			next.call(nil, 0)
-			next.ends(1)
+			next.readEnds(1)
 		})
 	}
 }
 
-// TestPanicsAtTheEndOfAConnection has what is cancelled at the end of a connection panic. The other calls are
-// cancelled all the same, and the process lives.
-func TestPanicsAtTheEndOfAConnection(t *testing.T) {
+// TestPanicInCancel has pending calls panic when the connection is closed. The other calls are canceled
+// nevertheless, and the process continues.
+func TestPanicInCancel(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(nil, 0)
-	client.ends(1)
-	w, c := r.only(t)
+	client.readEnds(1)
+	w, c := r.onlyConnection(t)
 	calls := newScript(t)
 	calls.begin()
 	for id := range uint32(20) {
-		calls.ask(2*id + 1)
+		calls.addCall(2*id + 1)
 	}
 	cancelled := 0
 	c.mu.Lock()
-	c.h2 = w.h2.NewConn(laters{&cancelled}, time.Hour)
+	c.h2 = w.h2.NewConn(pendingHandler{&cancelled}, time.Hour)
 	for _, step := range calls.steps {
 		if _, _, _, err := c.h2.Feed(nil, step.bytes, time.Hour); err != nil {
 			t.Error(err)
@@ -95,16 +95,16 @@ func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 	}
 }
 
-// laters answers each call later, and every other one panics if it is cancelled.
-type laters struct{ cancelled *int }
+// pendingHandler answers each call later. Every other one panics if it is canceled.
+type pendingHandler struct{ cancelled *int }
 
-func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
+func (l pendingHandler) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	if c.Stream%4 == 1 {
 		return nil, h2.Status{}, panicking{}
 	}
 	return nil, h2.Status{}, cancelling(l)
 }
-func (laters) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return nil, h2.Status{} }
-func (laters) UnknownMethod(string) h2.Status                  { return h2.Status{} }
-func (laters) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{} }
-func (laters) Reset(uint32)                                    {}
+func (pendingHandler) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return nil, h2.Status{} }
+func (pendingHandler) UnknownMethod(string) h2.Status                  { return h2.Status{} }
+func (pendingHandler) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{} }
+func (pendingHandler) Reset(uint32)                                    {}

@@ -7,19 +7,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestPrefacesInPieces has a client of HTTP/2 send its preface byte by byte.
-func TestPrefacesInPieces(t *testing.T) {
+// TestFragmentedPreface has an HTTP/2 client send its preface byte by byte.
+func TestFragmentedPreface(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule))
 	conn := r.tcp(t)
-	c := newRawClient(t, inBytes{conn})
+	c := newRawClient(t, bytewiseConn{conn})
 	c.call(nil, 0)
-	c.ends(1)
+	c.readEnds(1)
 }
 
-// inBytes is a connection that sends byte by byte.
-type inBytes struct{ net.Conn }
+// bytewiseConn is a connection that sends byte by byte.
+type bytewiseConn struct{ net.Conn }
 
-func (c inBytes) Write(p []byte) (int, error) {
+func (c bytewiseConn) Write(p []byte) (int, error) {
 	for i := range p {
 		if _, err := c.Conn.Write(p[i : i+1]); err != nil {
 			return i, err

@@ -104,7 +104,7 @@ func (q *quotaStream) Sent(n int) {
 // acknowledged in their order.
 func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	const bits = 1<<24 - 1
-	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // the end of it
+	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // truncated on purpose
 	if uint64(behind) < q.seq {
 		q.quota.Confirm(q.seq - uint64(behind))
 	}
@@ -149,7 +149,7 @@ func (q *quotaStream) sendLocked() {
 	}
 	q.seq, q.unsent = seq, messagePrefix+len(message.bytes)
 	c.out.bytes = c.h2.Send(c.out.bytes, q.stream, message.bytes)
-	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // the end of it
+	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // truncated on purpose
 }
 
 // dropLocked implements [completion]. Cancel is called as well.

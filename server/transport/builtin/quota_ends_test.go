@@ -17,8 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// passes adds to the time of the quota service, and has it look at its clock: a stream begins and ends.
-func (r *running) passes(t *testing.T, conn grpc.ClientConnInterface, d time.Duration) {
+// advanceClock advances the clock of the quota service, and makes it read the clock by opening and closing a
+// stream.
+func (r *running) advanceClock(t *testing.T, conn grpc.ClientConnInterface, d time.Duration) {
 	t.Helper()
 	r.passed.Add(int64(d))
 	c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
@@ -31,21 +32,21 @@ func (r *running) passes(t *testing.T, conn grpc.ClientConnInterface, d time.Dur
 	}
 }
 
-// TestQuotaStreamNeedsAReport has a stream without a report.
+// TestQuotaStreamNeedsAReport opens a stream without a report.
 func TestQuotaStreamNeedsAReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	c := openQuotas(t, r)
-	await(t, "a stream", func() bool { return counted(t, s, "sluice_quota_streams") == 1 })
-	r.passes(t, r.dial(t), 10*time.Second)
+	await(t, "a stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 1 })
+	r.advanceClock(t, r.dial(t), 10*time.Second)
 	if m, err := c.Recv(); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a stream without a report brings %v, %v", m, err)
 	}
-	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
+	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
 }
 
-// TestUnreadQuotaStreamEnds has a client report more buckets than answers fit its window, and read none.
+// TestUnreadQuotaStreamEnds reports more buckets than answers fit into the window, and reads none.
 func TestUnreadQuotaStreamEnds(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
@@ -59,27 +60,28 @@ func TestUnreadQuotaStreamEnds(t *testing.T) {
 	for i := range long {
 		long[i] += strings.Repeat("x", 900)
 	}
-	send(t, c, reports(1, long...))
+	send(t, c, newReports(1, long...))
 	await(t, "an answer waits", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) >= 1 })
 	other := r.dial(t)
 	await(t, "the stream has ended", func() bool {
-		// In steps: a clock that jumps looks like a process that stood still, which sends nothing for a while.
-		r.passes(t, other, 200*time.Millisecond)
-		return counted(t, s, "sluice_quota_streams") == 0
+		// In steps: after a jump of the clock the process assumes that it was suspended, and sends nothing for
+		// a while.
+		r.advanceClock(t, other, 200*time.Millisecond)
+		return metricValue(t, s, "sluice_quota_streams") == 0
 	})
 }
 
-// TestDrainResetsUnreadStreams has a client give no window for answers, and the transport drain: the stream ends before the client
-// is told which stream was the last.
+// TestDrainResetsUnreadStreams drains the transport while a client gives no window for answers: the stream is
+// reset before the last GOAWAY.
 func TestDrainResetsUnreadStreams(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	c := r.rawClient(t)
-	c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	c.quotas()
-	c.goes(c.fr.WriteData(1, false, framed(t, reports(1, manyBuckets(10)...))))
-	_, conn := r.only(t)
+	c.must(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.openQuotas()
+	c.must(c.fr.WriteData(1, false, framed(t, newReports(1, manyBuckets(10)...))))
+	_, conn := r.onlyConnection(t)
 	await(t, "an answer waits", func() bool {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
@@ -93,7 +95,7 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 		must.OK(t, err)
 		switch f := f.(type) {
 		case *http2.PingFrame:
-			c.goes(c.fr.WritePing(true, f.Data))
+			c.must(c.fr.WritePing(true, f.Data))
 		case *http2.RSTStreamFrame:
 			reset = f.StreamID == 1
 		case *http2.GoAwayFrame:
@@ -104,15 +106,16 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 		t.Error("the stream goes on")
 	}
 	<-drained
-	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
+	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
 }
 
-// TestQuotasCountAsMemory has the quota service hold much: the connection that holds the most besides is closed.
-func TestQuotasCountAsMemory(t *testing.T) {
+// TestQuotasCountAgainstMemory has the quota service use much memory: the connection that buffers the most is
+// closed.
+func TestQuotasCountAgainstMemory(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, dividedRule))
 	c := r.rawClient(t)
-	w, conn := r.only(t)
+	w, conn := r.onlyConnection(t)
 	await(t, "the connection has begun", func() bool { return conn.activity.gotSettings.Load() })
 	w.buffered.set(&conn.buffered, 1000)
 	w.buffered.shed()

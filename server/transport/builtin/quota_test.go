@@ -30,9 +30,9 @@ descriptors:
   - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
 `
 
-// quotasOf returns the quota service of a server that has run for long enough for a predecessor's assignments to have
-// expired. passed is added to the time of its clock.
-func quotasOf(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
+// newQuotas returns the quota service of a server that has run long enough for a predecessor's assignments to
+// have expired. passed is added to its clock.
+func newQuotas(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
 	t.Helper()
 	now := clock.New()
 	q := rlqs.New(rlqs.Options{
@@ -44,8 +44,8 @@ func quotasOf(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Servi
 	return q
 }
 
-// counted returns a metric without labels.
-func counted(t *testing.T, s *answer.Service, name string) float64 {
+// metricValue returns a metric without labels.
+func metricValue(t *testing.T, s *answer.Service, name string) float64 {
 	t.Helper()
 	families, err := s.Metrics().Registry.Gather()
 	must.OK(t, err)
@@ -59,8 +59,8 @@ func counted(t *testing.T, s *answer.Service, name string) float64 {
 	return 0
 }
 
-// reports is a report of so many requests of each bucket.
-func reports(requests uint64, buckets ...string) *rlqsv3.RateLimitQuotaUsageReports {
+// newReports returns a report of the given number of requests for each bucket.
+func newReports(requests uint64, buckets ...string) *rlqsv3.RateLimitQuotaUsageReports {
 	m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
 	for _, b := range buckets {
 		m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
@@ -85,8 +85,8 @@ func send(t *testing.T, c quotaClient, m *rlqsv3.RateLimitQuotaUsageReports) {
 	must.OK(t, c.Send(m))
 }
 
-// shareOf waits for a share of a bucket, and returns it in tokens an hour.
-func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
+// receiveShare waits for the share of a bucket, and returns it in tokens per hour.
+func receiveShare(t *testing.T, c quotaClient, bucket string) uint32 {
 	t.Helper()
 	for {
 		m, err := c.Recv()
@@ -99,26 +99,27 @@ func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
 	}
 }
 
-// TestQuotas has Envoys share a limit, more of them than reflection has streams.
+// TestQuotas has Envoys share a limit, more of them than reflection allows streams.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	c := openQuotas(t, r)
-	send(t, c, reports(1000, "a"))
-	if got := shareOf(t, c, "a"); got != 360_000 {
+	send(t, c, newReports(1000, "a"))
+	if got := receiveShare(t, c, "a"); got != 360_000 {
 		t.Errorf("one Envoy gets %d an hour, want all", got)
 	}
 	for i := range 50 {
 		c, bucket := openQuotas(t, r), strconv.Itoa(i)
-		send(t, c, reports(1000, bucket))
-		if got := shareOf(t, c, bucket); got != 360_000 {
+		send(t, c, newReports(1000, bucket))
+		if got := receiveShare(t, c, bucket); got != 360_000 {
 			t.Fatalf("Envoy %d gets %d an hour, want all", i, got)
 		}
 	}
 }
 
-// TestReportsOfManyStreams has many streams of one connection each send more than their first window in small reports.
+// TestReportsOfManyStreams sends, on many streams of a connection, more than the initial window, in small
+// reports.
 func TestReportsOfManyStreams(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, dividedRule))
@@ -127,36 +128,36 @@ func TestReportsOfManyStreams(t *testing.T) {
 		c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
 		must.OK(t, err)
 		for i := range 100 {
-			send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
+			send(t, c, newReports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
 		}
-		shareOf(t, c, fmt.Sprint(stream, " 99"))
+		receiveShare(t, c, fmt.Sprint(stream, " 99"))
 	}
 }
 
-// TestQuotasMove has one Envoy have all of a limit, and another come: the first must have confirmed that it has less
-// before the other gets anything.
+// TestQuotasMove has a second Envoy join one that has the complete limit: the first must confirm a smaller
+// share before the second gets any.
 func TestQuotasMove(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	a, b := openQuotas(t, r), openQuotas(t, r)
-	send(t, a, reports(1000, "x"))
-	if got := shareOf(t, a, "x"); got != 360_000 {
+	send(t, a, newReports(1000, "x"))
+	if got := receiveShare(t, a, "x"); got != 360_000 {
 		t.Fatalf("one Envoy gets %d an hour, want all", got)
 	}
-	send(t, b, reports(1000, "x"))
-	less := shareOf(t, a, "x")
+	send(t, b, newReports(1000, "x"))
+	less := receiveShare(t, a, "x")
 	var got uint32
 	for got == 0 {
-		got = shareOf(t, b, "x")
+		got = receiveShare(t, b, "x")
 	}
 	if less == 0 || less+got > 360_000 {
 		t.Errorf("they get %d and %d", less, got)
 	}
 }
 
-// TestLargeReport has a report of 5 MB, with ids of all sorts of sizes: those that are not too large are answered, and
-// nothing of it is held.
+// TestLargeReport sends a report of 5 MB, with IDs of many sizes. Those that are not too large are answered,
+// and nothing is buffered.
 func TestLargeReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
@@ -166,28 +167,28 @@ func TestLargeReport(t *testing.T) {
 	for i := range 100 {
 		ids = append(ids, strings.Repeat("x", 50_000)+strconv.Itoa(i))
 	}
-	m := reports(10, append(ids, "last")...)
+	m := newReports(10, append(ids, "last")...)
 	if size := proto.Size(m); size < 5_000_000 {
 		t.Fatalf("the report has %d bytes", size)
 	}
 	send(t, c, m)
-	if got := shareOf(t, c, "last"); got != 360_000 {
+	if got := receiveShare(t, c, "last"); got != 360_000 {
 		t.Errorf("the last bucket gets %d", got)
 	}
-	if w, conn := r.only(t); w.buffered.bytes.Load() > 100_000 || conn.h2.MemoryBytes() > 200_000 {
-		t.Errorf("%d bytes are held", conn.h2.MemoryBytes())
+	if w, conn := r.onlyConnection(t); w.buffered.bytes.Load() > 100_000 || conn.h2.MemoryBytes() > 200_000 {
+		t.Errorf("%d bytes are used", conn.h2.MemoryBytes())
 	}
 }
 
-// quotaHeaders begin a stream of a hostile client.
-func (c *rawClient) quotas() {
+// openQuotas sends the headers of a quota stream.
+func (c *rawClient) openQuotas() {
 	c.t.Helper()
 	c.path = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
-	c.begins(c.next, c.block(0))
+	c.startCall(c.next, c.block(0))
 	c.next += 2
 }
 
-// report is a message with its prefix.
+// framed returns a message with its prefix.
 func framed(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
@@ -195,7 +196,7 @@ func framed(t *testing.T, m proto.Message) []byte {
 	return prefixed(0, b)
 }
 
-// manyBuckets are as many as a stream may have, and more.
+// manyBuckets returns n bucket names. More than a stream may have are an error of the client.
 func manyBuckets(n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -204,58 +205,58 @@ func manyBuckets(n int) []string {
 	return all
 }
 
-// TestQuotaClientThatNeverReads reports many buckets again and again and gives no window for answers: what waits for it is
-// bounded, and others go on.
+// TestQuotaClientThatNeverReads reports many buckets repeatedly and gives no window for answers: the memory for
+// them is bounded, and other clients are not affected.
 func TestQuotaClientThatNeverReads(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	c := r.rawClient(t)
-	c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	go func() { // its own frames come, or its writes would wait
+	c.must(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	go func() { // reads, so that the server's writes do not block
 		for {
 			if _, err := c.fr.ReadFrame(); err != nil {
 				return
 			}
 		}
 	}()
-	c.quotas()
-	message := framed(t, reports(1, manyBuckets(500)...))
+	c.openQuotas()
+	message := framed(t, newReports(1, manyBuckets(500)...))
 	for range 200 {
 		for rest := message; len(rest) > 0; {
 			n := min(len(rest), 4000)
-			c.goes(c.fr.WriteData(1, false, rest[:n]))
+			c.must(c.fr.WriteData(1, false, rest[:n]))
 			rest = rest[n:]
 		}
 	}
-	_, conn := r.only(t)
-	await(t, "all reports are read", func() bool { return counted(t, s, "sluice_quota_reports_total") == 200 })
+	_, conn := r.onlyConnection(t)
+	await(t, "all reports are read", func() bool { return metricValue(t, s, "sluice_quota_reports_total") == 200 })
 	conn.mu.Lock()
 	held := conn.h2.MemoryBytes()
 	conn.mu.Unlock()
 	if held > 400<<10 {
-		t.Errorf("%d bytes are held for it", held)
+		t.Errorf("%d bytes are used for it", held)
 	}
 	d := openQuotas(t, r)
-	send(t, d, reports(1, "another"))
-	shareOf(t, d, "another")
+	send(t, d, newReports(1, "another"))
+	receiveShare(t, d, "another")
 }
 
-// TestQuotaStreamsEnd has streams end by their clients' doing and by ours.
+// TestQuotaStreamsEnd ends streams, from the client's side and from ours.
 func TestQuotaStreamsEnd(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	streams := func(want float64) func() bool {
-		return func() bool { return counted(t, s, "sluice_quota_streams") == want }
+		return func() bool { return metricValue(t, s, "sluice_quota_streams") == want }
 	}
 	begun := 0
 	begin := func(ctx context.Context) quotaClient {
 		c, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(ctx)
 		must.OK(t, err)
-		begun++ // what a stream held is not free as soon as it ends
-		send(t, c, reports(1, strconv.Itoa(begun)))
-		shareOf(t, c, strconv.Itoa(begun))
+		begun++ // the resources of a closed stream are freed later
+		send(t, c, newReports(1, strconv.Itoa(begun)))
+		receiveShare(t, c, strconv.Itoa(begun))
 		return c
 	}
 	c := begin(t.Context())
@@ -289,16 +290,16 @@ func TestQuotaStreamsEnd(t *testing.T) {
 	await(t, "the stream has ended", streams(0))
 }
 
-// TestHalfAMessage has a client go away in the middle of a report.
-func TestHalfAMessage(t *testing.T) {
+// TestIncompleteReport closes the connection in the middle of a report.
+func TestIncompleteReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	c := r.rawClient(t)
-	c.quotas()
-	message := framed(t, reports(1, "a", "b"))
-	c.goes(c.fr.WriteData(1, false, message[:len(message)-3]))
-	await(t, "a stream", func() bool { return counted(t, s, "sluice_quota_usages_total") == 1 })
+	c.openQuotas()
+	message := framed(t, newReports(1, "a", "b"))
+	c.must(c.fr.WriteData(1, false, message[:len(message)-3]))
+	await(t, "a stream", func() bool { return metricValue(t, s, "sluice_quota_usages_total") == 1 })
 	_ = c.conn.Close()
-	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
+	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
 }

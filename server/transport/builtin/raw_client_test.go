@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// rawClient calls ShouldRateLimit as no client library would: with headers beyond
-// what the server said that it takes.
+// rawClient calls ShouldRateLimit as no client library would, for example with headers beyond the server's
+// limit.
 type rawClient struct {
 	t    *testing.T
 	conn net.Conn
@@ -33,11 +33,11 @@ func newRawClient(t *testing.T, conn net.Conn) *rawClient {
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
-	c.goes(c.fr.WriteSettings())
+	c.must(c.fr.WriteSettings())
 	return c
 }
 
-// tcp connects to the gRPC listener until the test ends.
+// tcp connects to the gRPC listener. The connection is closed at the end of the test.
 func (r *running) tcp(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr)
@@ -52,7 +52,7 @@ func (r *running) rawClient(t *testing.T) *rawClient {
 	return newRawClient(t, r.tcp(t))
 }
 
-func (c *rawClient) goes(err error) {
+func (c *rawClient) must(err error) {
 	c.t.Helper()
 	must.OK(c.t, err)
 }
@@ -62,35 +62,35 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	c.t.Helper()
 	stream := c.next
 	c.next += 2
-	c.begins(stream, c.block(extra))
-	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
+	c.startCall(stream, c.block(extra))
+	c.must(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
 	return stream
 }
 
-// zips sends a call whose message is compressed.
-func (c *rawClient) zips(message []byte) {
+// callCompressed sends a call with a compressed message.
+func (c *rawClient) callCompressed(message []byte) {
 	c.t.Helper()
 	stream := c.next
 	c.next += 2
 	c.block(0)
-	c.goes(c.enc.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
-	c.begins(stream, c.text.Bytes())
-	c.goes(c.fr.WriteData(stream, true, prefixed(1, zipped(message))))
+	c.must(c.enc.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
+	c.startCall(stream, c.text.Bytes())
+	c.must(c.fr.WriteData(stream, true, prefixed(1, gzipped(message))))
 }
 
-// begins sends the headers of a call.
-func (c *rawClient) begins(stream uint32, block []byte) {
+// startCall sends the headers of a call.
+func (c *rawClient) startCall(stream uint32, block []byte) {
 	c.t.Helper()
 	first := block[:min(len(block), 16<<10)]
-	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
+	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
 	for block = block[len(first):]; len(block) > 0; {
 		part := block[:min(len(block), 16<<10)]
 		block = block[len(part):]
-		c.goes(c.fr.WriteContinuation(stream, len(block) == 0, part))
+		c.must(c.fr.WriteContinuation(stream, len(block) == 0, part))
 	}
 }
 
-// block is the header block of a call.
+// block returns the header block of a call.
 func (c *rawClient) block(extra int) []byte {
 	c.t.Helper()
 	c.text.Reset()
@@ -101,15 +101,15 @@ func (c *rawClient) block(extra int) []byte {
 		{Name: ":authority", Value: "sluice"},
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
-		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
+		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // not indexed
 	} {
-		c.goes(c.enc.WriteField(f))
+		c.must(c.enc.WriteField(f))
 	}
 	return c.text.Bytes()
 }
 
-// ends returns how n calls end: the grpc-status, or the code of their reset.
-func (c *rawClient) ends(n int) map[uint32]string {
+// readEnds returns how the next n calls end: the grpc-status, or the code of RST_STREAM.
+func (c *rawClient) readEnds(n int) map[uint32]string {
 	c.t.Helper()
 	ends := map[uint32]string{}
 	for len(ends) < n {

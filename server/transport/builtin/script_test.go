@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// script is what a client sends. Each frame is a step: the next is sent once the transport has done all that the steps
-// before it cause.
+// script is the input of a client. Each frame is a step: the next is sent when the transport has processed the
+// steps before it.
 type script struct {
 	tb    testing.TB
 	limit transport.Limits
@@ -29,7 +29,7 @@ type script struct {
 	requests map[uint32]*request
 }
 
-// step is what is sent at once, or a wait.
+// step is input that is sent at once, or a wait.
 type step struct {
 	bytes []byte
 	waits time.Duration
@@ -39,7 +39,7 @@ type step struct {
 type request struct {
 	fields []hpack.HeaderField
 	ended  bool
-	endsAt int // the step
+	endsAt int // step with END_STREAM
 }
 
 func newScript(tb testing.TB) *script {
@@ -54,20 +54,20 @@ func newScript(tb testing.TB) *script {
 // begin exchanges SETTINGS.
 func (s *script) begin(settings ...http2.Setting) {
 	s.text.WriteString(http2.ClientPreface)
-	s.frame(s.write.WriteSettings(settings...))
-	s.frame(s.write.WriteSettingsAck())
+	s.addFrame(s.write.WriteSettings(settings...))
+	s.addFrame(s.write.WriteSettingsAck())
 }
 
-// frame ends a step.
-func (s *script) frame(err error) {
+// addFrame adds the written frame as a step.
+func (s *script) addFrame(err error) {
 	must.OK(s.tb, err)
 	s.steps = append(s.steps, step{bytes: bytes.Clone(s.text.Bytes())})
 	s.text.Reset()
 }
 
-func (s *script) wait(d time.Duration) { s.steps = append(s.steps, step{waits: d}) }
+func (s *script) addWait(d time.Duration) { s.steps = append(s.steps, step{waits: d}) }
 
-// fields makes header fields of names and values.
+// fields returns header fields for names and values.
 func fields(texts ...string) (all []hpack.HeaderField) {
 	for i := 0; i < len(texts); i += 2 {
 		all = append(all, hpack.HeaderField{Name: texts[i], Value: texts[i+1]})
@@ -75,31 +75,31 @@ func fields(texts ...string) (all []hpack.HeaderField) {
 	return all
 }
 
-// headers sends a header block, in as many frames as it takes.
-func (s *script) headers(stream uint32, end bool, all ...hpack.HeaderField) {
-	s.note(stream, end, all)
+// addHeaders adds a header block, in one or more frames.
+func (s *script) addHeaders(stream uint32, end bool, all ...hpack.HeaderField) {
+	s.expectRequest(stream, end, all)
 	s.block.Reset()
 	for _, f := range all {
 		must.OK(s.tb, s.coder.WriteField(f))
 	}
-	s.blocks(stream, end, s.block.Bytes())
+	s.addBlocks(stream, end, s.block.Bytes())
 }
 
 const mostFrame = 16 << 10
 
-// blocks sends a header block that is encoded already.
-func (s *script) blocks(stream uint32, end bool, block []byte) {
+// addBlocks adds an encoded header block.
+func (s *script) addBlocks(stream uint32, end bool, block []byte) {
 	n := min(len(block), mostFrame)
 	err := s.write.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndStream: end, EndHeaders: n == len(block), BlockFragment: block[:n]})
 	for block = block[n:]; err == nil && len(block) > 0; block = block[n:] {
 		n = min(len(block), mostFrame)
 		err = s.write.WriteContinuation(stream, n == len(block), block[:n])
 	}
-	s.frame(err)
+	s.addFrame(err)
 }
 
-// note remembers what a stream's headers are.
-func (s *script) note(stream uint32, end bool, all []hpack.HeaderField) {
+// expectRequest records the headers of a stream.
+func (s *script) expectRequest(stream uint32, end bool, all []hpack.HeaderField) {
 	r := s.requests[stream]
 	switch {
 	case r == nil:
@@ -109,17 +109,17 @@ func (s *script) note(stream uint32, end bool, all []hpack.HeaderField) {
 	}
 }
 
-// update sends a WINDOW_UPDATE of a stream.
-func (s *script) update(stream, n uint32) {
-	s.frame(s.write.WriteWindowUpdate(stream, n))
+// addWindowUpdate adds a WINDOW_UPDATE of a stream.
+func (s *script) addWindowUpdate(stream, n uint32) {
+	s.addFrame(s.write.WriteWindowUpdate(stream, n))
 }
 
-// data sends DATA.
-func (s *script) data(stream uint32, end bool, p []byte) {
+// addData adds DATA.
+func (s *script) addData(stream uint32, end bool, p []byte) {
 	if r := s.requests[stream]; r != nil && !r.ended {
 		r.ended, r.endsAt = end, len(s.steps)
 	}
-	s.frame(s.write.WriteData(stream, end, p))
+	s.addFrame(s.write.WriteData(stream, end, p))
 }
 
 // The paths of the calls.
@@ -128,9 +128,9 @@ const (
 	healthPath = "/grpc.health.v1.Health/Check"
 )
 
-// ordinary are the headers of a call, with others beside them, or in their place, or without those
-// whose value is left.
-func ordinary(more ...string) []hpack.HeaderField {
+// requestFields returns the headers of a call. more adds or replaces fields, or removes those with the value
+// left.
+func requestFields(more ...string) []hpack.HeaderField {
 	all := fields(":method", "POST", ":scheme", "http", ":path", limitPath, ":authority", "sluice", "content-type", "application/grpc", "te", "trailers")
 	for _, f := range fields(more...) {
 		at := slices.IndexFunc(all, func(o hpack.HeaderField) bool { return o.Name == f.Name })
@@ -146,30 +146,30 @@ func ordinary(more ...string) []hpack.HeaderField {
 	return all
 }
 
-// left is the value of a header that is left out.
+// left as a value removes a header.
 const left = "\x00left out"
 
-// prefixed is a message as gRPC sends it.
+// prefixed returns a message with its prefix.
 func prefixed(flag byte, message []byte) []byte {
 	n := len(message)
 	return append([]byte{flag, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, message...)
 }
 
-// ask is a whole call with these headers.
-func (s *script) ask(stream uint32, more ...string) {
-	s.headers(stream, false, ordinary(more...)...)
-	s.data(stream, true, s.simple(stream))
+// addCall adds a complete call with these headers.
+func (s *script) addCall(stream uint32, more ...string) {
+	s.addHeaders(stream, false, requestFields(more...)...)
+	s.addData(stream, true, s.addSimpleCall(stream))
 }
 
-// simple is a request with a counter of its own, so that its reply does not depend on others.
-func (s *script) simple(stream uint32) []byte {
+// addSimpleCall adds a request with its own counter, so that its reply does not depend on others.
+func (s *script) addSimpleCall(stream uint32) []byte {
 	r := simpleRequest()
 	r.Descriptors[0].Entries[0].Value = strconv.Itoa(int(stream))
 	return prefixed(0, marshal(s.tb, r))
 }
 
-// held is a request whose second and later replies are held, for ten seconds each.
-func held(tb testing.TB) []byte {
+// delayedRequest is a request whose second and later replies are delayed by ten seconds each.
+func delayedRequest(tb testing.TB) []byte {
 	tb.Helper()
 	r := simpleRequest()
 	r.Descriptors[0].Entries[0].Key = "held"

@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// alike are scripts after which the connection goes on, but for few.
+// alike are scripts after most of which the connection is open.
 var alike = []struct {
 	name  string
 	plays func(s *script)
 }{
 	{"calls", func(s *script) {
 		for id := uint32(1); id < 12; id += 2 {
-			s.ask(id)
+			s.addCall(id)
 		}
 	}},
 	{"content types", func(s *script) {
@@ -31,18 +31,18 @@ var alike = []struct {
 			"application/grpc+", "application/grpc;", "application/grpc+json", "application/grpc+json;x", "application/grpcx", "application/grpc-web",
 			"application/grpc-web+proto", "Application/GRPC", "application/grpc ", " application/grpc", "application/json", "application/proto", "text/html", "x",
 		} {
-			s.ask(id, "content-type", value)
+			s.addCall(id, "content-type", value)
 			id += 2
 		}
-		s.headers(id, false, append(ordinary(), fields("content-type", "application/json")...)...)
-		s.data(id, true, nil)
+		s.addHeaders(id, false, append(requestFields(), fields("content-type", "application/json")...)...)
+		s.addData(id, true, nil)
 	}},
 	{"methods", func(s *script) {
 		id := uint32(1)
 		for _, value := range []string{left, "", "GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "post", "POST ", "X"} {
-			s.ask(id, ":method", value)
-			s.headers(id+2, true, ordinary(":method", value)...)
-			s.headers(id+4, true, ordinary(":method", value, "content-type", left)...)
+			s.addCall(id, ":method", value)
+			s.addHeaders(id+2, true, requestFields(":method", value)...)
+			s.addHeaders(id+4, true, requestFields(":method", value, "content-type", left)...)
 			id += 6
 		}
 	}},
@@ -50,35 +50,35 @@ var alike = []struct {
 		id := uint32(1)
 		for _, name := range []string{":scheme", ":path", ":authority"} {
 			for _, value := range []string{left, ""} {
-				s.ask(id, name, value)
+				s.addCall(id, name, value)
 				id += 2
 			}
 		}
-		for _, f := range ordinary()[:4] {
-			s.headers(id, true, append(fields(f.Name, f.Value), ordinary()...)...)
-			s.headers(id+2, true, append(ordinary(), f)...)
-			s.headers(id+4, true, ordinary(f.Name, f.Value+"x")...)
+		for _, f := range requestFields()[:4] {
+			s.addHeaders(id, true, append(fields(f.Name, f.Value), requestFields()...)...)
+			s.addHeaders(id+2, true, append(requestFields(), f)...)
+			s.addHeaders(id+4, true, requestFields(f.Name, f.Value+"x")...)
 			id += 6
 		}
 		for _, name := range []string{":status", ":protocol", ":", ":x", "::"} {
-			s.headers(id, true, append(fields(name, "200"), ordinary()...)...)
+			s.addHeaders(id, true, append(fields(name, "200"), requestFields()...)...)
 			id += 2
 		}
-		s.ask(id, ":scheme", "https")
-		s.ask(id+2, ":scheme", "x")
+		s.addCall(id, ":scheme", "https")
+		s.addCall(id+2, ":scheme", "x")
 	}},
 	{"host", func(s *script) {
-		s.ask(1, "host", "other")
-		s.ask(3, ":authority", left, "host", "other")
-		s.ask(5, ":authority", left)
-		s.headers(7, false, append(ordinary(), fields("host", "a", "host", "b")...)...)
-		s.headers(9, true, append(ordinary(":authority", left), fields("host", "a", "host", "a")...)...)
-		s.headers(11, true, append(ordinary("content-type", "text/html"), fields("host", "a", "host", "a")...)...)
-		s.ask(13, "host", "")
-		s.headers(15, true, append(ordinary("grpc-timeout", "x", "connection", "close"), fields("host", "a", "host", "a")...)...)
-		s.headers(17, true, ordinary(":authority", left, "grpc-timeout", "x")...)
-		s.headers(19, true, ordinary(":authority", left, ":method", "GET")...)
-		s.headers(21, true, ordinary(":authority", left, "content-type", left)...)
+		s.addCall(1, "host", "other")
+		s.addCall(3, ":authority", left, "host", "other")
+		s.addCall(5, ":authority", left)
+		s.addHeaders(7, false, append(requestFields(), fields("host", "a", "host", "b")...)...)
+		s.addHeaders(9, true, append(requestFields(":authority", left), fields("host", "a", "host", "a")...)...)
+		s.addHeaders(11, true, append(requestFields("content-type", "text/html"), fields("host", "a", "host", "a")...)...)
+		s.addCall(13, "host", "")
+		s.addHeaders(15, true, append(requestFields("grpc-timeout", "x", "connection", "close"), fields("host", "a", "host", "a")...)...)
+		s.addHeaders(17, true, requestFields(":authority", left, "grpc-timeout", "x")...)
+		s.addHeaders(19, true, requestFields(":authority", left, ":method", "GET")...)
+		s.addHeaders(21, true, requestFields(":authority", left, "content-type", left)...)
 	}},
 	{"te and headers of connections", func(s *script) {
 		id := uint32(1)
@@ -102,24 +102,24 @@ var alike = []struct {
 			{"via", "x"},
 			{"cookie", "a=b"},
 		} {
-			s.ask(id, f[0], f[1])
+			s.addCall(id, f[0], f[1])
 			id += 2
 		}
-		s.headers(id, true, append(ordinary(), fields("te", "trailers")...)...)
+		s.addHeaders(id, true, append(requestFields(), fields("te", "trailers")...)...)
 	}},
 	{"names and values", func(s *script) {
 		id := uint32(1)
 		for _, name := range []string{"X", "x-Y", "", " ", "x y", "x:y", "x\x00", "x\x7f", "x\xff", "x\n", "x_y", "x.y", "x(y", "\"x\"", "x@y", "{x}", "~x!#$%&'*+-.^_`|", "é"} {
-			s.ask(id, name, "z")
+			s.addCall(id, name, "z")
 			id += 2
 		}
 		for b := range 256 {
-			s.ask(id, "x", "a"+string([]byte{byte(b)})+"b")
+			s.addCall(id, "x", "a"+string([]byte{byte(b)})+"b")
 			id += 2
 		}
-		s.ask(id, "x", " spaces ")
-		s.ask(id+2, "x", "\ttab\t")
-		s.ask(id+4, "x", "\xc3\x28 no UTF-8 \xff")
+		s.addCall(id, "x", " spaces ")
+		s.addCall(id+2, "x", "\ttab\t")
+		s.addCall(id+4, "x", "\xc3\x28 no UTF-8 \xff")
 	}},
 	{"timeouts", func(s *script) {
 		id := uint32(1)
@@ -128,53 +128,53 @@ var alike = []struct {
 			"100000000n", "000000001S", "0000001S", "0H", "0M", "0S", "0m", "0u", "0n", "00000000S", "1s", "1h", "1x", "1 S", " 1S", "1S ", "+1S", "-1S",
 			"1.5S", "0x1S", "1_0S", "١S", "SS", "1SS", "S1", "\xff1S",
 		} {
-			s.ask(id, "grpc-timeout", value)
-			s.headers(id+2, true, ordinary("grpc-timeout", value, ":path", "/unknown/Method")...)
+			s.addCall(id, "grpc-timeout", value)
+			s.addHeaders(id+2, true, requestFields("grpc-timeout", value, ":path", "/unknown/Method")...)
 			id += 4
 		}
-		s.headers(id, false, append(ordinary(), fields("grpc-timeout", "1S", "grpc-timeout", "x")...)...)
-		s.headers(id+2, false, append(ordinary(), fields("grpc-timeout", "x", "grpc-timeout", "1S")...)...)
-		s.headers(id+4, true, ordinary("grpc-timeout", "0S", ":method", "GET")...)
-		s.headers(id+6, true, ordinary("grpc-timeout", "0S", "content-type", "text/plain")...)
+		s.addHeaders(id, false, append(requestFields(), fields("grpc-timeout", "1S", "grpc-timeout", "x")...)...)
+		s.addHeaders(id+2, false, append(requestFields(), fields("grpc-timeout", "x", "grpc-timeout", "1S")...)...)
+		s.addHeaders(id+4, true, requestFields("grpc-timeout", "0S", ":method", "GET")...)
+		s.addHeaders(id+6, true, requestFields("grpc-timeout", "0S", "content-type", "text/plain")...)
 	}},
 	{"a deadline before the request's end", func(s *script) {
-		s.headers(1, false, ordinary("grpc-timeout", "2S")...)
-		s.wait(3 * time.Second)
-		s.ask(3)
+		s.addHeaders(1, false, requestFields("grpc-timeout", "2S")...)
+		s.addWait(3 * time.Second)
+		s.addCall(3)
 	}},
 	{"a held reply and its deadline", func(s *script) {
-		s.headers(1, false, ordinary("grpc-timeout", "2S")...)
-		s.data(1, true, held(s.tb))
+		s.addHeaders(1, false, requestFields("grpc-timeout", "2S")...)
+		s.addData(1, true, delayedRequest(s.tb))
 		for id := uint32(3); id < 9; id += 2 {
-			s.headers(id, false, ordinary("grpc-timeout", "60S")...)
-			s.data(id, true, held(s.tb))
+			s.addHeaders(id, false, requestFields("grpc-timeout", "60S")...)
+			s.addData(id, true, delayedRequest(s.tb))
 		}
-		s.headers(9, false, ordinary("grpc-timeout", "2S")...)
-		s.data(9, true, held(s.tb))
-		s.wait(time.Minute)
+		s.addHeaders(9, false, requestFields("grpc-timeout", "2S")...)
+		s.addData(9, true, delayedRequest(s.tb))
+		s.addWait(time.Minute)
 	}},
 	{"compressed", func(s *script) {
 		id := uint32(1)
 		message := marshal(s.tb, simpleRequest())
 		for _, encoding := range []string{left, "", "identity", "gzip", "GZIP", "deflate", "br", "gzip,identity", "x\xff", "100%"} {
 			for _, body := range [][]byte{
-				prefixed(0, message), prefixed(1, message), prefixed(1, zipped(message)), prefixed(1, zipped(nil)), prefixed(1, nil), prefixed(2, message),
-				prefixed(0x81, message), prefixed(1, zipped(message)[:20]), prefixed(1, append(zipped(message), 'x')),
-				prefixed(1, zipped(make([]byte, 20<<10))),
+				prefixed(0, message), prefixed(1, message), prefixed(1, gzipped(message)), prefixed(1, gzipped(nil)), prefixed(1, nil), prefixed(2, message),
+				prefixed(0x81, message), prefixed(1, gzipped(message)[:20]), prefixed(1, append(gzipped(message), 'x')),
+				prefixed(1, gzipped(make([]byte, 20<<10))),
 			} {
-				s.headers(id, false, ordinary("grpc-encoding", encoding)...)
-				s.data(id, true, body)
+				s.addHeaders(id, false, requestFields("grpc-encoding", encoding)...)
+				s.addData(id, true, body)
 				id += 2
 			}
 		}
-		s.ask(id, "grpc-accept-encoding", "gzip")
-		s.ask(id+2, "grpc-accept-encoding", "")
-		s.headers(id+4, false, append(ordinary("grpc-encoding", "gzip"), fields("grpc-encoding", "br")...)...)
-		s.data(id+4, true, prefixed(0, message))
+		s.addCall(id, "grpc-accept-encoding", "gzip")
+		s.addCall(id+2, "grpc-accept-encoding", "")
+		s.addHeaders(id+4, false, append(requestFields("grpc-encoding", "gzip"), fields("grpc-encoding", "br")...)...)
+		s.addData(id+4, true, prefixed(0, message))
 	}},
 	{"messages", func(s *script) {
 		id := uint32(1)
-		one := s.simple(1)
+		one := s.addSimpleCall(1)
 		for _, body := range [][]byte{
 			nil,
 			{0},
@@ -182,45 +182,45 @@ var alike = []struct {
 			prefixed(0, nil), one[:5], one[:6], one[:len(one)-1], one, append(bytes.Clone(one), 0),
 			append(bytes.Clone(one), one...), append(bytes.Clone(one), one[:7]...), append(bytes.Clone(one), prefixed(0, nil)...), prefixed(0, []byte("\xff")),
 		} {
-			s.headers(id, false, ordinary()...)
-			s.data(id, true, body)
+			s.addHeaders(id, false, requestFields()...)
+			s.addData(id, true, body)
 			id += 2
-			s.headers(id, false, ordinary()...)
+			s.addHeaders(id, false, requestFields()...)
 			for _, b := range body {
-				s.data(id, false, []byte{b})
+				s.addData(id, false, []byte{b})
 			}
-			s.data(id, true, nil)
+			s.addData(id, true, nil)
 			id += 2
-			s.headers(id, false, ordinary()...)
-			s.data(id, false, body) // and nothing more
+			s.addHeaders(id, false, requestFields()...)
+			s.addData(id, false, body) // and nothing more
 			id += 2
 		}
-		s.headers(id, true, ordinary()...)
+		s.addHeaders(id, true, requestFields()...)
 	}},
 	{"messages too large", func(s *script) {
 		s.limit.MaxMessageBytes = 10_000
 		id := uint32(1)
 		for _, size := range []int{4090, 4091, 4092, 9_999, 10_000, 10_001, 20_000} {
-			s.headers(id, false, ordinary()...)
+			s.addHeaders(id, false, requestFields()...)
 			body := prefixed(0, make([]byte, size))
 			n := min(len(body), 4096)
-			s.data(id, n == len(body), body[:n])
+			s.addData(id, n == len(body), body[:n])
 			for rest := body[n:]; len(rest) > 0; {
 				n := min(len(rest), 3000)
-				s.data(id, n == len(rest), rest[:n])
+				s.addData(id, n == len(rest), rest[:n])
 				rest = rest[n:]
 			}
 			id += 2
 		}
 		for _, size := range []uint32{20_001, 1 << 30, 1<<31 - 1, 1 << 31, 1<<32 - 1} {
-			s.headers(id, false, ordinary()...)
-			s.data(id, true, binary.BigEndian.AppendUint32([]byte{0}, size))
+			s.addHeaders(id, false, requestFields()...)
+			s.addData(id, true, binary.BigEndian.AppendUint32([]byte{0}, size))
 			id += 2
 		}
-		s.headers(id, false, ordinary("grpc-encoding", "gzip")...)
-		s.data(id, true, prefixed(1, zipped(make([]byte, 10_001))))
-		s.headers(id+2, false, ordinary("grpc-encoding", "gzip")...)
-		s.data(id+2, true, prefixed(1, zipped(make([]byte, 1<<20))))
+		s.addHeaders(id, false, requestFields("grpc-encoding", "gzip")...)
+		s.addData(id, true, prefixed(1, gzipped(make([]byte, 10_001))))
+		s.addHeaders(id+2, false, requestFields("grpc-encoding", "gzip")...)
+		s.addData(id+2, true, prefixed(1, gzipped(make([]byte, 1<<20))))
 	}},
 	{"binary metadata", func(s *script) {
 		id := uint32(1)
@@ -228,16 +228,16 @@ var alike = []struct {
 			"", "AAEC", "AA==", "AA", "AAE=", "AAE", "A", "A===", "AA=", "AAE==", "=", "====", "AA-_", "AA+/", "AA\xff/", "AAEC\n", "AA EC", "AAECA", "AA==AA==",
 			"AB==", "AB", "AAEC,AAEC", "AAEC, AAEC", "AA,AA==", " AAEC",
 		} {
-			s.ask(id, "x-bin", value)
-			s.headers(id+2, true, ordinary("grpc-status-details-bin", value, ":path", "/unknown/Method")...)
+			s.addCall(id, "x-bin", value)
+			s.addHeaders(id+2, true, requestFields("grpc-status-details-bin", value, ":path", "/unknown/Method")...)
 			id += 4
 		}
-		s.ask(id, "-bin", "!")
-		s.ask(id+2, "x-bin-y", "!")
-		s.ask(id+4, "x-bin", "!", "grpc-timeout", "x")
-		s.ask(id+6, "grpc-timeout", "x", "y-bin", "!")
-		s.ask(id+8, "x-bin", strings.Repeat("A", 5000))
-		s.ask(id+10, "x-bin", strings.Repeat("A", 5001))
+		s.addCall(id, "-bin", "!")
+		s.addCall(id+2, "x-bin-y", "!")
+		s.addCall(id+4, "x-bin", "!", "grpc-timeout", "x")
+		s.addCall(id+6, "grpc-timeout", "x", "y-bin", "!")
+		s.addCall(id+8, "x-bin", strings.Repeat("A", 5000))
+		s.addCall(id+10, "x-bin", strings.Repeat("A", 5001))
 	}},
 	{"paths", func(s *script) {
 		id := uint32(1)
@@ -247,10 +247,10 @@ var alike = []struct {
 			strings.ToLower(limitPath), "/x/100%", "/x/é", "/x/\xff\xfe", "/x/ ", "/\"x\"/y", "/" + strings.Repeat("x", 900) + "/y",
 			"/grpc.health.v1.Health/Other", "/a/b" + strings.Repeat("%", 300),
 		} {
-			s.headers(id, false, ordinary(":path", path)...)
-			s.data(id, true, prefixed(0, nil))
-			s.headers(id+2, true, ordinary(":path", path)...)
-			s.headers(id+4, false, ordinary(":path", path)...)
+			s.addHeaders(id, false, requestFields(":path", path)...)
+			s.addData(id, true, prefixed(0, nil))
+			s.addHeaders(id+2, true, requestFields(":path", path)...)
+			s.addHeaders(id+4, false, requestFields(":path", path)...)
 			id += 6
 		}
 	}},
@@ -261,29 +261,29 @@ var alike = []struct {
 			if service == "" {
 				message = marshal(s.tb, &grpc_health_v1.HealthCheckRequest{})
 			}
-			s.headers(id, false, ordinary(":path", healthPath)...)
-			s.data(id, true, prefixed(0, message))
+			s.addHeaders(id, false, requestFields(":path", healthPath)...)
+			s.addData(id, true, prefixed(0, message))
 			id += 2
 		}
-		s.headers(id, false, ordinary(":path", healthPath)...)
-		s.data(id, true, prefixed(0, []byte{0xff}))
+		s.addHeaders(id, false, requestFields(":path", healthPath)...)
+		s.addData(id, true, prefixed(0, []byte{0xff}))
 	}},
 	{"large messages to health", func(s *script) {
 		id := uint32(1)
 		for _, size := range []int{4000, maxOtherMessageBytes - 3, maxOtherMessageBytes - 2, 5000} {
 			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
 			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
-				s.headers(id, false, ordinary(":path", path)...)
+				s.addHeaders(id, false, requestFields(":path", path)...)
 				body := prefixed(0, message)
 				n := min(len(body), 4096) // a stream's first window
-				s.data(id, n == len(body), body[:n])
+				s.addData(id, n == len(body), body[:n])
 				if n < len(body) {
-					s.data(id, true, body[n:])
+					s.addData(id, true, body[n:])
 				}
-				s.headers(id+2, false, ordinary(":path", path, "grpc-encoding", "gzip")...)
-				s.data(id+2, true, prefixed(1, zipped(message)))
-				s.frame(s.write.WriteRSTStream(id, http2.ErrCodeCancel))
-				s.frame(s.write.WriteRSTStream(id+2, http2.ErrCodeCancel))
+				s.addHeaders(id+2, false, requestFields(":path", path, "grpc-encoding", "gzip")...)
+				s.addData(id+2, true, prefixed(1, gzipped(message)))
+				s.addFrame(s.write.WriteRSTStream(id, http2.ErrCodeCancel))
+				s.addFrame(s.write.WriteRSTStream(id+2, http2.ErrCodeCancel))
 				id += 4
 			}
 		}
@@ -293,11 +293,11 @@ var alike = []struct {
 		for _, size := range []int{0, 100, 8 << 10, 32 << 10, 1 << 20, 3 << 20} {
 			request := simpleRequest()
 			request.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", size)
-			small := prefixed(1, zipped(marshal(s.tb, request)))
-			s.headers(id, false, ordinary("grpc-encoding", "gzip")...)
-			s.data(id, true, small)
-			s.headers(id+2, false, ordinary("grpc-encoding", "gzip")...)
-			s.data(id+2, true, prefixed(1, small[5:len(small)-3]))
+			small := prefixed(1, gzipped(marshal(s.tb, request)))
+			s.addHeaders(id, false, requestFields("grpc-encoding", "gzip")...)
+			s.addData(id, true, small)
+			s.addHeaders(id+2, false, requestFields("grpc-encoding", "gzip")...)
+			s.addData(id+2, true, prefixed(1, small[5:len(small)-3]))
 			id += 4
 		}
 	}},
@@ -305,175 +305,175 @@ var alike = []struct {
 		s.limit.MaxHeaderBytes = 4 << 10
 		id := uint32(1)
 		for _, size := range []int{3000, 3700, 3900, 4000, 5000, 7000} {
-			s.ask(id, "x", strings.Repeat("x", size))
-			s.headers(id+2, true, ordinary("x", strings.Repeat("x", size), "grpc-timeout", "0S")...)
-			s.headers(id+4, true, ordinary("x", strings.Repeat("x", size), "content-type", "text/html")...)
-			s.headers(id+6, true, ordinary("x", strings.Repeat("x", size), "grpc-timeout", "x")...)
-			s.headers(id+8, true, ordinary("x", strings.Repeat("x", size), ":method", "GET")...)
-			s.headers(id+10, true, ordinary("x", strings.Repeat("x", size), ":path", "/x")...)
+			s.addCall(id, "x", strings.Repeat("x", size))
+			s.addHeaders(id+2, true, requestFields("x", strings.Repeat("x", size), "grpc-timeout", "0S")...)
+			s.addHeaders(id+4, true, requestFields("x", strings.Repeat("x", size), "content-type", "text/html")...)
+			s.addHeaders(id+6, true, requestFields("x", strings.Repeat("x", size), "grpc-timeout", "x")...)
+			s.addHeaders(id+8, true, requestFields("x", strings.Repeat("x", size), ":method", "GET")...)
+			s.addHeaders(id+10, true, requestFields("x", strings.Repeat("x", size), ":path", "/x")...)
 			id += 12
 		}
-		s.ask(id, "x", strings.Repeat("x", 9000))
-		s.ask(id + 2)
+		s.addCall(id, "x", strings.Repeat("x", 9000))
+		s.addCall(id + 2)
 	}},
 	{"headers in many frames", func(s *script) {
-		s.ask(1, "x", strings.Repeat("~", 60<<10))
-		s.ask(3, "x", strings.Repeat("~", 100<<10))
+		s.addCall(1, "x", strings.Repeat("~", 60<<10))
+		s.addCall(3, "x", strings.Repeat("~", 100<<10))
 	}},
 	{"many headers", func(s *script) {
 		var more []string
 		for i := range 300 {
 			more = append(more, "x"+strings.Repeat("y", i), "z")
 		}
-		s.ask(1, more...)
+		s.addCall(1, more...)
 	}},
 	{"content-length", func(s *script) {
-		n := len(s.simple(1))
-		s.ask(1, "content-length", strconv.Itoa(n))
-		s.ask(3, "content-length", strconv.Itoa(n+1))
-		s.ask(5, "content-length", strconv.Itoa(n-1))
-		s.ask(7, "content-length", "x")
-		s.headers(9, false, append(ordinary("content-length", strconv.Itoa(n)), fields("content-length", strconv.Itoa(n+1))...)...)
+		n := len(s.addSimpleCall(1))
+		s.addCall(1, "content-length", strconv.Itoa(n))
+		s.addCall(3, "content-length", strconv.Itoa(n+1))
+		s.addCall(5, "content-length", strconv.Itoa(n-1))
+		s.addCall(7, "content-length", "x")
+		s.addHeaders(9, false, append(requestFields("content-length", strconv.Itoa(n)), fields("content-length", strconv.Itoa(n+1))...)...)
 	}},
 	{"resets", func(s *script) {
-		s.headers(1, false, ordinary()...)
-		s.frame(s.write.WriteRSTStream(1, http2.ErrCodeCancel))
-		s.headers(3, false, ordinary()...)
-		s.data(3, false, []byte{0, 0})
-		s.frame(s.write.WriteRSTStream(3, http2.ErrCodeNo))
-		s.ask(5)
-		s.frame(s.write.WriteRSTStream(5, http2.ErrCodeCancel))
+		s.addHeaders(1, false, requestFields()...)
+		s.addFrame(s.write.WriteRSTStream(1, http2.ErrCodeCancel))
+		s.addHeaders(3, false, requestFields()...)
+		s.addData(3, false, []byte{0, 0})
+		s.addFrame(s.write.WriteRSTStream(3, http2.ErrCodeNo))
+		s.addCall(5)
+		s.addFrame(s.write.WriteRSTStream(5, http2.ErrCodeCancel))
 		for id := uint32(7); id < 13; id += 2 {
-			s.headers(id, false, ordinary("grpc-timeout", "60S")...)
-			s.data(id, true, held(s.tb))
+			s.addHeaders(id, false, requestFields("grpc-timeout", "60S")...)
+			s.addData(id, true, delayedRequest(s.tb))
 		}
-		s.frame(s.write.WriteRSTStream(11, http2.ErrCodeInternal)) // while it is held
-		s.headers(13, false, ordinary("grpc-timeout", "60S")...)
-		s.data(13, true, held(s.tb))
-		s.frame(s.write.WriteRSTStream(11, http2.ErrCodeInternal))
-		s.wait(time.Minute)
-		s.headers(15, true, ordinary(":path", "/unknown/Method")...)
-		s.frame(s.write.WriteRSTStream(15, 0xffffffff))
-		s.ask(17)
+		s.addFrame(s.write.WriteRSTStream(11, http2.ErrCodeInternal)) // while it is held
+		s.addHeaders(13, false, requestFields("grpc-timeout", "60S")...)
+		s.addData(13, true, delayedRequest(s.tb))
+		s.addFrame(s.write.WriteRSTStream(11, http2.ErrCodeInternal))
+		s.addWait(time.Minute)
+		s.addHeaders(15, true, requestFields(":path", "/unknown/Method")...)
+		s.addFrame(s.write.WriteRSTStream(15, 0xffffffff))
+		s.addCall(17)
 	}},
 	{"padding", func(s *script) {
-		one := s.simple(1)
-		s.headers(1, false, ordinary()...)
-		s.frame(s.write.WriteDataPadded(1, false, one[:3], make([]byte, 255)))
-		s.frame(s.write.WriteDataPadded(1, false, nil, make([]byte, 100)))
-		s.frame(s.write.WriteDataPadded(1, true, one[3:], nil))
+		one := s.addSimpleCall(1)
+		s.addHeaders(1, false, requestFields()...)
+		s.addFrame(s.write.WriteDataPadded(1, false, one[:3], make([]byte, 255)))
+		s.addFrame(s.write.WriteDataPadded(1, false, nil, make([]byte, 100)))
+		s.addFrame(s.write.WriteDataPadded(1, true, one[3:], nil))
 		s.block.Reset()
-		for _, f := range ordinary() {
+		for _, f := range requestFields() {
 			must.OK(s.tb, s.coder.WriteField(f))
 		}
-		s.note(3, false, ordinary())
-		s.frame(s.write.WriteHeaders(http2.HeadersFrameParam{
+		s.expectRequest(3, false, requestFields())
+		s.addFrame(s.write.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: 3, EndHeaders: true, BlockFragment: s.block.Bytes(), PadLength: 99, Priority: http2.PriorityParam{StreamDep: 1, Weight: 3},
 		}))
-		s.data(3, true, one)
+		s.addData(3, true, one)
 	}},
 	{"priority", func(s *script) {
-		s.frame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 3}))
-		s.headers(1, false, ordinary()...)
-		s.frame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 0, Exclusive: true}))
-		s.data(1, true, s.simple(1))
-		s.frame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 99}))
-		s.frame(s.write.WriteRawFrame(0x10, 0, 0, []byte("\x00\x00\x00\x03u=3")))
-		s.ask(3, "priority", "u=1")
+		s.addFrame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 3}))
+		s.addHeaders(1, false, requestFields()...)
+		s.addFrame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 0, Exclusive: true}))
+		s.addData(1, true, s.addSimpleCall(1))
+		s.addFrame(s.write.WritePriority(1, http2.PriorityParam{StreamDep: 99}))
+		s.addFrame(s.write.WriteRawFrame(0x10, 0, 0, []byte("\x00\x00\x00\x03u=3")))
+		s.addCall(3, "priority", "u=1")
 	}},
 	{"windows", func(s *script) {
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-		s.ask(1)
-		s.ask(3)
-		s.update(3, 1)
-		s.update(3, 1000)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7}))
-		s.ask(5)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3}))
-		s.update(1, 5)
-		s.update(5, 5)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
-		s.ask(7)
-		s.update(7, 1<<20) // it has ended
-		s.update(0, 1<<20)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		s.addCall(1)
+		s.addCall(3)
+		s.addWindowUpdate(3, 1)
+		s.addWindowUpdate(3, 1000)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7}))
+		s.addCall(5)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3}))
+		s.addWindowUpdate(1, 5)
+		s.addWindowUpdate(5, 5)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
+		s.addCall(7)
+		s.addWindowUpdate(7, 1<<20) // it has ended
+		s.addWindowUpdate(0, 1<<20)
 	}},
 	{"settings", func(s *script) {
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}))
-		s.ask(1)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1 << 20}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}))
-		s.ask(3)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 0}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}))
-		s.ask(5)
-		s.frame(s.write.WriteSettings(http2.Setting{ID: 0xf00d, Val: 0xffffffff}))
-		s.ask(7)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}))
+		s.addCall(1)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1 << 20}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}))
+		s.addCall(3)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 0}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}))
+		s.addCall(5)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: 0xf00d, Val: 0xffffffff}))
+		s.addCall(7)
 		s.coder.SetMaxDynamicTableSizeLimit(100)
-		s.ask(9)
-		s.ask(11)
+		s.addCall(9)
+		s.addCall(11)
 	}},
 	{"a small SETTINGS_MAX_HEADER_LIST_SIZE", func(s *script) {
-		s.frame(s.write.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 60}))
-		s.ask(1)
-		s.headers(3, true, ordinary(":path", "/unknown/Method")...)
+		s.addFrame(s.write.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 60}))
+		s.addCall(1)
+		s.addHeaders(3, true, requestFields(":path", "/unknown/Method")...)
 	}},
 	{"pings", func(s *script) {
 		for i := range byte(5) {
-			s.frame(s.write.WritePing(false, [8]byte{i}))
-			s.wait(11 * time.Second)
+			s.addFrame(s.write.WritePing(false, [8]byte{i}))
+			s.addWait(11 * time.Second)
 		}
-		s.frame(s.write.WritePing(true, [8]byte{9}))
-		s.ask(1)
+		s.addFrame(s.write.WritePing(true, [8]byte{9}))
+		s.addCall(1)
 	}},
 	{"pings too often", func(s *script) {
 		for i := range byte(2) {
-			s.frame(s.write.WritePing(false, [8]byte{i}))
+			s.addFrame(s.write.WritePing(false, [8]byte{i}))
 		}
-		s.ask(1)
+		s.addCall(1)
 		for i := range byte(5) {
-			s.frame(s.write.WritePing(false, [8]byte{i}))
+			s.addFrame(s.write.WritePing(false, [8]byte{i}))
 		}
 	}},
 	{"the client's GOAWAY", func(s *script) {
-		s.ask(1)
-		s.frame(s.write.WriteGoAway(0, http2.ErrCodeNo, []byte("bye")))
-		s.ask(3)
-		s.frame(s.write.WriteGoAway(7, http2.ErrCodeInternal, nil))
-		s.ask(5)
+		s.addCall(1)
+		s.addFrame(s.write.WriteGoAway(0, http2.ErrCodeNo, []byte("bye")))
+		s.addCall(3)
+		s.addFrame(s.write.WriteGoAway(7, http2.ErrCodeInternal, nil))
+		s.addCall(5)
 	}},
 	{"unknown frames", func(s *script) {
-		s.headers(1, false, ordinary()...)
+		s.addHeaders(1, false, requestFields()...)
 		for kind := 10; kind < 256; kind += 7 {
-			s.frame(s.write.WriteRawFrame(http2.FrameType(kind), 0xff, uint32(kind&1), make([]byte, kind)))
+			s.addFrame(s.write.WriteRawFrame(http2.FrameType(kind), 0xff, uint32(kind&1), make([]byte, kind)))
 		}
-		s.data(1, true, s.simple(1))
+		s.addData(1, true, s.addSimpleCall(1))
 	}},
 	{"unknown flags", func(s *script) {
-		s.frame(s.write.WriteRawFrame(http2.FrameSettings, 0xfe, 0, nil))
-		s.frame(s.write.WriteRawFrame(http2.FramePing, 0xfe, 0, make([]byte, 8)))
-		s.ask(1)
+		s.addFrame(s.write.WriteRawFrame(http2.FrameSettings, 0xfe, 0, nil))
+		s.addFrame(s.write.WriteRawFrame(http2.FramePing, 0xfe, 0, make([]byte, 8)))
+		s.addCall(1)
 	}},
 	{"too many streams", func(s *script) {
 		s.limit.MaxStreams = 3
 		for id := uint32(1); id < 13; id += 2 {
-			s.headers(id, false, ordinary("grpc-timeout", "60S")...)
-			s.data(id, true, held(s.tb))
+			s.addHeaders(id, false, requestFields("grpc-timeout", "60S")...)
+			s.addData(id, true, delayedRequest(s.tb))
 		}
-		s.headers(13, false, ordinary()...)
-		s.headers(15, true, ordinary(":method", "GET")...)
-		s.headers(17, true, ordinary("content-type", "x")...)
-		s.headers(19, true, ordinary("grpc-timeout", "0S")...)
-		s.headers(21, true, ordinary(":path", "/x/y")...)
-		s.frame(s.write.WriteRSTStream(3, http2.ErrCodeCancel))
-		s.ask(23)
+		s.addHeaders(13, false, requestFields()...)
+		s.addHeaders(15, true, requestFields(":method", "GET")...)
+		s.addHeaders(17, true, requestFields("content-type", "x")...)
+		s.addHeaders(19, true, requestFields("grpc-timeout", "0S")...)
+		s.addHeaders(21, true, requestFields(":path", "/x/y")...)
+		s.addFrame(s.write.WriteRSTStream(3, http2.ErrCodeCancel))
+		s.addCall(23)
 	}},
 	{"numbers of streams", func(s *script) {
-		s.ask(5)
-		s.ask(1001)
-		s.ask(1<<30 + 1)
+		s.addCall(5)
+		s.addCall(1001)
+		s.addCall(1<<30 + 1)
 	}},
 	{"a number of three quarters", func(s *script) {
-		s.ask(3<<29 - 1)
-		s.ask(3<<29 + 1)
-		s.ask(3<<29 + 3)
+		s.addCall(3<<29 - 1)
+		s.addCall(3<<29 + 1)
+		s.addCall(3<<29 + 3)
 	}},
-	{"the last number", func(s *script) { s.ask(1<<31 - 1) }},
+	{"the last number", func(s *script) { s.addCall(1<<31 - 1) }},
 }

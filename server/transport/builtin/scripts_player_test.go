@@ -22,18 +22,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// answered is what a client gets on a stream.
-type answered struct {
+// outcome is what a client receives on a stream.
+type outcome struct {
 	headers  []string // sorted
 	body     []byte
 	trailers []string // sorted; in Trailers-Only they are headers
-	end      int      // the step at which END_STREAM came, -1 before
+	end      int      // the step of END_STREAM, or -1
 	resets   []string
-	last     int // the last step at which something came
+	last     int // the last step with a frame
 }
 
 // describe describes the reply to r, which is nil if the script has no headers of the stream.
-func (o *answered) describe(r *request) string {
+func (o *outcome) describe(r *request) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	for _, f := range o.headers {
@@ -72,24 +72,24 @@ type player struct {
 	mu   sync.Mutex
 	came []byte
 	over bool // the server has closed the connection
-	deaf bool // nothing more is read, but for what comes next
+	deaf bool // the client has stopped reading
 
-	frames  *http2.Framer // reads what came
+	frames  *http2.Framer // reads the received bytes
 	read    bytes.Buffer
-	streams map[uint32]*answered
+	streams map[uint32]*outcome
 	events  []event // acknowledgements of PING and SETTINGS
 	goAway  *http2.GoAwayFrame
 	reason  string // of goAway
-	ended   int    // the step at which the connection ended, -1 before
+	ended   int    // the step at which the connection was closed, or -1
 }
 
-// event is what comes on the connection in a step.
+// event is what the client receives on the connection in a step.
 type event struct {
 	at   int
 	text string
 }
 
-// oneListener has one connection.
+// oneListener accepts one connection.
 type oneListener struct {
 	conn chan net.Conn
 	done chan struct{}
@@ -108,7 +108,7 @@ func (l *oneListener) Accept() (net.Conn, error) {
 func (l *oneListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *oneListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// newPlayer begins a connection over a transport of its own. It must be called in a bubble of synctest.
+// newPlayer starts a transport and connects to it. It must be called in a synctest bubble.
 func newPlayer(t *testing.T, limits transport.Limits, creds credentials.TransportCredentials) *player {
 	t.Helper()
 	limits = fillLimits(limits)
@@ -117,7 +117,7 @@ func newPlayer(t *testing.T, limits transport.Limits, creds credentials.Transpor
 	p := &player{
 		metrics:  s.Metrics(),
 		listener: &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})},
-		queue:    make(chan []byte, 1<<10), streams: map[uint32]*answered{}, ended: -1,
+		queue:    make(chan []byte, 1<<10), streams: map[uint32]*outcome{}, ended: -1,
 	}
 	p.Transport = start(config)
 	client, conn := net.Pipe()
@@ -126,7 +126,7 @@ func newPlayer(t *testing.T, limits transport.Limits, creds credentials.Transpor
 	p.done.Go(func() { _ = p.Serve(p.listener) })
 	p.done.Go(func() {
 		for b := range p.queue {
-			_, _ = client.Write(b) // after its end, the rest goes nowhere
+			_, _ = client.Write(b) // fails after the end
 		}
 	})
 	p.done.Go(func() {
@@ -148,7 +148,7 @@ func newPlayer(t *testing.T, limits transport.Limits, creds credentials.Transpor
 	return p
 }
 
-// stop ends the connection and the transport.
+// stop closes the connection and stops the transport.
 func (p *player) stop() {
 	close(p.queue)
 	_ = p.conn.Close()
@@ -156,8 +156,8 @@ func (p *player) stop() {
 	p.done.Wait()
 }
 
-// look takes in what came in a step.
-func (p *player) look(t *testing.T, at int) {
+// recordFrames records the frames of a step.
+func (p *player) recordFrames(t *testing.T, at int) {
 	t.Helper()
 	p.mu.Lock()
 	p.read.Write(p.came)
@@ -172,18 +172,18 @@ func (p *player) look(t *testing.T, at int) {
 		if err != nil {
 			t.Fatalf("the transport sends what x/net does not take: %v", err)
 		}
-		p.frame(f, at)
+		p.recordFrame(f, at)
 	}
 	if over && p.ended < 0 {
 		p.ended = at
 	}
 }
 
-func (p *player) frame(f http2.Frame, at int) {
+func (p *player) recordFrame(f http2.Frame, at int) {
 	id := f.Header().StreamID
 	o := p.streams[id]
 	if o == nil && id != 0 && f.Header().Type != http2.FrameWindowUpdate {
-		o = &answered{end: -1}
+		o = &outcome{end: -1}
 		p.streams[id] = o
 	}
 	if o != nil {

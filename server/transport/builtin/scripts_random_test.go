@@ -10,7 +10,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestRandomScripts plays random scripts at once and in pieces. A seed that fails is played again by its name, with -run.
+// TestRandomScripts plays random scripts, in one piece and in fragments. A failing seed can be repeated with
+// -run and its name.
 func TestRandomScripts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -22,7 +23,7 @@ func TestRandomScripts(t *testing.T) {
 	}
 }
 
-// FuzzScripts plays scripts that are made of its input.
+// FuzzScripts plays scripts generated from its input.
 func FuzzScripts(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
@@ -50,20 +51,20 @@ func FuzzScripts(f *testing.F) {
 	})
 }
 
-// playAtRandom plays so many steps. pick returns a number below its argument.
+// playAtRandom plays the given number of random steps. pick returns a number below its argument.
 func playAtRandom(t *testing.T, steps int, pick func(n int) int) {
 	t.Helper()
 	s := newScript(t)
 	s.begin()
 	g := &generator{script: s, pick: pick, next: 1}
 	for range steps {
-		g.step()
+		g.addStep()
 	}
-	s.wait(2 * time.Minute) // until whoever waits has been answered
+	s.addWait(2 * time.Minute) // until delayed replies were sent
 	s.transcript(t)
 }
 
-// generator writes a script of random steps, most of which keep the rules.
+// generator generates a script of random steps, most of which are valid.
 type generator struct {
 	*script
 	pick  func(n int) int
@@ -71,7 +72,7 @@ type generator struct {
 	pings int
 }
 
-// oddFields are what headers may have beside or in place of the ordinary ones.
+// oddFields are unusual fields, added to the ordinary ones or replacing them.
 var oddFields = []hpack.HeaderField{
 	{Name: ":method", Value: "GET"},
 	{Name: ":method", Value: left},
@@ -104,7 +105,7 @@ var oddFields = []hpack.HeaderField{
 	{Name: "user-agent", Value: "u", Sensitive: true},
 }
 
-func (g *generator) headers(end bool) (stream uint32) {
+func (g *generator) addHeaders(end bool) (stream uint32) {
 	stream = g.next
 	kind := g.pick(20)
 	g.next += uint32(2 * (1 + kind/19))
@@ -119,14 +120,14 @@ func (g *generator) headers(end bool) (stream uint32) {
 		f := oddFields[g.pick(len(oddFields))]
 		odd = append(odd, f.Name, f.Value)
 	}
-	g.script.headers(stream, end, ordinary(odd...)...)
+	g.script.addHeaders(stream, end, requestFields(odd...)...)
 	return stream
 }
 
-// stream picks one that has begun, most often a late one.
-func (g *generator) stream() uint32 {
+// randomStream returns an opened stream, most often a recent one.
+func (g *generator) randomStream() uint32 {
 	if g.next == 1 {
-		g.headers(false)
+		g.addHeaders(false)
 	}
 	back := uint32(g.pick(4))
 	for id := g.next; id > 1; {
@@ -141,29 +142,29 @@ func (g *generator) stream() uint32 {
 	return 1
 }
 
-// one is a message for a stream.
-func (g *generator) one(stream uint32) []byte {
+// randomRequest returns a message for a stream.
+func (g *generator) randomRequest(stream uint32) []byte {
 	for _, f := range g.requests[stream].fields {
 		switch f {
 		case hpack.HeaderField{Name: ":path", Value: watchPath}:
-			return g.watch("")
+			return g.addWatch("")
 		case hpack.HeaderField{Name: ":path", Value: reflectPath}:
-			return g.question(len(g.steps)%2 == 0)
+			return g.reflectionRequest(len(g.steps)%2 == 0)
 		}
 	}
-	return g.simple(stream)
+	return g.addSimpleCall(stream)
 }
 
-// message is the whole of one, or a part, or more.
-func (g *generator) message(stream uint32) []byte {
-	one := g.one(stream)
+// randomMessage returns a complete message, a part of one, or more than one.
+func (g *generator) randomMessage(stream uint32) []byte {
+	one := g.randomRequest(stream)
 	switch g.pick(12) {
 	case 1:
 		return one[:g.pick(len(one))]
 	case 2:
 		return append(one, one[:1+g.pick(len(one))]...)
 	case 3:
-		return prefixed(1, zipped(one[5:]))
+		return prefixed(1, gzipped(one[5:]))
 	case 4:
 		return prefixed(byte(g.pick(3)), nil)
 	case 5:
@@ -174,51 +175,51 @@ func (g *generator) message(stream uint32) []byte {
 	return one
 }
 
-func (g *generator) step() {
+func (g *generator) addStep() {
 	switch g.pick(24) {
 	case 0, 1, 2, 3:
-		id := g.headers(false)
-		g.data(id, true, g.message(id))
+		id := g.addHeaders(false)
+		g.addData(id, true, g.randomMessage(id))
 	case 4, 5:
-		g.script.headers(g.next, false, ordinary("grpc-timeout", "90S")...)
-		g.data(g.next, true, held(g.tb))
+		g.script.addHeaders(g.next, false, requestFields("grpc-timeout", "90S")...)
+		g.addData(g.next, true, delayedRequest(g.tb))
 		g.next += 2
 	case 6, 7:
-		g.headers(g.pick(3) == 0)
+		g.addHeaders(g.pick(3) == 0)
 	case 8, 9, 10:
-		if id := g.stream(); !g.requests[id].ended || g.pick(9) == 0 {
-			g.data(id, g.pick(2) == 0, g.message(id))
+		if id := g.randomStream(); !g.requests[id].ended || g.pick(9) == 0 {
+			g.addData(id, g.pick(2) == 0, g.randomMessage(id))
 		}
 	case 11, 12:
-		if id := g.stream(); !g.requests[id].ended {
-			g.data(id, g.pick(2) == 0, g.one(id)[g.pick(5):])
+		if id := g.randomStream(); !g.requests[id].ended {
+			g.addData(id, g.pick(2) == 0, g.randomRequest(id)[g.pick(5):])
 		}
 	case 13, 14:
-		g.frame(g.write.WriteRSTStream(g.stream(), http2.ErrCode(g.pick(14))))
+		g.addFrame(g.write.WriteRSTStream(g.randomStream(), http2.ErrCode(g.pick(14))))
 	case 15:
-		g.update(0, uint32(1+g.pick(1000)))
+		g.addWindowUpdate(0, uint32(1+g.pick(1000)))
 	case 16, 17:
-		g.update(g.stream(), uint32(1+g.pick(40)))
+		g.addWindowUpdate(g.randomStream(), uint32(1+g.pick(40)))
 	case 18, 19:
-		g.frame(g.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: []uint32{0, 1, 20, 1000, 1 << 16}[g.pick(5)]}))
+		g.addFrame(g.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: []uint32{0, 1, 20, 1000, 1 << 16}[g.pick(5)]}))
 	case 20:
-		g.frame(g.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(g.pick(5000))}))
+		g.addFrame(g.write.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(g.pick(5000))}))
 	case 21:
 		if g.pings++; g.pings < 3 {
-			g.frame(g.write.WritePing(false, [8]byte{byte(g.pings)}))
+			g.addFrame(g.write.WritePing(false, [8]byte{byte(g.pings)}))
 		}
 	case 22:
-		g.frame(g.write.WritePriority(g.stream(), http2.PriorityParam{StreamDep: uint32(g.pick(9)), Weight: 7}))
+		g.addFrame(g.write.WritePriority(g.randomStream(), http2.PriorityParam{StreamDep: uint32(g.pick(9)), Weight: 7}))
 	case 23:
 		switch g.pick(4) {
 		case 0:
-			g.script.headers(g.stream(), g.pick(2) == 0, fields("x", "y")...)
+			g.script.addHeaders(g.randomStream(), g.pick(2) == 0, fields("x", "y")...)
 		case 1:
-			g.frame(g.write.WriteGoAway(0, http2.ErrCodeNo, nil))
+			g.addFrame(g.write.WriteGoAway(0, http2.ErrCodeNo, nil))
 		case 2:
-			g.frame(g.write.WriteRawFrame(http2.FrameType(10+g.pick(200)), http2.Flags(g.pick(256)), uint32(g.pick(9)), make([]byte, g.pick(30))))
+			g.addFrame(g.write.WriteRawFrame(http2.FrameType(10+g.pick(200)), http2.Flags(g.pick(256)), uint32(g.pick(9)), make([]byte, g.pick(30))))
 		case 3:
-			g.wait(time.Duration(g.pick(3)) * time.Second)
+			g.addWait(time.Duration(g.pick(3)) * time.Second)
 		}
 	}
 }

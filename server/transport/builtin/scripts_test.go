@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write what clients get of scripts to testdata")
 
-// TestScripts plays scripts, and compares what their clients get with testdata. With -update it writes that.
+// TestScripts plays scripts, and compares their results with testdata. With -update it writes the testdata.
 func TestScripts(t *testing.T) {
 	path := filepath.Join("testdata", "scripts.txt")
 	recorded, err := os.ReadFile(path)
@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			got := s.transcript(t)
 			fmt.Fprintf(&all, "== %s\n%s\n", tt.name, got)
 			if diff := cmp.Diff(want[tt.name], got); diff != "" && !*update {
-				t.Errorf("the client gets something else: -want +got\n%s", diff)
+				t.Errorf("the result differs: -want +got\n%s", diff)
 			}
 		})
 	}
@@ -56,8 +56,8 @@ func TestScripts(t *testing.T) {
 const scriptRules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}, " +
 	"{key: held, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 100}}]}"
 
-// transcript plays a script and describes what the client gets. It fails the test if that depends on the pieces in
-// which the bytes of the client arrive.
+// transcript plays a script and describes the result. The test fails if it depends on how the input is
+// fragmented.
 func (s *script) transcript(t *testing.T) string {
 	t.Helper()
 	pieces := rand.New(rand.NewPCG(1, uint64(len(s.steps))))
@@ -67,13 +67,13 @@ func (s *script) transcript(t *testing.T) string {
 		cut = s.play(t, func(size int) int { return 1 + pieces.IntN(min(size, 20+size/20)) })
 	})
 	if diff := cmp.Diff(whole, cut); diff != "" {
-		t.Errorf("the client gets something else if its frames arrive in pieces: -at once +in pieces\n%s", diff)
+		t.Errorf("the result depends on the fragments: -complete +fragmented\n%s", diff)
 	}
 	return whole
 }
 
-// play plays a script and describes what the client gets. Piece is called with the number of bytes that are left of a
-// step, and returns how many are sent next.
+// play plays a script and describes the result. piece is called with the number of bytes left in a step, and
+// returns how many to send next.
 func (s *script) play(t *testing.T, piece func(left int) int) string {
 	t.Helper()
 	p := newPlayer(t, s.limit, insecure.NewCredentials())
@@ -84,10 +84,10 @@ func (s *script) play(t *testing.T, piece func(left int) int) string {
 			p.queue <- rest[:n]
 			rest = rest[n:]
 		}
-		// A millisecond is enough for all that waits for less, such as a reader that parks.
+		// A millisecond is enough for shorter waits, such as that of yield.
 		time.Sleep(step.waits + time.Millisecond)
 		synctest.Wait()
-		p.look(t, at)
+		p.recordFrames(t, at)
 		if p.ended >= 0 || p.goAway != nil {
 			return s.describe(p, at)
 		}
@@ -95,8 +95,9 @@ func (s *script) play(t *testing.T, piece func(left int) int) string {
 	return s.describe(p, len(s.steps))
 }
 
-// describe describes what the client gets in a line for each reply that differs, with its streams, and one for the
-// connection. What comes in the same step as the connection's end, step over, is left out: it may come or not.
+// describe describes the result, with a line for each distinct reply and its streams, and one for the
+// connection. Frames received in the step in which the connection is closed, over, are omitted, because they
+// may or may not arrive.
 func (s *script) describe(p *player, over int) string {
 	var lines []string
 	of := map[string][]string{}

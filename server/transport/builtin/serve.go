@@ -18,13 +18,13 @@ func (c *connection) serve() {
 // handshake performs the TLS handshake, if there is TLS. It returns nil if that fails.
 func (c *connection) handshake() *reader {
 	// The deadline is removed when the client's SETTINGS are received.
-	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
+	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // of a socket
 	conn, info, err := c.Creds.ServerHandshake(c.raw)
 	if err != nil {
 		return nil // the credentials have logged the error
 	}
 	c.info = info
-	c.client = access.ClientIn(info)
+	c.client = access.ClientFromAuthInfo(info)
 	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
 	lessee.Addr = c.raw.RemoteAddr()
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *connection) readLoop(r *reader) {
 			}
 			return
 		}
-		came, unfinished := len(in), false
+		received, unfinished := len(in), false
 		for more := true; more; {
 			var used int
 			var ok bool
@@ -80,7 +80,7 @@ func (c *connection) readLoop(r *reader) {
 			in = in[used:]
 		}
 		needsToken = unfinished
-		c.activity.noteIncompleteFrame(len(in) > 0, len(in) < came)
+		c.activity.noteIncompleteFrame(len(in) > 0, len(in) < received)
 		if r.keepRest(in) && !unfinished {
 			yield()
 		}

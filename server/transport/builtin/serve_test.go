@@ -41,13 +41,13 @@ func start(c transport.Config) transport.Transport {
 type running struct {
 	grpc transport.Transport
 	addr string
-	logs *observer.ObservedLogs // from info on
+	logs *observer.ObservedLogs // of level info and above
 	// draining is closed by drain.
 	draining chan struct{}
-	passed   atomic.Int64 // is added to the time of the quota service
+	passed   atomic.Int64 // added to the clock of the quota service
 }
 
-// serve runs a transport until the test ends. Limits are optional.
+// serve runs a transport until the test ends. limits are optional.
 func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
@@ -57,7 +57,7 @@ func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running
 	r := &running{addr: l.Addr().String(), logs: logs, draining: draining}
 	r.grpc = start(transport.Config{
 		Limits: fillLimits(append(limits, transport.Limits{})[0]), Handler: answer.NewHandler(s, zap.New(core), nil, false), Creds: insecure.NewCredentials(),
-		Quotas: quotasOf(t, s, &r.passed), Draining: draining,
+		Quotas: newQuotas(t, s, &r.passed), Draining: draining,
 	})
 	done := make(chan error, 1)
 	go func() { done <- r.grpc.Serve(l) }()
@@ -70,7 +70,7 @@ func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running
 	return r
 }
 
-// drain ends the transport in order.
+// drain stops the transport gracefully.
 func (r *running) drain() {
 	close(r.draining)
 	r.grpc.GracefulStop()
@@ -85,13 +85,13 @@ func (r *running) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// Shared with the tests of other rooms.
+// Helpers that tests of other packages share.
 var (
 	service       = servertest.Service
 	marshal       = servertest.Marshal
 	simpleRequest = servertest.SimpleRequest
 	checkOK       = servertest.CheckOK
 	fillLimits    = servertest.Limits
-	endedBy       = servertest.EndedBy
-	await         = servertest.Await
+	endedBy       = servertest.EndedConnections
+	await         = servertest.WaitFor
 )

@@ -105,7 +105,7 @@ func (s *stalledWriters) add(c errorCloser) {
 	}
 	s.mu.Unlock()
 	if oldest != nil {
-		oldest.closeWithError(errNotReading)
+		oldest.closeWithError(errWriteTimeout)
 	}
 }
 

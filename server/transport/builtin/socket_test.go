@@ -15,21 +15,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// besideItself is a TLS connection of which a reader writes, such as an answer to a KeyUpdate, while a turn
-// does.
-type besideItself struct {
+// concurrentWriter is a TLS connection on which the reader writes, such as the answer to a KeyUpdate,
+// concurrently with a batch.
+type concurrentWriter struct {
 	net.Conn
 	beside func()
 }
 
-func (b besideItself) Write(p []byte) (int, error) {
+func (b concurrentWriter) Write(p []byte) (int, error) {
 	b.beside()
 	return len(p), nil
 }
 
-// TestWhoWritesBesideATurnIsCounted has a reader's write wait for the client that began during a flusher's
-// turn. The connection counts as one that waits for as long as that write does, and no longer.
-func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
+// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client, beginning during a flusher's
+// batch. The connection is one of stalledWriters exactly as long as that write waits.
+func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -46,10 +46,10 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 		defer w.stalled.mu.Unlock()
 		return len(w.stalled.conns)
 	}
-	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux buffers for a socket
 	wrote := make(chan error, 1)
 	c.mu.Lock()
-	c.conn = besideItself{c.raw, func() {
+	c.conn = concurrentWriter{c.raw, func() {
 		go func() {
 			_, err := c.raw.Write(sent)
 			wrote <- errors.Join(err, c.raw.Close())
@@ -58,7 +58,7 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	}}
 	c.mu.Unlock()
 	c.postCommand(commandPing)
-	await(t, "the flusher's turn is over", func() bool {
+	await(t, "the flusher has finished", func() bool {
 		c.mailbox.Lock()
 		defer c.mailbox.Unlock()
 		return !c.mailbox.flushing
@@ -75,9 +75,9 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForATurnHoldsNoTicket has a flusher's turn wait for a client that does not read, while the
-// connection's reader is to take part in a crowd.
-func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
+// TestWaitingForLockNeedsNoToken has a flusher wait for a client that does not read, while the reader needs a
+// token.
+func TestWaitingForLockNeedsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)
 		w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -94,15 +94,15 @@ func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
 			close(over)
 		}()
 		synctest.Wait()
-		<-w.tokens             // the reader has it now
-		w.tokens <- struct{}{} // and has given it back
+		<-w.tokens             // the reader has it
+		w.tokens <- struct{}{} // and has released it
 		c.mu.Unlock()
 		for range cap(w.tokens) {
 			<-w.tokens
 		}
 		<-over
 		if len(w.tokens) != 0 {
-			t.Errorf("%d tickets are held in the end", len(w.tokens))
+			t.Errorf("%d tokens are in use in the end", len(w.tokens))
 		}
 		_, _ = ours.Close(), theirs.Close()
 	})

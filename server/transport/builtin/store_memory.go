@@ -66,7 +66,7 @@ func (q *waitQueue) remove(e *list.Element) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.conns.Remove(e)
-	q.length.Store(int32(q.conns.Len())) //nolint:gosec // there are not so many connections
+	q.length.Store(int32(q.conns.Len())) //nolint:gosec // bounded by --max-connections
 }
 
 func (q *waitQueue) wakeFirst() {
@@ -86,7 +86,7 @@ func (q *waitQueue) wakeFirst() {
 // may have as many as it may have streams: a client that resets its calls at once could otherwise have more. A
 // closed connection does not wait.
 func (c *connection) waitForStore() {
-	s := &c.shared.storeMemory
+	s := &c.storeMemory
 	for {
 		bytes := c.countedStoreBytes.Load()
 		tooMany := c.storeCalls.Load() >= int64(c.Limits.MaxStreams)
@@ -110,7 +110,7 @@ func (c *connection) waitForStore() {
 // addToStoreLocked counts a call that is now pending in a store.
 func (x *rateLimitCall) addToStoreLocked() {
 	x.awaited = true
-	x.countedBytes = x.Bytes()
+	x.countedBytes = x.MemoryBytes()
 	x.conn.storeBytes += x.countedBytes
 	x.conn.storeCalls.Add(1)
 }
@@ -126,13 +126,13 @@ func (x *rateLimitCall) removeFromStoreLocked() {
 func (c *connection) publishStoreBytesLocked() {
 	grown := int64(c.storeBytes) - c.countedStoreBytes.Swap(int64(c.storeBytes))
 	if grown != 0 {
-		c.shared.storeMemory.bytes.Add(grown)
+		c.storeMemory.bytes.Add(grown)
 	}
 	if c.storeReturned { // grown does not show it if the calls were not counted
 		c.storeReturned = false
 		wake(c.storeWake)
 	}
-	c.shared.storeMemory.wakeNext()
+	c.storeMemory.wakeNext()
 }
 
 // discountStoreBytes subtracts the connection's calls from shared.storeMemory while its client does not read,
@@ -140,7 +140,7 @@ func (c *connection) publishStoreBytesLocked() {
 // again.
 func (c *connection) discountStoreBytes() {
 	if n := c.countedStoreBytes.Swap(0); n != 0 {
-		c.shared.storeMemory.bytes.Add(-n)
-		c.shared.storeMemory.wakeNext()
+		c.storeMemory.bytes.Add(-n)
+		c.storeMemory.wakeNext()
 	}
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestCallsOfAStoreHaveABound has connections send more calls than may be with a store, which decides none of them.
-// They stop reading near the bound. A connection with few calls goes on until all calls of stores take more. Once the
-// store decides, all calls are answered.
-func TestCallsOfAStoreHaveABound(t *testing.T) {
+// TestStoreCallsAreBounded sends more calls than a store may have, while the store decides none. The
+// connections stop reading near the limit. A connection with few calls continues up to the higher limit. When
+// the store decides, all calls are answered.
+func TestStoreCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 32, 1000
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	request := requestOf(t, "k")
 	var clients []*rawClient
 	for range conns {
 		c := r.rawClient(t)
-		c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+		c.must(c.fr.WriteWindowUpdate(0, 1<<30))
 		clients = append(clients, c)
 		go func() {
 			for range calls {
@@ -53,14 +53,14 @@ func TestCallsOfAStoreHaveABound(t *testing.T) {
 	drain()
 	each := w.storeMemory.bytes.Load() / int64(len(undecided))
 	t.Logf("%d calls take %d bytes", len(undecided), w.storeMemory.bytes.Load())
-	if most := maxHeavyBytes + conns*framesOfATurn/2*each; w.storeMemory.bytes.Load() > most || each < 1<<10 {
+	if most := maxHeavyBytes + conns*framesPerBatch/2*each; w.storeMemory.bytes.Load() > most || each < 1<<10 {
 		t.Errorf("%d calls take %d bytes, %d each, want at most %d", len(undecided), w.storeMemory.bytes.Load(), each, most)
 	}
 
-	neighbour := r.rawClient(t)
-	neighbour.call(request, 0)
+	other := r.rawClient(t)
+	other.call(request, 0)
 	(<-g.waiting)()
-	neighbour.ends(1)
+	other.readEnds(1)
 
 	done := make(chan struct{})
 	go func() {
@@ -73,25 +73,25 @@ func TestCallsOfAStoreHaveABound(t *testing.T) {
 		}
 	}()
 	for _, c := range clients {
-		c.ends(calls)
+		c.readEnds(calls)
 	}
 	<-done
 	await(t, "no call is counted", func() bool { return w.storeMemory.bytes.Load() == 0 && w.buffered.bytes.Load() == 0 })
 }
 
-// framesOfATurn is how many frames a turn takes.
-const framesOfATurn = 256
+// framesPerBatch is the number of frames in a batch.
+const framesPerBatch = 256
 
-// TestAllWaitForAStore has the calls of stores take all that they may: a connection that has none reads nothing until
-// one of them is returned.
-func TestAllWaitForAStore(t *testing.T) {
+// TestAllConnectionsWaitForStore has the calls in a store take all memory: a connection without calls reads
+// nothing until one returns.
+func TestAllConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	holder := r.rawClient(t)
 	holder.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
-	w, c := r.only(t)
+	w, c := r.onlyConnection(t)
 	fill(t, w, c)
 
 	var waiting []*rawClient
@@ -101,35 +101,35 @@ func TestAllWaitForAStore(t *testing.T) {
 	}
 	await(t, "the others wait", func() bool { return w.storeMemory.light.length.Load() == 3 })
 	if len(g.waiting) > 0 {
-		t.Error("the store gets a call above the bound")
+		t.Error("a call beyond the limit reached the store")
 	}
 	decide()
-	holder.ends(1)
-	for range waiting { // one after another, since the turn of each ends
+	holder.readEnds(1)
+	for range waiting { // one after another, at the end of each other's batch
 		(<-g.waiting)()
 	}
 	for _, c := range waiting {
-		c.ends(1)
+		c.readEnds(1)
 	}
 }
 
-// TestAConnectionWaitsForItsOwnCalls has a client reset its calls at once: the store has no more of them than the
-// connection may have streams, and a turn's.
-func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
+// TestConnectionWaitsForOwnCalls has a client reset its calls at once: the store has at most as many of them as
+// the connection may have streams, and one batch more.
+func TestConnectionWaitsForOwnCalls(t *testing.T) {
 	t.Parallel()
 	const calls = 3000
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	client := r.rawClient(t)
 	go func() {
 		for range calls {
-			client.goes(client.fr.WriteRSTStream(client.call(requestOf(t, "k"), 0), http2.ErrCodeCancel))
+			client.must(client.fr.WriteRSTStream(client.call(requestOf(t, "k"), 0), http2.ErrCodeCancel))
 		}
 	}()
-	_, c := r.only(t)
-	undecided := g.undecided(1024)
+	_, c := r.onlyConnection(t)
+	undecided := g.receive(1024)
 	for n := len(undecided); n < calls; n++ {
-		if got := c.storeCalls.Load(); got > 1024+framesOfATurn/2 {
+		if got := c.storeCalls.Load(); got > 1024+framesPerBatch/2 {
 			t.Fatalf("the store has %d calls", got)
 		}
 		undecided[0]()
@@ -141,67 +141,67 @@ func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
 	await(t, "the store has returned all calls", func() bool { return c.storeCalls.Load() == 0 })
 }
 
-// TestAClientThatDoesNotReadStopsNobody has a connection wait for its client while the store has its calls.
-func TestAClientThatDoesNotReadStopsNobody(t *testing.T) {
+// TestNotReadingClientBlocksNoOther has a connection wait for its client while the store has its calls.
+func TestNotReadingClientBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
-	w, c := r.only(t)
+	w, c := r.onlyConnection(t)
 	await(t, "the call is counted", func() bool { return c.countedStoreBytes.Load() > 0 })
 	c.mu.Lock()
 	c.writeStalled()
 	if n := w.storeMemory.bytes.Load(); n != 0 {
-		t.Errorf("others wait for %d bytes of a client that does not read", n)
+		t.Errorf("%d bytes of a client that does not read are still counted", n)
 	}
 	c.writeResumed()
 	c.mu.Unlock()
 	decide()
-	client.ends(1)
+	client.readEnds(1)
 	await(t, "nothing is counted", func() bool { return w.storeMemory.bytes.Load() == 0 && c.countedStoreBytes.Load() == 0 })
 }
 
-// TestAStallHidesNoReturns has a connection wait for its own calls, all of which are returned at once after a write had
-// to wait for the client: it goes on.
-func TestAStallHidesNoReturns(t *testing.T) {
+// TestReturnsDuringStall has a connection wait for its own calls, which return at once after a stalled write:
+// it continues.
+func TestReturnsDuringStall(t *testing.T) {
 	t.Parallel()
 	const calls = 4
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s, transport.Limits{MaxStreams: calls})
 	client := r.rawClient(t)
 	for range calls {
 		client.call(requestOf(t, "k"), 0)
 	}
-	decide := g.undecided(calls)
-	_, c := r.only(t)
+	decide := g.receive(calls)
+	_, c := r.onlyConnection(t)
 	await(t, "the calls are counted", func() bool { return c.countedStoreBytes.Load() > 0 && c.storeCalls.Load() == calls })
 	c.mu.Lock()
 	c.writeStalled()
 	c.writeResumed()
-	c.storeWake <- struct{}{} // the reader takes it, looks again, and waits
-	client.goes(client.fr.WritePing(false, [8]byte{1}))
+	c.storeWake <- struct{}{} // the reader takes it, checks again, and waits
+	client.must(client.fr.WritePing(false, [8]byte{1}))
 	await(t, "the reader waits", func() bool { return len(c.storeWake) == 0 })
 	for _, d := range decide {
 		d()
 	}
 	c.mu.Unlock()
-	client.ends(calls)
+	client.readEnds(calls)
 	client.call(requestOf(t, "k"), 0)
 	(<-g.waiting)()
-	client.ends(1)
+	client.readEnds(1)
 }
 
-// TestAClosedConnectionIsCounted has a connection close whose client does not read. The store has its call still.
-func TestAClosedConnectionIsCounted(t *testing.T) {
+// TestClosedConnectionIsCounted closes a connection whose client does not read, while a store has its call.
+func TestClosedConnectionIsCounted(t *testing.T) {
 	t.Parallel()
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
-	w, c := r.only(t)
+	w, c := r.onlyConnection(t)
 	await(t, "the call is counted", func() bool { return c.countedStoreBytes.Load() > 0 })
 	c.mu.Lock()
 	c.writeStalled()
@@ -210,29 +210,29 @@ func TestAClosedConnectionIsCounted(t *testing.T) {
 	_ = client.conn.Close()
 	await(t, "the connection has ended", func() bool { return len(w.snapshotConns()) == 0 })
 	if w.storeMemory.bytes.Load() == 0 {
-		t.Error("the call of a connection that has ended is not counted")
+		t.Error("the call of a closed connection is not counted")
 	}
 	decide()
 	await(t, "nothing is counted", func() bool { return w.storeMemory.bytes.Load() == 0 })
 }
 
-// fill has the calls of stores take all that they may, of which the only connection has one.
+// fill has the calls in a store take all memory. The only connection has one of them.
 func fill(t *testing.T, w *Transport, c *connection) {
 	t.Helper()
 	await(t, "the call is counted", func() bool { return c.countedStoreBytes.Load() > 0 })
 	w.storeMemory.bytes.Add(maxStoreBytes - c.countedStoreBytes.Load())
 }
 
-// TestNobodyWaitsForATurn has two connections wait for stores. The first goes on, but its turn is taken: a write waits
-// for its client. The second goes on all the same.
-func TestNobodyWaitsForATurn(t *testing.T) {
+// TestWaitersDoNotWaitForLock has two connections wait for a store. The first is woken, but its lock is taken
+// by a write that waits for the client. The second continues nevertheless.
+func TestWaitersDoNotWaitForLock(t *testing.T) {
 	t.Parallel()
-	s, g := storing(t, oneRule)
+	s, g := newGatedService(t, oneRule)
 	r := serve(t, s)
 	holder := r.rawClient(t)
 	holder.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
-	w, c := r.only(t)
+	w, c := r.onlyConnection(t)
 	fill(t, w, c)
 	first := r.rawClient(t)
 	first.call(requestOf(t, "k"), 0)
@@ -247,20 +247,20 @@ func TestNobodyWaitsForATurn(t *testing.T) {
 	second.call(requestOf(t, "k"), 0)
 	await(t, "the second waits", func() bool { return w.storeMemory.light.length.Load() == 2 })
 	decide()
-	holder.ends(1)
+	holder.readEnds(1)
 	(<-g.waiting)()
-	second.ends(1)
+	second.readEnds(1)
 }
 
-// TestStopDoesNotWaitForAStore stops a transport while connections wait for a store, which decides nothing. Nothing of
-// what they have read reaches the store.
-func TestStopDoesNotWaitForAStore(t *testing.T) {
+// TestStopDoesNotWaitForStore stops a transport while connections wait for a store, which decides nothing. None
+// of their input reaches the store.
+func TestStopDoesNotWaitForStore(t *testing.T) {
 	t.Parallel()
 	for name, full := range map[string]bool{"their own calls": false, "the calls of all": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const calls = 4
-			s, g := storing(t, oneRule)
+			s, g := newGatedService(t, oneRule)
 			r := serve(t, s, transport.Limits{MaxStreams: calls})
 			client := r.rawClient(t)
 			n := 1
@@ -270,18 +270,18 @@ func TestStopDoesNotWaitForAStore(t *testing.T) {
 			for range n {
 				client.call(requestOf(t, "k"), 0)
 			}
-			decide := g.undecided(n)
-			w, c := r.only(t)
-			await(t, "the calls are with the store", func() bool { return c.storeCalls.Load() == int64(n) })
+			decide := g.receive(n)
+			w, c := r.onlyConnection(t)
+			await(t, "the store has the calls", func() bool { return c.storeCalls.Load() == int64(n) })
 			if full {
 				fill(t, w, c)
 			}
-			client.goes(client.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+			client.must(client.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 			client.call(requestOf(t, "k"), 0)
 			await(t, "the connection waits", c.activity.waitsForStore.Load)
 			r.grpc.Stop()
 			if len(g.waiting) > 0 {
-				t.Error("a call of a connection that was closed reaches the store")
+				t.Error("a call of a closed connection reached the store")
 			}
 			for _, d := range decide {
 				d()
@@ -290,30 +290,30 @@ func TestStopDoesNotWaitForAStore(t *testing.T) {
 	}
 }
 
-// TestManyWaitForAStore has many connections wait for room for a few calls, some of which are closed meanwhile, by
-// either side. A store decides in any order. The others get all their answers.
-func TestManyWaitForAStore(t *testing.T) {
+// TestManyConnectionsWaitForStore has many connections wait for a little memory. Some are closed meanwhile, by
+// either side, and the store decides in random order. The others get all their answers.
+func TestManyConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 60, 40
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	s, g := storing(t, twoRules(true))
+	s, g := newGatedService(t, twoRules(true))
 	r := serve(t, s, transport.Limits{MaxStreams: calls / 2})
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the built-in transport")
 	}
-	w.storeMemory.bytes.Add(maxStoreBytes - 16<<10) // as if the calls of others took the rest
+	w.storeMemory.bytes.Add(maxStoreBytes - 16<<10) // as if the calls of other connections took the rest
 	done := make(chan struct{})
 	var deciding, sending sync.WaitGroup
-	deciding.Go(func() { g.shuffle(rand.New(rand.NewPCG(seed, 1)), done) })
+	deciding.Go(func() { g.decideShuffled(rand.New(rand.NewPCG(seed, 1)), done) })
 	var all []*rawClient
 	for i := range conns {
 		c := r.rawClient(t)
 		all = append(all, c)
 		ends := i%4 == 0
-		c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+		c.must(c.fr.WriteWindowUpdate(0, 1<<30))
 		kinds := random.Perm(calls)
 		sending.Go(func() {
 			for n, kind := range kinds {
@@ -323,7 +323,7 @@ func TestManyWaitForAStore(t *testing.T) {
 					return
 				}
 				if n%(calls/2) == calls/2-1 && !ends {
-					c.ends(calls / 2)
+					c.readEnds(calls / 2)
 				}
 			}
 		})

@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// flooder connects to the built-in transport and sends many calls in one write, more than one turn takes.
+// flooder connects and sends many calls in one write, more than one batch.
 func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	t.Helper()
 	c := r.rawClient(t)
-	c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+	c.must(c.fr.WriteWindowUpdate(0, 1<<30))
 	var all bytes.Buffer
 	c.fr = http2.NewFramer(&all, c.conn)
 	c.fr.ReadMetaHeaders = nil
@@ -32,13 +32,13 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	return c
 }
 
-// TestACrowdWaitsAndNeighboursDoNot takes the tickets for turns of connections that send without a
-// pause. Such a connection gets one turn then. A neighbour is answered as always.
-func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
+// TestBusyConnectionsWaitAndOthersDoNot takes the tokens. A busy connection then processes one batch, and
+// another connection is answered as usual.
+func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	const calls = 5000
 	r := serve(t, service(t, answer.Settings{}, oneRule))
-	neighbour := r.dial(t)
-	checkOK(t, neighbour)
+	other := r.dial(t)
+	checkOK(t, other)
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the built-in transport")
@@ -66,11 +66,11 @@ func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
 	}()
 	<-answered
 	for range 100 {
-		checkOK(t, neighbour)
+		checkOK(t, other)
 	}
 	select {
 	case n := <-answered:
-		t.Errorf("%d calls of a crowd were answered without a ticket", n)
+		t.Errorf("%d calls of busy connections were answered without a token", n)
 	default:
 	}
 	for range cap(w.tokens) {
@@ -79,11 +79,11 @@ func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
 	if n := <-answered; n != calls {
 		t.Errorf("%d calls were answered, want %d", n, calls)
 	}
-	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+	await(t, "no token is in use", func() bool { return len(w.tokens) == 0 })
 }
 
-// TestWhoDoesNotReadHoldsNoTicket has a connection wait for its client while it holds a ticket.
-func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
+// TestNotReadingConnectionHasNoToken has a connection with a token wait for its client.
+func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
@@ -94,18 +94,18 @@ func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
 	c.hasToken.Store(true)
 	c.writeStalled()
 	if len(w.tokens) != 0 || c.hasToken.Load() || len(w.stalled.conns) != 1 {
-		t.Errorf("%d tickets are held, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
+		t.Errorf("%d tokens are in use, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
 	}
 	c.writeResumed()
-	c.releaseToken() // at the end of its turn
+	c.releaseToken() // at the end of its batch
 	if len(w.stalled.conns) != 0 {
 		t.Error("it waits in the end")
 	}
 }
 
-// TestATicketIsGivenBackOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
-// has given its ticket back.
-func TestATicketIsGivenBackOnce(t *testing.T) {
+// TestTokenIsReleasedOnce has a reader acquire a token after a flusher has finished its batch, and before it
+// has released its token.
+func TestTokenIsReleasedOnce(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	w.tokens = make(chan struct{}, 2)
@@ -121,12 +121,12 @@ func TestATicketIsGivenBackOnce(t *testing.T) {
 	c.mu.Unlock()
 	c.releaseToken()
 	if len(w.tokens) != 0 {
-		t.Errorf("%d tickets are not given back", len(w.tokens))
+		t.Errorf("%d tokens were not released", len(w.tokens))
 	}
 }
 
-// TestSocketTellsThatItWaits writes more than a socket takes at once. All of it comes.
-func TestSocketTellsThatItWaits(t *testing.T) {
+// TestSocketReportsStalls writes more than a socket buffers. Everything arrives.
+func TestSocketReportsStalls(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	defer l.Close()
@@ -142,9 +142,9 @@ func TestSocketTellsThatItWaits(t *testing.T) {
 		t.Error("a connection that idles has a buffer of its own")
 	}
 	if n, err := socket.Write([]byte("short")); n != 5 || err != nil || len(stalled) != 0 {
-		t.Errorf("a short write: %d, %v, told %d times, want 5 bytes and no word", n, err, len(stalled))
+		t.Errorf("a short write: %d, %v, %d stalls, want 5 bytes and no stall", n, err, len(stalled))
 	}
-	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux buffers for a socket
 	wrote := make(chan error, 1)
 	go func() {
 		n, err := socket.Write(sent)
@@ -159,15 +159,15 @@ func TestSocketTellsThatItWaits(t *testing.T) {
 		t.Error(err)
 	}
 	if !bytes.Equal(got, append([]byte("short"), sent...)) {
-		t.Error("what came is not what was written")
+		t.Error("the received bytes differ from the written ones")
 	}
 	if len(stalled) != 0 || len(flowed) != 1 {
-		t.Errorf("it told %d times more of one write, and %d times of its end", len(stalled), len(flowed))
+		t.Errorf("%d more stalls in one write, and %d ends of stalls", len(stalled), len(flowed))
 	}
 }
 
-// TestTooManyWhoDoNotRead closes the one that has waited for longest.
-func TestTooManyWhoDoNotRead(t *testing.T) {
+// TestTooManyNotReadingClients verifies that the one that has waited longest is closed.
+func TestTooManyNotReadingClients(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	var conns []*connection
@@ -195,9 +195,9 @@ func TestTooManyWhoDoNotRead(t *testing.T) {
 	}
 }
 
-// TestFramesThatAreNeverWhole tells a client that sends half a frame, or half a header block, and then
-// nothing, from one whose frames are cut anywhere as they come.
-func TestFramesThatAreNeverWhole(t *testing.T) {
+// TestIncompleteFrames distinguishes a client that sends an incomplete frame or header block, and then nothing,
+// from one whose frames are fragmented.
+func TestIncompleteFrames(t *testing.T) {
 	var w activity
 	at := func(second int) { w.noteReceived(time.Duration(second) * time.Second) }
 	at(1)
@@ -220,12 +220,12 @@ func TestFramesThatAreNeverWhole(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	c := r.rawClient(t)
-	own, wc := r.only(t)
-	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
+	own, wc := r.onlyConnection(t)
+	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
 	await(t, "a header block has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
-	c.goes(c.fr.WriteContinuation(1, true, nil))
+	c.must(c.fr.WriteContinuation(1, true, nil))
 	await(t, "it has ended", func() bool { return wc.activity.headerBlockAt.Load() == 0 })
-	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
+	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
 	await(t, "another has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
 	wc.checkActivity(own.Handler.Clock.Elapsed() + maxFrameTime)
 	wantEnded(t, r, s, "frame_timeout")

@@ -82,6 +82,7 @@ func newConnection(t *Transport, raw net.Conn) *connection {
 	return c
 }
 
+// Serve implements [transport.Transport].
 func (t *Transport) Serve(l net.Listener) error {
 	t.mu.Lock()
 	if t.stage != stageServing {

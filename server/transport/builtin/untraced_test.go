@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestUntracedCallsDoNotAllocate holds what answers a request over the built-in transport to no allocation.
+// TestUntracedCallsDoNotAllocate verifies that answering a request does not allocate.
 func TestUntracedCallsDoNotAllocate(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	client, raw := net.Pipe()

@@ -63,7 +63,7 @@ const drainTimeout = 2 * time.Second
 // GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has read the
 // reply. Therefore the connections are closed if, for drainTimeout, no call began and no handler was running.
 func (s *server) GracefulStop() {
-	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of a socket
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -91,7 +91,7 @@ func (s *server) GracefulStop() {
 
 // Stop implements [transport.Transport].
 func (s *server) Stop() {
-	s.handshakes.setDeadline(time.Now()) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now()) //nolint:forbidigo // of a socket
 	s.Server.Stop()
 }
 

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// BenchmarkCall has a connection answer the calls of a warm Envoy: all headers but the path are in the
-// table.
+// BenchmarkCall measures the calls of an Envoy on a warm connection: all headers but the path are in the table.
 func BenchmarkCall(b *testing.B) {
 	const path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	c := newClient(b, func(o *Options) { o.Methods = []Method{{Path: path}} })
@@ -53,8 +52,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// hpackLiteral is a literal without indexing, whose name has an index and whose value is
-// Huffman-coded.
+// hpackLiteral returns a literal without indexing, with an indexed name and a Huffman-coded value.
 func hpackLiteral(index byte, value string) []byte {
 	coded := hpack.AppendHuffmanString(nil, value)
 	return append([]byte{index, 0x80 | byte(len(coded))}, coded...)

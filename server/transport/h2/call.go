@@ -52,6 +52,7 @@ type Call struct {
 	Fields []Field
 }
 
+// Field is a header.
 type Field struct{ Name, Value string }
 
 // Status is the result of a call: a gRPC status code and, unless that is OK, a message.

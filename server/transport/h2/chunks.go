@@ -54,7 +54,7 @@ func (c *Conn) receiveChunks(s *stream, p []byte) {
 			continue
 		}
 		n := min(len(p), int(t.remaining))
-		t.remaining -= uint32(n) //nolint:gosec // at most follow
+		t.remaining -= uint32(n) //nolint:gosec // at most remaining
 		if t.remaining == 0 {
 			t.prefixRead = 0
 		}

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// piecewise notes the messages that come in pieces, and marks.
-type piecewise struct {
-	*said
+// chunkedCall records the received messages and acknowledged marks.
+type chunkedCall struct {
+	*recordedCall
 	message []byte
 	begun   bool
-	most    int // the largest piece
+	most    int // the largest chunk
 	marked  []uint32
 }
 
-func (p *piecewise) ReceiveChunk(piece []byte, follow int) {
+func (p *chunkedCall) ReceiveChunk(piece []byte, follow int) {
 	p.message, p.most = append(p.message, piece...), max(p.most, len(piece))
 	if p.begun = follow > 0; !p.begun {
 		p.Receive(p.message, false)
@@ -30,21 +30,21 @@ func (p *piecewise) ReceiveChunk(piece []byte, follow int) {
 	}
 }
 
-func (p *piecewise) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
+func (p *chunkedCall) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
 
-// pieces begins a conversation whose messages come in pieces.
-func (c *client) pieces(stream uint32) *piecewise {
+// openChunked opens a ChunkedCall.
+func (c *client) openChunked(stream uint32) *chunkedCall {
 	c.t.Helper()
-	c.talk(stream, "x-pieces", "yes")
+	c.openStreaming(stream, "x-pieces", "yes")
 	c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", stream, chunkedWindow-streamWindow))
 	return c.handler.piecewise[len(c.handler.piecewise)-1]
 }
 
-// TestPieces has messages of all sizes come in frames of all sizes.
-func TestPieces(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
-	parked := c.conn.Buffered()
+// TestChunks sends messages of all sizes in frames of all sizes.
+func TestChunks(t *testing.T) {
+	c := newReadyClient(t)
+	p := c.openChunked(1)
+	buffered := c.conn.Buffered()
 	r := rand.New(rand.NewPCG(1, 1))
 	var all []byte
 	var want []string
@@ -57,20 +57,20 @@ func TestPieces(t *testing.T) {
 		c.must(c.WriteData(1, false, all[:n]))
 		all = all[n:]
 	}
-	c.wantHeard(want...)
+	c.wantReceived(want...)
 	c.want()
 	c.must(c.WriteData(1, true, grpcMessage("last")))
-	c.wantHeard("last", "end 0")
-	if n := c.conn.Buffered() - parked; p.begun || n != 0 {
-		t.Errorf("%d bytes are parked, want none", n)
+	c.wantReceived("last", "end 0")
+	if n := c.conn.Buffered() - buffered; p.begun || n != 0 {
+		t.Errorf("%d bytes are buffered, want none", n)
 	}
 }
 
-// TestPiecesAreNotHeld has a message that is larger than any other may be: its window opens as it is read, and
-// nothing of it is held.
-func TestPiecesAreNotHeld(t *testing.T) {
-	c := begun(t)
-	c.pieces(1)
+// TestChunksAreNotBuffered sends a message that exceeds the limit of others: the window is extended as it is
+// read, and nothing is buffered.
+func TestChunksAreNotBuffered(t *testing.T) {
+	c := newReadyClient(t)
+	c.openChunked(1)
 	size, window, held := 3*testLimits.MaxMessageBytes, int64(chunkedWindow), c.conn.MemoryBytes()
 	message := grpcMessage(strings.Repeat("x", size))
 	for len(message) > 0 {
@@ -87,16 +87,16 @@ func TestPiecesAreNotHeld(t *testing.T) {
 			}
 		}
 		if c.err != nil || window > chunkedWindow || c.conn.MemoryBytes() > held+64 {
-			t.Fatalf("the window is %d, %d bytes are held, %v", window, c.conn.MemoryBytes()-held, c.err)
+			t.Fatalf("the window is %d, %d bytes are used, %v", window, c.conn.MemoryBytes()-held, c.err)
 		}
 	}
-	c.wantHeard(fmt.Sprintf("%d bytes", size))
+	c.wantReceived(fmt.Sprintf("%d bytes", size))
 }
 
-// TestPiecesTakeTheirTurn has a client send more at once than a turn takes in.
-func TestPiecesTakeTheirTurn(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+// TestChunksLimitBatches sends more than one call of Feed processes.
+func TestChunksLimitBatches(t *testing.T) {
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	message := grpcMessage(strings.Repeat("x", 4*maxBatchOutput))
 	for i := 0; i < chunkedWindow; i += maxFrameBytes {
 		c.must(c.WriteData(1, false, message[i:i+maxFrameBytes]))
@@ -107,8 +107,8 @@ func TestPiecesTakeTheirTurn(t *testing.T) {
 	}
 }
 
-// TestPiecesEnd has messages that are not whole, or compressed, and a conversation that has finished.
-func TestPiecesEnd(t *testing.T) {
+// TestChunkedCallEnds sends incomplete and compressed messages, and messages to a call that has finished.
+func TestChunkedCallEnds(t *testing.T) {
 	for _, test := range []struct {
 		body string
 		end  bool
@@ -119,25 +119,25 @@ func TestPiecesEnd(t *testing.T) {
 		{"\x00\x00\x00\x00\x05hell", true, []string{"end 13 " + errTruncated.Message}},
 		{"\x01\x00\x00\x00\x01x", false, []string{"end 12 " + errCompressedChunks.Message}},
 	} {
-		c := begun(t)
-		c.pieces(1)
+		c := newReadyClient(t)
+		c.openChunked(1)
 		c.must(c.WriteData(1, test.end, []byte(test.body)))
-		c.wantHeard(test.want...)
+		c.wantReceived(test.want...)
 	}
-	c := begun(t)
-	c.pieces(1)
+	c := newReadyClient(t)
+	c.openChunked(1)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.want("HEADERS 1 grpc-status=0 END", "RST_STREAM 1 NO_ERROR")
 	c.must(c.WriteData(1, false, grpcMessage("late")))
 	c.want()
-	c.wantHeard()
+	c.wantReceived()
 }
 
-// TestPiecesBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
-func TestPiecesBeforeSettings(t *testing.T) {
+// TestChunksBeforeSettings sends as much as allowed before the client knows our SETTINGS, and continues.
+func TestChunksBeforeSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
-	c.talk(1, "x-pieces", "yes")
+	c.openStreaming(1, "x-pieces", "yes")
 	c.feed()
 	message := grpcMessage(strings.Repeat("x", chunkedWindow+30_000-prefixBytes))
 	for sent := 0; sent < 48<<10; sent += maxFrameBytes {
@@ -150,15 +150,15 @@ func TestPiecesBeforeSettings(t *testing.T) {
 		c.must(c.WriteData(1, false, message[sent:min(len(message), sent+maxFrameBytes)]))
 		c.feed()
 	}
-	c.wantHeard(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
+	c.wantReceived(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
 }
 
-// TestMarks has marks acknowledged, wait for a window, and come for streams that are gone.
+// TestMarks acknowledges marks, has marks wait for a window, and acknowledges marks of closed streams.
 func TestMarks(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
 	c.want("SETTINGS ACK")
-	p := c.pieces(1)
+	p := c.openChunked(1)
 	ping := func(mark, stream uint32) (data [8]byte) {
 		binary.BigEndian.PutUint32(data[:], markPing<<24|mark)
 		binary.BigEndian.PutUint32(data[4:], stream)
@@ -185,27 +185,28 @@ func TestMarks(t *testing.T) {
 	c.must(c.WriteWindowUpdate(1, 7))
 	c.want(`DATA 1 "o"`, fmt.Sprintf("PING %q", ping(9, 1)))
 	c.must(c.WritePing(true, ping(9, 1)))
-	c.must(c.WritePing(true, [8]byte{}))                             // that of the keepalive
-	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))            // that of a drain
-	c.must(c.WritePing(true, ping(1, 3)))                            // of no stream
-	c.must(c.WritePing(true, ping(1, 0)))                            // of none
-	c.must(c.WritePing(true, [8]byte(bytes.Repeat([]byte{'m'}, 8)))) // nor here
+	c.must(c.WritePing(true, [8]byte{}))                             // of the keepalive
+	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))            // of a drain
+	c.must(c.WritePing(true, ping(1, 3)))                            // of a closed stream
+	c.must(c.WritePing(true, ping(1, 0)))                            // of no stream
+	c.must(c.WritePing(true, [8]byte(bytes.Repeat([]byte{'m'}, 8)))) // likewise
 	wantMarked(9)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.must(c.WritePing(true, ping(9, 1)))
 	c.feed()
 	wantMarked()
-	c.talk(3) // which marks nothing
+	c.openStreaming(3) // which has no marks
 	c.must(c.WritePing(true, ping(1, 3)))
 	if c.feed(); c.err != nil {
 		t.Error(c.err)
 	}
 }
 
-// TestMarksAfterAStall has a client that stood still acknowledge many marks at once. Other acknowledgements are odd acts.
+// TestMarksAfterAStall has a suspended client acknowledge many marks at once. Other acknowledgements are
+// glitches.
 func TestMarksAfterAStall(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	for i := range uint32(3 * maxGlitches) {
 		c.out = c.conn.Send(c.out, 1, nil)
 		c.out = c.conn.Mark(c.out, 1, i)
@@ -223,7 +224,7 @@ func TestMarksAfterAStall(t *testing.T) {
 		}
 	}
 	if len(p.marked) != 3*maxGlitches {
-		t.Errorf("%d marks came back", len(p.marked))
+		t.Errorf("%d marks were acknowledged", len(p.marked))
 	}
 	for range 2 * maxGlitches {
 		if ack(0); c.err != nil {
@@ -233,10 +234,10 @@ func TestMarksAfterAStall(t *testing.T) {
 	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
 }
 
-// TestMarksCostNothing has a client acknowledge many marks one by one, which is nothing odd.
-func TestMarksCostNothing(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+// TestMarksAreNoGlitches acknowledges many marks one by one.
+func TestMarksAreNoGlitches(t *testing.T) {
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	for i := range uint32(3 * maxGlitches) {
 		c.out = c.conn.Send(c.out, 1, nil)
 		c.out = c.conn.Mark(c.out, 1, i)
@@ -249,7 +250,7 @@ func TestMarksCostNothing(t *testing.T) {
 		}
 	}
 	if len(p.marked) != 3*maxGlitches {
-		t.Errorf("%d marks came back", len(p.marked))
+		t.Errorf("%d marks were acknowledged", len(p.marked))
 	}
 	c.now += time.Hour
 	if c.out = c.conn.ResetOverdue(nil, c.now); len(c.out) != 0 {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzConnection has a script of frames come to a connection, whole and in pieces. Random bytes alone
-// would seldom be a frame that anything depends on.
+// FuzzConnection feeds a connection with frames from a script, in one piece and in fragments. Purely random
+// bytes would seldom be frames with an effect.
 //
-// The output must be the same for all pieces, and frames that x/net takes. What a connection holds must
-// stay within its bounds, and no call may be answered twice.
+// The output must not depend on the fragments, and must be valid frames for x/net. The memory must stay within
+// its limit, and no call may be answered twice.
 func FuzzConnection(f *testing.F) {
 	f.Add([]byte("\x10\x00\x01\x00\x01\x05hello"))
 	f.Add([]byte("\x03\x00\x00\x01\x00\x04part\x01\x01\x03end\x08\x00\x09\x00\x0a\x01\x40\x0b\x00\x01\x0c\x00\x06\x0d\x00"))
@@ -24,43 +24,43 @@ func FuzzConnection(f *testing.F) {
 			return
 		}
 		piece := 1 + int(script[0])
-		whole := newClient(t)
-		whole.must(whole.WriteSettings())
-		whole.script(script[1:])
-		in := bytes.Clone(whole.in.Bytes())
-		whole.feed()
+		complete := newClient(t)
+		complete.must(complete.WriteSettings())
+		complete.runScript(script[1:])
+		in := bytes.Clone(complete.in.Bytes())
+		complete.feed()
 
-		inPieces := newClient(t)
-		inPieces.in.Reset()
-		for rest := in; len(rest) > 0 && inPieces.err == nil; {
+		fragmented := newClient(t)
+		fragmented.in.Reset()
+		for rest := in; len(rest) > 0 && fragmented.err == nil; {
 			n := min(piece, len(rest))
-			inPieces.in.Write(rest[:n])
-			inPieces.feed()
+			fragmented.in.Write(rest[:n])
+			fragmented.feed()
 			rest = rest[n:]
-			if inPieces.err == nil {
-				inPieces.conn.checkCounts(t)
+			if fragmented.err == nil {
+				fragmented.conn.checkCounts(t)
 			}
-			if most := inPieces.conn.server.MaxMemoryBytes(prefixBytes + testLimits.MaxMessageBytes); inPieces.conn.MemoryBytes() > most {
-				t.Fatalf("%d bytes are held, more than %d", inPieces.conn.MemoryBytes(), most)
+			if most := fragmented.conn.server.MaxMemoryBytes(prefixBytes + testLimits.MaxMessageBytes); fragmented.conn.MemoryBytes() > most {
+				t.Fatalf("%d bytes are used, more than %d", fragmented.conn.MemoryBytes(), most)
 			}
 		}
-		if !bytes.Equal(whole.out, inPieces.out) || fmt.Sprint(whole.err) != fmt.Sprint(inPieces.err) {
-			t.Fatalf("whole: %q, %v\nin pieces of %d bytes: %q, %v", whole.out, whole.err, piece, inPieces.out, inPieces.err)
+		if !bytes.Equal(complete.out, fragmented.out) || fmt.Sprint(complete.err) != fmt.Sprint(fragmented.err) {
+			t.Fatalf("complete: %q, %v\nin fragments of %d bytes: %q, %v", complete.out, complete.err, piece, fragmented.out, fragmented.err)
 		}
-		whole.out = whole.conn.ResetOverdue(whole.out, whole.now+time.Hour)
-		whole.checkOutput()
-		if n := whole.conn.Buffered(); n != 0 && whole.err == nil && whole.conn.block.stream == 0 {
-			t.Errorf("%d bytes are parked in the end", n)
+		complete.out = complete.conn.ResetOverdue(complete.out, complete.now+time.Hour)
+		complete.checkOutput()
+		if n := complete.conn.Buffered(); n != 0 && complete.err == nil && complete.conn.block.stream == 0 {
+			t.Errorf("%d bytes are buffered in the end", n)
 		}
-		whole.conn.Close()
-		if later := whole.handler.later(); whole.handler.cancelled != later {
-			t.Errorf("%d calls were cancelled, want %d", whole.handler.cancelled, later)
+		complete.conn.Close()
+		if later := complete.handler.countPending(); complete.handler.cancelled != later {
+			t.Errorf("%d calls were cancelled, want %d", complete.handler.cancelled, later)
 		}
 	})
 }
 
-// script writes frames: a byte for the kind, one for the stream, and what else the kind takes.
-func (c *client) script(s []byte) {
+// runScript writes frames: a byte for the kind, one for the stream, and the arguments of the kind.
+func (c *client) runScript(s []byte) {
 	next := func() byte {
 		if len(s) == 0 {
 			return 0
@@ -78,11 +78,11 @@ func (c *client) script(s []byte) {
 	for len(s) > 0 {
 		kind, stream := next(), uint32(next())
 		switch kind % 20 {
-		case 0: // as most clients begin a call
+		case 0: // as most clients start a call
 			c.headers(2*stream+1, false, request(echoPath)...)
 		case 1:
 			c.must(c.WriteData(2*stream+1, true, grpcMessage(string(text()))))
-		case 2: // a whole call
+		case 2: // a complete call
 			c.call(2*stream+1, string(text()))
 		case 3:
 			c.must(c.WriteData(2*stream+1, kind >= 128, text()))
@@ -113,7 +113,7 @@ func (c *client) script(s []byte) {
 			c.must(c.WriteDataPadded(2*stream+1, kind >= 128, text(), make([]byte, next())))
 		case 16: // a full frame
 			c.must(c.WriteData(2*stream+1, kind >= 128, make([]byte, maxFrameBytes)))
-		case 17: // headers too large
+		case 17: // headers that are too large
 			c.headers(2*stream+1, true, request(echoPath, "x", string(make([]byte, int(next())<<8)))...)
 		case 18:
 			c.must(c.WriteRawFrame(http2.FrameType(stream), http2.Flags(next()), uint32(next()), text()))
@@ -123,10 +123,10 @@ func (c *client) script(s []byte) {
 	}
 }
 
-// checkOutput fails the test if what the connection has appended is not what a client can take.
+// checkOutput checks that the output is valid for a client.
 func (c *client) checkOutput() {
 	c.t.Helper()
-	ends := map[uint32]int{} // how often each stream was ended by us
+	ends := map[uint32]int{} // how often we ended each stream
 	r := http2.NewFramer(nil, bytes.NewReader(c.out))
 	at := 0
 	for {
@@ -159,8 +159,8 @@ func (c *client) checkOutput() {
 	}
 }
 
-// later is how many calls were to be answered later.
-func (e *echo) later() (n int) {
+// countPending returns the number of pending calls.
+func (e *echo) countPending() (n int) {
 	for _, m := range e.messages {
 		if m == "later" {
 			n++

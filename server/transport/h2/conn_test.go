@@ -21,14 +21,13 @@ const (
 
 var testLimits = Limits{MaxStreams: 100, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 64 << 10}
 
-// echo answers each call with its message. A message tells how else: "fail" with an error, "later"
-// not at once.
+// echo answers each call with its message. The messages "fail" and "later" request an error and a pending call.
 type echo struct {
 	calls     []Call
 	messages  []string
 	exceeded  []Limit
-	talks     []*said
-	piecewise []*piecewise
+	talks     []*recordedCall
+	piecewise []*chunkedCall
 	cancelled int
 }
 
@@ -41,7 +40,7 @@ func (e *echo) Call(c *Call) ([]byte, Status, PendingCall) {
 	case "later":
 		return nil, Status{}, e
 	case "talk":
-		e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
+		e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
 		return nil, Status{}, e.talks[len(e.talks)-1]
 	}
 	return []byte(message), Status{}, nil
@@ -60,9 +59,9 @@ func (e *echo) LimitExceeded(_ *Call, b Limit, size int) Status {
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
 }
 
-// client writes frames to a connection and reads what it appends by x/net.
+// client writes frames to a connection, and parses its output with x/net.
 type client struct {
-	*http2.Framer // writes
+	*http2.Framer // for writing
 	t             testing.TB
 	in            bytes.Buffer
 	out           []byte
@@ -78,7 +77,7 @@ type client struct {
 
 func newClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
-	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepsX}}, Encodings: []string{"gzip"}}
+	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepX}}, Encodings: []string{"gzip"}}
 	for _, change := range options {
 		change(&o)
 	}
@@ -93,8 +92,8 @@ func newClient(tb testing.TB, options ...func(*Options)) *client {
 	return c
 }
 
-// begun returns a client that has exchanged SETTINGS.
-func begun(tb testing.TB, options ...func(*Options)) *client {
+// newReadyClient returns a client that has exchanged SETTINGS.
+func newReadyClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
 	c := newClient(tb, options...)
 	c.must(c.WriteSettings())
@@ -108,7 +107,7 @@ func (c *client) must(err error) {
 	must.OK(c.t, err)
 }
 
-// feed gives the connection what was written.
+// feed feeds the connection with the written frames.
 func (c *client) feed() {
 	in := c.in.Bytes()
 	for more := true; more && c.err == nil; {
@@ -121,7 +120,7 @@ func (c *client) feed() {
 	c.in.Write(rest)
 }
 
-// request are the headers of a call, with more or other ones.
+// request returns the headers of a call. more replaces or adds headers.
 func request(path string, more ...string) []string {
 	return append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "test", "content-type", "application/grpc", "te", "trailers"}, more...)
 }
@@ -139,19 +138,19 @@ func (c *client) encode(fields ...string) []byte {
 	return bytes.Clone(c.block.Bytes())
 }
 
-// grpcMessage is a message with its prefix.
+// grpcMessage returns a message with its prefix.
 func grpcMessage(m string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...)
 }
 
-// call writes a whole call.
+// call writes a complete call.
 func (c *client) call(stream uint32, message string) {
 	c.t.Helper()
 	c.headers(stream, false, request(echoPath)...)
 	c.must(c.WriteData(stream, true, grpcMessage(message)))
 }
 
-// frames returns what the connection has appended since it was last asked, a line for each frame.
+// frames returns the output since the last call of frames, a line for each frame.
 func (c *client) frames() (lines []string) {
 	c.t.Helper()
 	c.feed()
@@ -207,7 +206,7 @@ func (c *client) frames() (lines []string) {
 	}
 }
 
-// want fails the test if the connection has not appended these frames.
+// want fails the test if the output is not these frames.
 func (c *client) want(lines ...string) {
 	c.t.Helper()
 	got := c.frames()
@@ -219,7 +218,7 @@ func (c *client) want(lines ...string) {
 	}
 }
 
-// wantError fails the test if the connection has not ended with this code.
+// wantError fails the test if the connection was not closed with this code.
 func (c *client) wantError(code Code) {
 	c.t.Helper()
 	c.feed()
@@ -229,7 +228,7 @@ func (c *client) wantError(code Code) {
 	}
 }
 
-// answer are the frames of a whole answer.
+// answer returns the frames of a complete answer.
 func answer(stream int, message string) []string {
 	return []string{
 		fmt.Sprintf("HEADERS %d", stream),
@@ -239,7 +238,7 @@ func answer(stream int, message string) []string {
 }
 
 func TestCall(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	for i := range 3 {
 		id := 1 + 2*i
 		c.call(uint32(id), "hello")
@@ -249,12 +248,12 @@ func TestCall(t *testing.T) {
 		t.Errorf("the handler gets %+v", got)
 	}
 	if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-		t.Errorf("%d streams are open, %d bytes are parked", c.conn.OpenStreams(), c.conn.Buffered())
+		t.Errorf("%d streams are open, %d bytes are buffered", c.conn.OpenStreams(), c.conn.Buffered())
 	}
 }
 
-func TestCallInPieces(t *testing.T) {
-	c := begun(t)
+func TestFragmentedCall(t *testing.T) {
+	c := newReadyClient(t)
 	message := grpcMessage("hello")
 	c.headers(1, false, request(echoPath)...)
 	for _, b := range message[:7] {
@@ -268,12 +267,12 @@ func TestCallInPieces(t *testing.T) {
 	c.must(c.WriteData(1, true, nil))
 	c.want(answer(1, "hello")...)
 	if c.conn.Buffered() != 0 {
-		t.Errorf("%d bytes are parked", c.conn.Buffered())
+		t.Errorf("%d bytes are buffered", c.conn.Buffered())
 	}
 }
 
-// TestCuts has the same bytes come in pieces of all sizes: what comes out must be the same.
-func TestCuts(t *testing.T) {
+// TestInputSplitAnywhere feeds the same input in fragments of all sizes: the output must not change.
+func TestInputSplitAnywhere(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12}))
 	c.must(c.WriteSettingsAck())
@@ -300,8 +299,8 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-func TestLater(t *testing.T) {
-	c := begun(t)
+func TestPendingCalls(t *testing.T) {
+	c := newReadyClient(t)
 	c.call(1, "later")
 	c.call(3, "later")
 	c.call(5, "later")
@@ -320,12 +319,12 @@ func TestLater(t *testing.T) {
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	c.feed()
 	c.must(c.WriteData(1, true, grpcMessage("x")))
 	c.feed()
-	// From the second on, all headers are in the table.
+	// From the second call on, all headers are in the table.
 	var calls [][]byte
 	for id := uint32(3); id < 300; id += 2 {
 		c.headers(id, false, request(echoPath, "grpc-timeout", "20m")...)
@@ -343,7 +342,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// constant answers all calls alike.
+// constant answers all calls with the same reply.
 type constant struct{}
 
 func (constant) Call(*Call) ([]byte, Status, PendingCall) { return reply, Status{}, nil }

@@ -6,28 +6,27 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// checkCounts fails the test if a number that the connection keeps is not that of what it holds: memory
-// that is counted and not held has honest clients refused, and closed in place of others. What is held and
-// not counted has no bound.
+// checkCounts compares the counters of a connection with its state. Memory that is counted but not used gets
+// other clients refused or disconnected; memory that is used but not counted has no limit.
 func (c *Conn) checkCounts(t *testing.T) {
 	t.Helper()
-	parked, unfinished, waitingBytes, turns := cap(c.block.partialField), 0, 0, 0
-	waitTurn, waitReply := map[*stream]bool{}, map[*stream]bool{}
+	buffered, unfinished, waitingBytes, slots := cap(c.block.partialField), 0, 0, 0
+	waitSlot, waitReply := map[*stream]bool{}, map[*stream]bool{}
 	for id, s := range c.streams {
 		if s.id != id || s.state != streamOpen && s.state != streamWorking {
 			t.Fatalf("stream %d is kept as %d, in state %d", s.id, id, s.state)
 		}
-		parked += cap(s.body)
+		buffered += cap(s.body)
 		unfinished += len(s.body)
 		if s.kept != nil {
-			parked += s.kept.bytes
+			buffered += s.kept.bytes
 		}
 		switch s.slot {
 		case slotNone:
 		case slotAcquired:
-			turns++
+			slots++
 		case slotWaiting:
-			waitTurn[s] = true
+			waitSlot[s] = true
 		}
 		if s.unsent != nil {
 			waitReply[s] = true
@@ -40,26 +39,26 @@ func (c *Conn) checkCounts(t *testing.T) {
 	if s := &c.newest; s.body != nil || s.unsent != nil || s.pending != nil || s.streaming != nil || s.slot != slotNone {
 		t.Fatalf("the newest stream has more than headers: %+v", s)
 	}
-	if c.receive.buffered != parked || c.block.counted != cap(c.block.partialField) {
-		t.Fatalf("%d bytes of requests are counted and %d held", c.receive.buffered, parked)
+	if c.receive.buffered != buffered || c.block.counted != cap(c.block.partialField) {
+		t.Fatalf("%d bytes of requests are counted, and %d are buffered", c.receive.buffered, buffered)
 	}
 	if c.receive.bodyBytes != unfinished {
 		t.Fatalf("%d bytes of DATA are counted and %d buffered", c.receive.bodyBytes, unfinished)
 	}
 	if c.send.queuedBytes != waitingBytes {
-		t.Fatalf("%d bytes of replies are counted and %d held", c.send.queuedBytes, waitingBytes)
+		t.Fatalf("%d bytes of replies are counted, and %d are queued", c.send.queuedBytes, waitingBytes)
 	}
-	if c.receive.usedSlots != turns || turns > maxSlots {
-		t.Fatalf("%d turns are counted and %d taken", c.receive.usedSlots, turns)
+	if c.receive.usedSlots != slots || slots > maxSlots {
+		t.Fatalf("%d slots are counted, and %d are used", c.receive.usedSlots, slots)
 	}
-	sameStreams(t, "turns", c.receive.slotQueue, waitTurn)
+	sameStreams(t, "slots", c.receive.slotQueue, waitSlot)
 	sameStreams(t, "windows", c.send.queue, waitReply)
 	if c.OpenStreams() < len(c.streams) || c.peakStreams < len(c.streams) {
 		t.Fatalf("%d streams are counted as %d open, at most %d", len(c.streams), c.OpenStreams(), c.peakStreams)
 	}
 }
 
-// sameStreams fails the test if a list has not each of the streams once.
+// sameStreams checks that a list contains each of the streams once.
 func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) {
 	t.Helper()
 	if len(list) != len(all) {
@@ -74,15 +73,15 @@ func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) 
 	}
 }
 
-// TestNoGRPCIsAnsweredOnce has a request that is no gRPC go on after its answer, which has no window.
-func TestNoGRPCIsAnsweredOnce(t *testing.T) {
+// TestHTTPErrorIsSentOnce continues a request that is not gRPC after its answer, which waits for a window.
+func TestHTTPErrorIsSentOnce(t *testing.T) {
 	for name, end := range map[string]func(c *client){
 		"DATA":     func(c *client) { c.must(c.WriteData(1, true, []byte("x"))) },
 		"trailers": func(c *client) { c.headers(1, true, "x", "y") },
 		"nothing":  func(*client) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 			c.want("SETTINGS ACK")
 			c.headers(1, false, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "test")
@@ -100,21 +99,21 @@ func TestNoGRPCIsAnsweredOnce(t *testing.T) {
 			}
 			c.want(want...)
 			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-				t.Errorf("%d streams are open in the end, and %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
+				t.Errorf("%d streams are open in the end, and %d bytes buffered", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}
 }
 
-// TestTrailersAfterTheEnd has the server end a stream between the frames of its trailers.
-func TestTrailersAfterTheEnd(t *testing.T) {
+// TestTrailersAfterEnd has the server end a stream between the frames of its trailers.
+func TestTrailersAfterEnd(t *testing.T) {
 	for name, ends := range map[string]func(c *client){
 		"the request is overdue":   func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
 		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
-			c.talk(1)
+			c := newReadyClient(t)
+			c.openStreaming(1)
 			c.must(c.WriteData(1, false, grpcMessage("part")[:6]))
 			block := c.encode("x", "y")
 			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true, BlockFragment: block[:1]}))
@@ -133,22 +132,22 @@ func TestTrailersAfterTheEnd(t *testing.T) {
 	}
 }
 
-// inflates has all messages decompressed to so many bytes.
-type inflates struct {
+// decompressingHandler reports all messages as decompressed to the same size.
+type decompressingHandler struct {
 	*echo
 	to int
 }
 
-func (i inflates) Call(c *Call) ([]byte, Status, PendingCall) {
+func (i decompressingHandler) Call(c *Call) ([]byte, Status, PendingCall) {
 	c.DecompressedBytes = uint32(i.to)
 	return i.echo.Call(c)
 }
 
-// TestInflatedBytesEndAFeed has bytes that messages were decompressed to count as if they had been sent.
-func TestInflatedBytesEndAFeed(t *testing.T) {
+// TestDecompressedBytesLimitFeed verifies that decompressed bytes count like input.
+func TestDecompressedBytesLimitFeed(t *testing.T) {
 	for to, want := range map[int]int{0: 100, (2*maxBatchOutput)/10 + 1: 10, (2 * maxBatchOutput): 1, 4 << 20: 1} {
-		c := begun(t)
-		c.conn.handler = inflates{c.handler, to}
+		c := newReadyClient(t)
+		c.conn.handler = decompressingHandler{c.handler, to}
 		for id := range uint32(100) {
 			c.call(2*id+1, "x")
 		}
@@ -163,10 +162,10 @@ func TestInflatedBytesEndAFeed(t *testing.T) {
 	}
 }
 
-// TestMethodsHaveBoundsOfTheirOwn has a message of the bound of its method, and the beginning of one beyond.
-func TestMethodsHaveBoundsOfTheirOwn(t *testing.T) {
+// TestMethodLimits sends a message of the maximum size of its method, and the beginning of a larger one.
+func TestMethodLimits(t *testing.T) {
 	for _, path := range []string{echoPath, talkPath} {
-		c := begun(t, func(o *Options) {
+		c := newReadyClient(t, func(o *Options) {
 			for i := range o.Methods {
 				o.Methods[i].MaxMessageBytes = 100
 			}

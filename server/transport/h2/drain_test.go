@@ -11,10 +11,10 @@ import (
 
 func TestDrain(t *testing.T) {
 	for _, answered := range []bool{true, false} {
-		c := begun(t)
+		c := newReadyClient(t)
 		c.call(1, "later")
 		c.out = c.conn.Drain(c.out, c.now, "max_age")
-		c.out = c.conn.Drain(c.out, c.now, "max_age") // once is enough
+		c.out = c.conn.Drain(c.out, c.now, "max_age") // only the first call counts
 		c.call(3, "was on its way")
 		c.want(append([]string{"GOAWAY 2147483647 NO_ERROR max_age", `PING "sluice\x00\x01"`}, answer(3, "was on its way")...)...)
 		if answered {
@@ -25,7 +25,7 @@ func TestDrain(t *testing.T) {
 			c.out = c.conn.ResetOverdue(c.out, c.now+drainPingTimeout)
 		}
 		c.want("GOAWAY 3 NO_ERROR max_age")
-		c.call(5, "too late") // its headers are decoded all the same
+		c.call(5, "too late") // its headers are decoded nevertheless
 		c.want()
 		if c.conn.Drained() {
 			t.Error("it has drained, though a call is open")
@@ -38,10 +38,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestTheLastStreamStays ends a connection by an error after its client was told which stream is the last. Another one
-// that has begun since is not answered, so the client must not hear a greater number.
-func TestTheLastStreamStays(t *testing.T) {
-	c := begun(t)
+// TestLastStreamDoesNotIncrease closes a connection with an error after the last GOAWAY. A stream opened since
+// then is not answered, so the number must not increase.
+func TestLastStreamDoesNotIncrease(t *testing.T) {
+	c := newReadyClient(t)
 	c.call(1, "later")
 	c.out = c.conn.Drain(c.out, c.now, "max_age")
 	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
@@ -56,10 +56,10 @@ func TestTheLastStreamStays(t *testing.T) {
 	}
 }
 
-// TestNumbersRunOut has a client use three quarters of its streams' numbers: it is told to go, while it
+// TestStreamNumbersRunOut uses three quarters of the stream numbers: the connection drains, while the client
 // has some left.
-func TestNumbersRunOut(t *testing.T) {
-	c := begun(t)
+func TestStreamNumbersRunOut(t *testing.T) {
+	c := newReadyClient(t)
 	c.call(maxStreamNumber-1, "hello")
 	c.want(answer(maxStreamNumber-1, "hello")...)
 	c.call(maxStreamNumber+1, "hello")

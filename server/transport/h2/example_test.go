@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// upper answers calls with their message in capitals.
+// upper answers calls with their message in upper case.
 type upper struct{}
 
 func (upper) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
@@ -26,7 +26,7 @@ func (upper) UnknownMethod(path string) h2.Status { return h2.Status{Code: 12, M
 func (upper) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
 func (upper) Reset(uint32)                                    {}
 
-// A connection is fed with a client's bytes, here a whole call, and appends those that the client gets.
+// A connection is fed with a client's bytes, here a complete call, and appends the bytes to send.
 func ExampleConn() {
 	var in, headers bytes.Buffer
 	in.WriteString(h2.Preface)
@@ -58,7 +58,7 @@ func ExampleConn() {
 	for got := http2.NewFramer(nil, bytes.NewReader(out)); ; {
 		f, err := got.ReadFrame()
 		if err != nil {
-			return // all is read
+			return // all was read
 		}
 		if data, ok := f.(*http2.DataFrame); ok {
 			fmt.Printf("reply: %q\n", data.Data()[5:])

@@ -50,7 +50,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 			return used, false, err
 		}
 		if c.glitches.exceeded(c.now) {
-			return used, false, &ConnError{CodeEnhanceYourCalm, "too many frames that ask for nothing, or calls that had to be reset"}
+			return used, false, &ConnError{CodeEnhanceYourCalm, "too many useless frames, or calls that had to be reset"}
 		}
 	}
 	return used, false, nil
@@ -60,12 +60,12 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 func (c *Conn) receiveFrame(f *frame) error {
 	if c.stage == awaitsSettings {
 		if f.frameType != frameSettings || f.has(flagAck) {
-			return &ConnError{CodeProtocol, "the first frame is no SETTINGS"} // 3.4
+			return &ConnError{CodeProtocol, "the first frame is not SETTINGS"} // 3.4
 		}
 		c.stage = awaitsFrames
 	}
 	if c.block.stream != 0 && (f.frameType != frameContinuation || f.stream != c.block.stream) {
-		return &ConnError{CodeProtocol, "a frame within a header block"} // 4.3
+		return &ConnError{CodeProtocol, "a frame inside a header block"} // 4.3
 	}
 	switch f.frameType {
 	case frameData:
@@ -82,7 +82,7 @@ func (c *Conn) receiveFrame(f *frame) error {
 	case frameSettings:
 		return c.receiveSettings(f)
 	case framePushPromise:
-		return &ConnError{CodeProtocol, "PUSH_PROMISE of a client"} // 8.4
+		return &ConnError{CodeProtocol, "PUSH_PROMISE from a client"} // 8.4
 	case framePing:
 		return c.receivePing(f)
 	case frameGoAway:
@@ -112,10 +112,10 @@ func checkGoAway(f *frame) error {
 func (c *Conn) receivePriority(f *frame) error {
 	switch {
 	case f.stream == 0:
-		return &ConnError{CodeProtocol, "PRIORITY on no stream"}
+		return &ConnError{CodeProtocol, "PRIORITY on stream 0"}
 	// An idle stream must not be reset (5.1).
 	case len(f.payload) != priorityBytes && c.idle(f.stream):
-		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
+		return &ConnError{CodeFrameSize, "a PRIORITY whose payload is not 5 bytes"}
 	case len(f.payload) != priorityBytes:
 		c.resetForError(f.stream, CodeFrameSize)
 	case dependsOnItself(f.payload, f.stream) && c.idle(f.stream):

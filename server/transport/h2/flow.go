@@ -28,12 +28,12 @@ func (c *Conn) receiveFlowControlled(n int) error {
 	// Before a client knows our SETTINGS it may send defaultWindow bytes. When it knows them, but has not
 	// acknowledged them yet, it may send more: twice as much is allowed.
 	if r.window < 0 || !r.settingsAcked && r.bodyBytes+n > 2*defaultWindow {
-		return &ConnError{CodeFlowControl, "more DATA than the connection's window allows"} // 6.9.1
+		return &ConnError{CodeFlowControl, "DATA exceeds the connection's window"} // 6.9.1
 	}
 	r.sinceUpdate += int64(n)
 	// Clients limit the number of WINDOW_UPDATEs, so there is one per half window.
 	if r.sinceUpdate >= connWindow/2 {
-		c.out = appendWindowUpdate(c.out, 0, uint32(r.sinceUpdate)) //nolint:gosec // at most ourWindow
+		c.out = appendWindowUpdate(c.out, 0, uint32(r.sinceUpdate)) //nolint:gosec // at most connWindow
 		r.window += r.sinceUpdate
 		r.sinceUpdate = 0
 	}

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestRepliesWaitForWindows has a client open its windows little by little.
+// TestRepliesWaitForWindows has a client extend its windows little by little.
 func TestRepliesWaitForWindows(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
 	c.call(1, "hello")
 	c.call(3, "world")
 	c.want("HEADERS 1", "HEADERS 3")
 	if c.conn.Buffered() != 20 {
-		t.Errorf("%d bytes are parked, want 20", c.conn.Buffered())
+		t.Errorf("%d bytes are buffered, want 20", c.conn.Buffered())
 	}
 	c.must(c.WriteWindowUpdate(3, 4))
 	c.want(`DATA 3 "\x00\x00\x00\x00"`)
@@ -34,22 +34,22 @@ func TestRepliesWaitForWindows(t *testing.T) {
 	c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
 	c.want()
 	if c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
-		t.Errorf("%d bytes are parked, %d streams open", c.conn.Buffered(), c.conn.OpenStreams())
+		t.Errorf("%d bytes are buffered, %d streams open", c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
-// TestRepliesWaitForTheConnectionsWindow also has a reply of several frames.
-func TestRepliesWaitForTheConnectionsWindow(t *testing.T) {
-	c := begun(t)
+// TestRepliesWaitForConnectionWindow also has a reply of several frames.
+func TestRepliesWaitForConnectionWindow(t *testing.T) {
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	c.want("SETTINGS ACK")
-	c.handlerReplies(strings.Repeat("x", 40_000))
+	c.setReply(strings.Repeat("x", 40_000))
 	c.call(1, "long")
 	c.want("HEADERS 1", "DATA 1 16384 bytes", "DATA 1 16384 bytes", "DATA 1 7237 bytes", "HEADERS 1 grpc-status=0 END")
 	c.call(3, "long")
 	c.want("HEADERS 3", "DATA 3 16384 bytes", "DATA 3 9146 bytes")
-	c.handlerReplies("")
-	c.call(5, "hello") // the window is closed, and it is not its turn
+	c.setReply("")
+	c.call(5, "hello") // the window is closed, and it is not first in the queue
 	c.want("HEADERS 5")
 	c.must(c.WriteWindowUpdate(0, 14_474))
 	c.want("DATA 3 14474 bytes")
@@ -65,19 +65,19 @@ type replies struct {
 
 func (r replies) Call(*Call) ([]byte, Status, PendingCall) { return []byte(r.with), Status{}, nil }
 
-func (c *client) handlerReplies(with string) {
+func (c *client) setReply(with string) {
 	if c.conn.handler = c.handler; with != "" {
 		c.conn.handler = replies{c.handler, with}
 	}
 }
 
-// TestTooManyWaitingReplies has a client that never opens its window: its calls are refused before the
-// handler decides them, and what waits is thrown away in time.
-func TestTooManyWaitingReplies(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
+// TestTooManyQueuedReplies has a client that never extends its window: its calls are refused before the handler
+// decides them, and the queued replies are dropped after their time limit.
+func TestTooManyQueuedReplies(t *testing.T) {
+	c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
-	c.handlerReplies(strings.Repeat("x", 10_000))
+	c.setReply(strings.Repeat("x", 10_000))
 	id := uint32(1)
 	for ; ; id += 2 {
 		c.call(id, "long")
@@ -88,19 +88,19 @@ func TestTooManyWaitingReplies(t *testing.T) {
 			break
 		}
 		if c.conn.Buffered() > maxQueuedBytes+11_000 {
-			t.Fatalf("%d bytes are parked", c.conn.Buffered())
+			t.Fatalf("%d bytes are buffered", c.conn.Buffered())
 		}
 	}
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime-1)
 	c.want()
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime)
 	if got := c.frames(); len(got) != int(id/2) || got[0] != "RST_STREAM 1 CANCEL" || c.conn.Buffered() != 0 {
-		t.Errorf("%d frames, from %q on; %d bytes are parked", len(got), got[0], c.conn.Buffered())
+		t.Errorf("%d frames, from %q on; %d bytes are buffered", len(got), got[0], c.conn.Buffered())
 	}
 }
 
-// large writes the beginning of a message of so many bytes.
-func (c *client) large(stream uint32, bytes, sent int) {
+// startLarge writes the beginning of a message of the given size.
+func (c *client) startLarge(stream uint32, bytes, sent int) {
 	c.t.Helper()
 	c.headers(stream, false, request(echoPath)...)
 	prefix := []byte{0, 0, byte(bytes >> 16), byte(bytes >> 8), byte(bytes)}[0:5]
@@ -108,17 +108,17 @@ func (c *client) large(stream uint32, bytes, sent int) {
 	c.must(c.WriteData(stream, false, append(prefix, make([]byte, sent-5)...)))
 }
 
-// TestLargeRequestsTakeTurns has six large requests at once, of which four may be sent.
-func TestLargeRequestsTakeTurns(t *testing.T) {
-	c := begun(t)
+// TestLargeRequestsNeedSlots sends six large requests at once, of which four get a slot.
+func TestLargeRequestsNeedSlots(t *testing.T) {
+	c := newReadyClient(t)
 	for id := uint32(1); id <= 11; id += 2 {
-		c.large(id, 50_000, 3000)
+		c.startLarge(id, 50_000, 3000)
 	}
 	c.want("WINDOW_UPDATE 1 46165", "WINDOW_UPDATE 3 46165", "WINDOW_UPDATE 5 46165", "WINDOW_UPDATE 7 46165")
-	c.large(13, 4091, 3000) // fits its first window
+	c.startLarge(13, 4091, 3000) // fits into the initial window
 	c.must(c.WriteData(13, true, make([]byte, 1096)))
 	if got := c.frames(); got[len(got)-1] != "HEADERS 13 grpc-status=0 END" {
-		t.Errorf("a request that fits the first window gets %q", got)
+		t.Errorf("a request that fits into the initial window:  %q", got)
 	}
 	c.must(c.WriteRSTStream(9, http2.ErrCodeCancel)) // it was the next
 	c.want()
@@ -134,18 +134,18 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	}
 	c.want()
 	if c.conn.Buffered() != 0 || c.conn.receive.usedSlots != 0 {
-		t.Errorf("%d bytes are parked, %d turns taken", c.conn.Buffered(), c.conn.receive.usedSlots)
+		t.Errorf("%d bytes are buffered, %d slots used", c.conn.Buffered(), c.conn.receive.usedSlots)
 	}
 }
 
-// TestPaddingTakesNoWindow has a small request whose padding would use up the window.
+// TestPaddingTakesNoWindow sends a small request whose padding would use up the window.
 func TestPaddingTakesNoWindow(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	message := grpcMessage(strings.Repeat("x", 2000))
 	for i, b := range message {
 		c.must(c.WriteDataPadded(1, i == len(message)-1, []byte{b}, make([]byte, 255)))
-		c.conn.glitches.left = maxGlitches // not what this is about
+		c.conn.glitches.left = maxGlitches // not tested here
 		c.feed()
 		if c.err != nil {
 			t.Fatalf("after %d bytes: %v", i, c.err)
@@ -157,46 +157,46 @@ func TestPaddingTakesNoWindow(t *testing.T) {
 	}
 }
 
-// TestClientsKeepToTheirWindows has clients that do not.
-func TestClientsKeepToTheirWindows(t *testing.T) {
-	c := begun(t)
+// TestWindowViolations sends more than the windows allow.
+func TestWindowViolations(t *testing.T) {
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	c.must(c.WriteData(1, false, make([]byte, streamWindow)[:3]))
 	c.feed()
 	c.must(c.WriteData(1, false, make([]byte, streamWindow-2)))
 	c.wantError(CodeFlowControl)
 
-	// Before the acknowledgement, windows are HTTP/2's own.
+	// Before the acknowledgement, HTTP/2's defaults apply.
 	c = newClient(t)
 	c.must(c.WriteSettings())
 	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")
 	for id := uint32(1); id <= 31; id += 2 {
-		c.large(id, 50_000, 4095)
+		c.startLarge(id, 50_000, 4095)
 	}
 	got := c.frames()
 	if c.err != nil || len(got) != 0 || c.conn.Buffered() < 16*4095 {
-		t.Errorf("%q, %v; %d bytes are parked", got, c.err, c.conn.Buffered())
+		t.Errorf("%q, %v; %d bytes are buffered", got, c.err, c.conn.Buffered())
 	}
 	for id := uint32(33); id <= 65 && c.err == nil; id += 2 {
-		c.large(id, 50_000, 4095)
+		c.startLarge(id, 50_000, 4095)
 		c.feed()
 	}
 	c.wantError(CodeFlowControl)
 	if c.conn.Buffered() > 2*defaultWindow+8192 {
-		t.Errorf("%d bytes are parked", c.conn.Buffered())
+		t.Errorf("%d bytes are buffered", c.conn.Buffered())
 	}
 }
 
-// TestWindowsFollowOurSettings has a request begin before the client knows of the smaller window.
+// TestWindowsFollowOurSettings has a request begin before the client knows the smaller window.
 func TestWindowsFollowOurSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
 	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")
-	c.large(1, 50_000, 10_000)
+	c.startLarge(1, 50_000, 10_000)
 	c.headers(3, false, request(echoPath)...)
 	c.want()
 	c.must(c.WriteSettingsAck())
-	// The stream's window is 4096-10000, and 40005 are missing.
+	// The stream's window is 4096-10000, and 40005 bytes are missing.
 	c.want("WINDOW_UPDATE 1 46165")
 	for range 4 {
 		c.must(c.WriteData(1, false, make([]byte, 10_000)))
@@ -208,9 +208,9 @@ func TestWindowsFollowOurSettings(t *testing.T) {
 	}
 }
 
-// TestTheConnectionsWindowGoesOn has more data than it holds, even of streams that have ended.
-func TestTheConnectionsWindowGoesOn(t *testing.T) {
-	c := begun(t)
+// TestConnectionWindowIsRestored sends more data than the window, even on closed streams.
+func TestConnectionWindowIsRestored(t *testing.T) {
+	c := newReadyClient(t)
 	c.headers(1, false, request("/unknown")...)
 	for range 3 * connWindow / maxFrameBytes {
 		c.must(c.WriteData(1, false, make([]byte, maxFrameBytes)))
@@ -227,9 +227,9 @@ func TestTheConnectionsWindowGoesOn(t *testing.T) {
 	}
 }
 
-// TestRequestsThatDoNotEnd ends them after five seconds or with their deadline.
-func TestRequestsThatDoNotEnd(t *testing.T) {
-	c := begun(t)
+// TestIncompleteRequests verifies that requests are reset after five seconds, or at their deadline.
+func TestIncompleteRequests(t *testing.T) {
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath, "grpc-timeout", "1S")...)
 	c.headers(3, false, request(echoPath, "grpc-timeout", "1H")...)
 	c.headers(5, false, request(echoPath)...)
@@ -257,12 +257,12 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestKeptHeadersAreNotData has clients whose calls keep headers send them before they acknowledge our SETTINGS, as
-// far as all windows allow. Headers are subject to no window.
+// TestKeptHeadersAreNotData sends headers that calls keep, before acknowledging our SETTINGS, and as much data
+// as all windows allow. Headers are not subject to flow control.
 func TestKeptHeadersAreNotData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		calls, tracestate int
-		end               bool // of each request; otherwise none of them is whole
+		end               bool // of each request; otherwise all are incomplete
 	}{
 		"unanswered calls with small headers": {1000, 45, true},
 		"unanswered calls with large headers": {300, 512, true},
@@ -292,9 +292,9 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 	}
 }
 
-// TestTheLastInitialWindowCounts has one frame set the initial window twice. A reply gets the window of the last one.
-func TestTheLastInitialWindowCounts(t *testing.T) {
-	c := begun(t)
+// TestLastInitialWindowCounts sets the initial window twice in one frame. The last value applies.
+func TestLastInitialWindowCounts(t *testing.T) {
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
 	c.call(1, "hello")

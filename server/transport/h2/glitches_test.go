@@ -8,9 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestOrdinaryClientsPass has clients do what real ones do, for long and without any time to refill
-// the budget.
-func TestOrdinaryClientsPass(t *testing.T) {
+// TestOrdinaryClientsStayWithinBudget has clients behave like real ones, for long and without refills by time.
+func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 	for name, call := range map[string]func(c *client, stream uint32){
 		"calls": func(c *client, stream uint32) { c.call(stream, "hello") },
 		"the window updates of gRPC's C core, and no answer": func(c *client, stream uint32) {
@@ -46,7 +45,7 @@ func TestOrdinaryClientsPass(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t, func(o *Options) { o.Limits.MaxStreams = 10_000 })
+			c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 10_000 })
 			for i := range uint32(5000) {
 				call(c, 1+2*i)
 				c.feed()
@@ -59,7 +58,7 @@ func TestOrdinaryClientsPass(t *testing.T) {
 	}
 }
 
-func TestFloodsEnd(t *testing.T) {
+func TestFloods(t *testing.T) {
 	for name, frame := range map[string]func(c *client, n uint32) error{
 		"PING":     func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
 		"SETTINGS": func(c *client, _ uint32) error { return c.WriteSettings() },
@@ -130,7 +129,7 @@ func TestFloodsEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			n := uint32(0)
 			for ; n < 5000 && c.err == nil; n++ {
 				c.must(frame(c, n))
@@ -145,9 +144,9 @@ func TestFloodsEnd(t *testing.T) {
 	}
 }
 
-// TestHeaderBlocksEnd has a header block that does not.
-func TestHeaderBlocksEnd(t *testing.T) {
-	c := begun(t)
+// TestHeaderBlockTooLarge sends a header block that never ends.
+func TestHeaderBlockTooLarge(t *testing.T) {
+	c := newReadyClient(t)
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
 	n := 0
 	for ; c.err == nil && n < 4*maxBlockBytes; n += maxFrameBytes {
@@ -156,12 +155,12 @@ func TestHeaderBlocksEnd(t *testing.T) {
 	}
 	c.wantError(CodeEnhanceYourCalm)
 	if n < maxBlockBytes || n > maxBlockBytes+2*maxFrameBytes || c.conn.Buffered() != 0 {
-		t.Errorf("it ended after %d bytes, with %d parked", n, c.conn.Buffered())
+		t.Errorf("it ended after %d bytes, with %d buffered", n, c.conn.Buffered())
 	}
 }
 
-func TestTimeRefillsTheBudget(t *testing.T) {
-	c := begun(t)
+func TestTimeRefillsBudget(t *testing.T) {
+	c := newReadyClient(t)
 	for range 3 * maxGlitches {
 		c.must(c.WriteWindowUpdate(0, 1))
 		c.now += time.Second / glitchesPerSecond * 101 / 100
@@ -172,9 +171,8 @@ func TestTimeRefillsTheBudget(t *testing.T) {
 	}
 }
 
-// TestStreamsBeforeSettingsAreForgiven has a client open thousands of streams before it knows how many
-// it may open.
-func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
+// TestFreeRefusals opens thousands of streams before the client knows how many it may open.
+func TestFreeRefusals(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
 	begin := func(id uint32) {
@@ -187,7 +185,7 @@ func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 		begin(id)
 	}
 	c.must(c.WriteSettingsAck())
-	for late := uint32(1); late < id; late += 2 { // what it sent before it read that they are refused
+	for late := uint32(1); late < id; late += 2 { // sent before it received the refusals
 		c.must(c.WriteData(late, true, grpcMessage("hello")))
 		c.feed()
 		c.out = c.out[:0]
@@ -200,11 +198,11 @@ func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 		begin(id)
 	}
 	c.wantError(CodeEnhanceYourCalm)
-	if n := (id - aware) / 2; n > maxGlitches+100+1 { // the first 100 have ended
+	if n := (id - aware) / 2; n > maxGlitches+100+1 { // the first 100 were answered
 		t.Errorf("%d streams were refused after the client knew how many it may open", n)
 	}
 
-	c = newClient(t) // this one never says that it knows
+	c = newClient(t) // this one never acknowledges
 	c.must(c.WriteSettings())
 	for id = 1; c.err == nil && id < 100_000; id += 2 {
 		begin(id)
@@ -215,8 +213,8 @@ func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 	}
 }
 
-func TestPingsTooOften(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.PingInterval = 10 * time.Second })
+func TestTooManyPings(t *testing.T) {
+	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = 10 * time.Second })
 	ping := func(n int) {
 		for range n {
 			c.must(c.WritePing(false, [8]byte{7}))
@@ -236,9 +234,9 @@ func TestPingsTooOften(t *testing.T) {
 	}
 }
 
-// TestSettingsCostAsMuchAsTheyChange counts how many SETTINGS frames a connection takes: each setting counts, and a
-// change of the initial window counts more if it changes the windows of many streams.
-func TestSettingsCostAsMuchAsTheyChange(t *testing.T) {
+// TestCostOfSettings counts the SETTINGS frames that a connection accepts: each setting counts, and a change of
+// the initial window counts more if it changes the windows of many streams.
+func TestCostOfSettings(t *testing.T) {
 	window := func(v uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: v} }
 	many := func(n uint32) (settings []http2.Setting) {
 		for i := range uint32(maxSettings) {
@@ -260,7 +258,7 @@ func TestSettingsCostAsMuchAsTheyChange(t *testing.T) {
 		{"as many as there may be, many streams", 1000, many, maxGlitches / (maxSettings + 10)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
+			c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
 			for i := range tt.streams {
 				c.call(1+2*i, "later")
 			}

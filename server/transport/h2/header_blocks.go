@@ -6,7 +6,7 @@ import "time"
 func (c *Conn) receiveHeaders(f *frame) error {
 	b := &c.block
 	if f.stream&1 == 0 {
-		return &ConnError{CodeProtocol, "HEADERS on a stream that is not a client's"} // 5.1.1
+		return &ConnError{CodeProtocol, "HEADERS on a stream with an even number"} // 5.1.1
 	}
 	fragment, err := f.unpad()
 	if err != nil {
@@ -18,11 +18,11 @@ func (c *Conn) receiveHeaders(f *frame) error {
 		case c.find(f.stream) != nil:
 			b.kind = blockTrailers
 		case found && client:
-			return &ConnError{CodeStreamClosed, "HEADERS on a stream that has ended"} // 5.1
+			return &ConnError{CodeStreamClosed, "HEADERS on a closed stream"} // 5.1
 		case found, c.closedStreams.openByClient > 0: // older streams are not remembered
 			b.kind = blockClosedStream
 		default:
-			return &ConnError{CodeProtocol, "HEADERS on a stream with a lower number than the last"} // 5.1.1
+			return &ConnError{CodeProtocol, "HEADERS with a stream number that does not increase"} // 5.1.1
 		}
 	} else {
 		c.lastStream = f.stream
@@ -59,7 +59,7 @@ func (c *Conn) receiveContinuation(f *frame) error {
 	end := f.has(flagEndHeaders)
 	switch {
 	case c.block.stream == 0:
-		return &ConnError{CodeProtocol, "CONTINUATION of no header block"}
+		return &ConnError{CodeProtocol, "CONTINUATION outside a header block"}
 	case len(f.payload) == 0 && !end:
 		return &ConnError{CodeEnhanceYourCalm, "an empty CONTINUATION"}
 	case len(f.payload) < smallFrame && !end:
@@ -120,7 +120,7 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 		return nil
 	}
 	if len(p) > 0 || b.skip > 0 || !c.decoder.atFieldBoundary() {
-		return compressionError("a header block that ends within a field")
+		return compressionError("a header block that ends inside a field")
 	}
 	c.keepPartialField(nil)
 	if whole {

@@ -115,7 +115,7 @@ func (k *knownHeaders) meaning(name headerName, value []byte) byte {
 			return valueInvalid
 		}
 	}
-	switch name { //nolint:exhaustive // the others say nothing by their value alone
+	switch name { //nolint:exhaustive // the others need no check
 	case nameMethod:
 		if string(value) != "POST" {
 			return methodOther

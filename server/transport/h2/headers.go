@@ -82,7 +82,7 @@ func (h *requestHeaders) add(f *field) {
 
 // readValue handles values that are not completely represented by their meaning.
 func (h *requestHeaders) readValue(f *field) {
-	switch f.headerName { //nolint:exhaustive // of the others the meaning says all
+	switch f.headerName { //nolint:exhaustive // the meaning of the others is complete
 	case namePath:
 		if f.meaning == 0 {
 			h.path = append(h.path[:0], f.value[:min(len(f.value), maxKeptText)]...)
@@ -117,9 +117,9 @@ func (h *requestHeaders) readValue(f *field) {
 //
 // A call whose headers are too large keeps none, since it will be rejected: with the header table, one byte of
 // a block can stand for a field of 4 KiB.
-func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, most int) {
+func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, limit int) {
 	switch {
-	case h.size > most:
+	case h.size > limit:
 		h.kept = nil
 		return
 	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keepHeader[path](f.name, f.size):

@@ -80,7 +80,7 @@ func (d *decoder) resize(p []byte) (n int, err error) {
 	case n == 0 || err != nil:
 		return 0, err
 	case !d.resizable:
-		return 0, compressionError("a size update within a header block")
+		return 0, compressionError("a size update inside a header block")
 	case size > tableBytes:
 		return 0, compressionError("a header table larger than allowed")
 	}

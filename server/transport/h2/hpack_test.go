@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// decodeBlock decodes a block that comes in pieces of a size, as a connection does.
+// decodeBlock decodes a block in fragments of the given size, as a connection does.
 func decodeBlock(d *decoder, block []byte, piece int) (fields []string, err error) {
 	d.beginBlock()
 	var tail []byte
@@ -60,7 +60,7 @@ func TestDecode(t *testing.T) {
 			"\x82\x87\x85\xbf\x40\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf",
 		}, `[":method"="GET" ":scheme"="https" ":path"="/index.html" ":authority"="www.example.com" "custom-key"="custom-value"]`},
 		{"a name that its own insert evicts", []string{
-			"\x40\x01a\x7f\xb9\x16" + long, // 3000 and more: fills most of the table
+			"\x40\x01a\x7f\xb9\x16" + long, // 3000 bytes and more: fills most of the table
 			"\x7e\x7f\xb9\x16" + long,      // its name, index 62
 			"\xbe",
 		}, fmt.Sprintf(`["a"=%q]`, long)},
@@ -95,9 +95,9 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestStringsTooLongAreSkipped also holds that what follows decodes, and that the table is emptied as if
-// the field had been inserted.
-func TestStringsTooLongAreSkipped(t *testing.T) {
+// TestLongStringsAreSkipped also verifies that the following fields are decoded, and that the table is emptied
+// as if the field had been inserted.
+func TestLongStringsAreSkipped(t *testing.T) {
 	long := strings.Repeat("x", minMaxString+1)
 	for _, tt := range []struct {
 		name  string
@@ -136,9 +136,9 @@ func appendLiteralString(b []byte, s string) []byte {
 	return append(appendInteger(b, len(s)), s...)
 }
 
-// TestFieldsInPiecesAreDecodedOnce gives a field piece by piece, as CONTINUATION frames may bring it. No
-// string of it is decoded before all of it is there.
-func TestFieldsInPiecesAreDecodedOnce(t *testing.T) {
+// TestFragmentedFieldsAreDecodedOnce passes a field in fragments, as CONTINUATION frames may contain it. No
+// string is decoded before the field is complete.
+func TestFragmentedFieldsAreDecodedOnce(t *testing.T) {
 	d := newDecoder(newKnownHeaders(nil), 0)
 	name := append([]byte{0x80 | 100}, bytes.Repeat([]byte{0x1f}, 100)...)
 	whole := slices.Concat([]byte{0}, name, name)
@@ -154,8 +154,8 @@ func TestFieldsInPiecesAreDecodedOnce(t *testing.T) {
 	}
 }
 
-// FuzzHeaderBlocks compares with x/net, whole and in pieces. The first byte says how large the pieces
-// are, and lines end blocks.
+// FuzzHeaderBlocks compares the decoder with x/net, with complete and fragmented blocks. The first byte is the
+// size of the fragments, and lines are blocks.
 func FuzzHeaderBlocks(f *testing.F) {
 	f.Add([]byte("\x05\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\n\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf"))
 	f.Add([]byte("\x01\x40\x01a\x01b\n\x7e\x02cd\n\xbe\xbf\x20\x3f\xe1\x1f"))
@@ -175,7 +175,7 @@ func FuzzHeaderBlocks(f *testing.F) {
 			got, err := decodeBlock(&ours, block, 1<<20)
 			again, errAgain := decodeBlock(&inPieces, block, piece)
 			if !slices.Equal(got, again) || fmt.Sprint(err) != fmt.Sprint(errAgain) {
-				t.Fatalf("%x: whole %q, %v; in pieces of %d bytes %q, %v", block, got, err, piece, again, errAgain)
+				t.Fatalf("%x: complete %q, %v; in fragments of %d bytes %q, %v", block, got, err, piece, again, errAgain)
 			}
 			_, wantErr := theirs.Write(block)
 			if closeErr := theirs.Close(); wantErr == nil {
@@ -183,10 +183,10 @@ func FuzzHeaderBlocks(f *testing.F) {
 			}
 			if e := (*ConnError)(nil); errors.As(err, &e) &&
 				(strings.HasPrefix(e.Reason, "an integer") || strings.HasPrefix(e.Reason, "a size update within")) {
-				return // x/net takes longer integers, and updates while its table is empty
+				return // x/net accepts longer integers, and updates while its table is empty
 			}
 			if err == nil && wantErr != nil && strings.Contains(wantErr.Error(), "dynamic table size update MUST occur at the beginning") {
-				return // x/net takes no second one, which RFC 7541, section 4.2, allows
+				return // x/net rejects a second update, which RFC 7541, section 4.2, allows
 			}
 			if (err == nil) != (wantErr == nil) || err == nil && !slices.Equal(got, want) {
 				t.Fatalf("%x: %q, %v; by x/net %q, %v", block, got, err, want, wantErr)
@@ -199,7 +199,7 @@ func FuzzHeaderBlocks(f *testing.F) {
 	})
 }
 
-// checkTable holds what is said of the table.
+// checkTable checks the invariants of the table.
 func checkTable(t *testing.T, table *headerTable) {
 	t.Helper()
 	size := 0

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestHuffmanSymbols has every pair of symbols decoded, so that each is followed by each, and ends at
-// each bit.
+// TestHuffmanSymbols decodes every pair of symbols, so that each follows each, and codes end at each bit.
 func TestHuffmanSymbols(t *testing.T) {
 	for a := range 256 {
 		for b := range 256 {
@@ -40,7 +39,7 @@ func TestHuffmanRejects(t *testing.T) {
 	}
 }
 
-// FuzzHuffman compares with x/net.
+// FuzzHuffman compares the decoder with x/net.
 func FuzzHuffman(f *testing.F) {
 	f.Add([]byte("\x00"))
 	f.Add(hpack.AppendHuffmanString(nil, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"))

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestSameBlocks has blocks come again, with and without others between them that change the table. What
-// a connection does must be what one does that decodes each.
-func TestSameBlocks(t *testing.T) {
+// TestLastBlock repeats blocks, with and without blocks in between that change the table. The result must be
+// that of a connection without the cache.
+func TestLastBlock(t *testing.T) {
 	path := hpackLiteral(0x04, echoPath) // not indexed
 	const (
 		post      = "\x83\x86" // :method, :scheme: http
@@ -29,8 +29,8 @@ func TestSameBlocks(t *testing.T) {
 		plain + "\x40\x0cgrpc-timeout\x020S",
 		plain + "\x40\x01x\x01y",
 		plain + "\x40\x0dgrpc-encoding\x02br",
-		"\x20\x3f\xe1\x1f" + plain, // the table is emptied
-		"\x3f\xe1\x1f" + plain,     // its size stays
+		"\x20\x3f\xe1\x1f" + plain, // empties the table
+		"\x3f\xe1\x1f" + plain,     // does not change its size
 		post + "\x04\x02/x" + authority + grpc,
 		post + "\x44\x02/y" + authority + grpc,
 		plain + "\x0f\x02\x04gzip", // accept-encoding, by a static index
@@ -43,7 +43,7 @@ func TestSameBlocks(t *testing.T) {
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		same, decodes := begun(t), begun(t)
+		same, decodes := newReadyClient(t), newReadyClient(t)
 		recalled := 0
 		last := 0
 		for id := uint32(1); id < 300 && same.err == nil; id += 2 {
@@ -53,7 +53,7 @@ func TestSameBlocks(t *testing.T) {
 			hit := same.conn.lastBlock
 			for _, c := range []*client{same, decodes} {
 				decodes.conn.lastBlock = lastBlock{}
-				c.conn.glitches.left = maxGlitches // not what this is about
+				c.conn.glitches.left = maxGlitches // not tested here
 				c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, BlockFragment: []byte(blocks[last])}))
 				c.must(c.WriteData(id, true, grpcMessage("hello")))
 				c.feed()

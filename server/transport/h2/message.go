@@ -26,8 +26,8 @@ func (s *stream) missingBytes() int { return prefixBytes + s.messageBytes() - le
 
 // The texts are those of grpc-go, where it has the same error.
 var (
-	errNoMessage        = Status{statusUnimplemented, "the request has no message: this method takes one"}
-	errTooManyMessages  = Status{statusUnimplemented, "the request has more than one message: this method takes one"}
+	errNoMessage        = Status{statusUnimplemented, "the request has no message, but this method takes one"}
+	errTooManyMessages  = Status{statusUnimplemented, "the request has more than one message, but this method takes one"}
 	errTruncated        = Status{statusInternal, "unexpected EOF"}
 	errNoEncoding       = Status{statusInternal, "grpc: compressed flag set with identity or empty encoding"}
 	errOtherCodec       = Status{statusUnimplemented, "the content type must be application/grpc or application/grpc+proto"}

@@ -5,27 +5,27 @@ import (
 	"encoding/binary"
 )
 
-// modelPieces is a handler of a conversation whose messages come in pieces, and which is marked.
-type modelPieces struct {
-	*modelTalk
+// modelChunkedCall is a ChunkedCall with marks.
+type modelChunkedCall struct {
+	*modelStreamingCall
 
-	message []byte // what has come of one that is not whole
+	message []byte // the received part of an incomplete message
 	newest  uint32 // mark
-	waits   bool   // its PING is not out
+	waits   bool   // its PING was not sent
 	out     [][8]byte
-	// acked is the mark that the client is acknowledging, if acking.
+	// acked is the mark that the client is acknowledging, if acking is set.
 	acked  uint32
 	acking bool
 }
 
 // Receive is never called.
-func (p *modelPieces) Receive(message []byte, _ bool) {
-	p.m.t.Fatalf("stream %d: a message of %d bytes comes at once", p.id, len(message))
+func (p *modelChunkedCall) Receive(message []byte, _ bool) {
+	p.m.t.Fatalf("stream %d: a complete message of %d bytes", p.id, len(message))
 }
 
-func (p *modelPieces) ReceiveChunk(b []byte, follow int) {
+func (p *modelChunkedCall) ReceiveChunk(b []byte, follow int) {
 	if p.heard || p.finished || follow < 0 {
-		p.m.t.Fatalf("stream %d: a piece that nobody wants, before %d bytes: %+v", p.id, follow, p.modelTalk)
+		p.m.t.Fatalf("stream %d: an unexpected chunk, before %d bytes: %+v", p.id, follow, p.modelStreamingCall)
 	}
 	p.message = append(p.message, b...)
 	if !p.m.changed && (p.received == len(p.s.messages) || len(p.message)+follow != len(p.s.messages[p.received]) ||
@@ -38,52 +38,52 @@ func (p *modelPieces) ReceiveChunk(b []byte, follow int) {
 	}
 }
 
-func (p *modelPieces) RequestEnded(s Status) {
+func (p *modelChunkedCall) RequestEnded(s Status) {
 	if !p.m.changed && len(p.message) > 0 {
 		p.m.t.Fatalf("stream %d ends within a message", p.id)
 	}
-	p.modelTalk.RequestEnded(s)
+	p.modelStreamingCall.RequestEnded(s)
 }
 
-// MarkAcknowledged takes in what the connection says of an acknowledgement.
-func (p *modelPieces) MarkAcknowledged(mark uint32) {
+// MarkAcknowledged checks the acknowledged mark.
+func (p *modelChunkedCall) MarkAcknowledged(mark uint32) {
 	if !p.m.changed && (!p.acking || mark != p.acked) || p.finished {
-		p.m.t.Fatalf("stream %d: mark %d is told as acknowledged, want %d: %v", p.id, mark, p.acked, p.acking)
+		p.m.t.Fatalf("stream %d: mark %d was acknowledged, want %d: %v", p.id, mark, p.acked, p.acking)
 	}
 	p.acking = false
 }
 
-// mark has the connection mark what was sent so far.
-func (p *modelPieces) mark() {
+// mark marks everything that was sent so far.
+func (p *modelChunkedCall) mark() {
 	p.newest++
 	p.waits = true
 	id, mark := p.id, p.newest
-	p.m.do(func(c *client) { c.out = c.conn.Mark(c.out, id, mark) })
+	p.m.perform(func(c *client) { c.out = c.conn.Mark(c.out, id, mark) })
 }
 
-// pinged takes in a PING of the server.
-func (m *model) pinged(f *frame) {
+// receivePing checks a PING of the server.
+func (m *model) receivePing(f *frame) {
 	if f.has(flagAck) || f.payload[0] != markPing {
 		return
 	}
 	s := m.streams[binary.BigEndian.Uint32(f.payload[4:])]
-	if s == nil || s.talk == nil || s.talk.pieces == nil {
+	if s == nil || s.streaming == nil || s.streaming.pieces == nil {
 		m.t.Fatalf("a mark of nothing: %q", f.payload)
 	}
-	p := s.talk.pieces
+	p := s.streaming.pieces
 	if mark := binary.BigEndian.Uint32(f.payload) & (1<<24 - 1); !p.waits || mark != p.newest || p.left != p.sent || s.answered+s.resets > 0 {
-		m.t.Fatalf("stream %d: mark %d is out behind %d of %d bytes; the newest is %d, which waits: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
+		m.t.Fatalf("stream %d: mark %d was sent after %d of %d bytes; the newest is %d, pending: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
 	}
 	p.waits = false
 	p.out = append(p.out, [8]byte(f.payload))
 }
 
-// acknowledge has the client acknowledge a mark, of a conversation that may be over.
+// acknowledge has the client acknowledge a mark, of a call that may have ended.
 func (m *model) acknowledge() {
-	var all []*modelPieces
+	var all []*modelChunkedCall
 	for id := uint32(1); id <= m.last; id += 2 {
-		if s := m.streams[id]; s != nil && s.talk != nil && s.talk.pieces != nil && len(s.talk.pieces.out) > 0 {
-			all = append(all, s.talk.pieces)
+		if s := m.streams[id]; s != nil && s.streaming != nil && s.streaming.pieces != nil && len(s.streaming.pieces.out) > 0 {
+			all = append(all, s.streaming.pieces)
 		}
 	}
 	if len(all) == 0 {
@@ -96,7 +96,7 @@ func (m *model) acknowledge() {
 	m.must(m.WritePing(true, data))
 	m.frame()
 	if p.acking && p.open() && !m.changed && m.err == nil {
-		m.t.Fatalf("stream %d is not told that mark %d is acknowledged", p.id, p.acked)
+		m.t.Fatalf("the acknowledgement of mark %[2]d was not reported to stream %[1]d", p.id, p.acked)
 	}
 	p.acking = false
 }

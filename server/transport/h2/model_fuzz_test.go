@@ -13,21 +13,19 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzModel has a client that keeps the rules, but for frames that are changed on their way, and a
-// handler that answers at once, later or never. A model of streams and windows says what must hold:
+// FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that answers at once,
+// later or never. A model of streams and windows checks these invariants:
 //
-//   - A stream ends once, and its handler is asked once at most. Who is to answer later is told once if
-//     nobody waits any more.
-//   - A conversation gets the messages that it asked for, in their order, and is told once that none
-//     follows. What it is told has left is what it has sent.
-//   - Pieces of messages are bytes that were sent, in their order, and say how many follow. A mark goes out
-//     once all before it has, and its acknowledgement is told once.
-//   - No DATA is sent that the client's windows do not allow.
-//   - The table and what is held stay within their bounds, and what is counted is what is held: see
-//     checkCounts.
-//   - As long as no frame was changed, the connection goes on, no stream is reset for a fault of the
-//     client, and all calls are answered in the end.
-//   - The same bytes in pieces give the same output.
+//   - A stream ends once, and its handler is called at most once. A pending call is canceled once if it is reset.
+//   - A StreamingCall receives the requested messages in order, and RequestEnded is called once. Sent reports
+//     the number of bytes sent.
+//   - The chunks of a ChunkedCall are the bytes that were sent, in order, with the right number of remaining
+//     bytes. A mark follows everything that was sent before it, and is acknowledged once.
+//   - No DATA exceeds the client's windows.
+//   - The table and the memory stay within their limits, and the counters are right: see checkCounts.
+//   - If no frame was changed, the connection stays open, no stream is reset for an error, and all calls are
+//     answered in the end.
+//   - The same input in fragments gives the same output.
 func FuzzModel(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
@@ -49,7 +47,7 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// TestModel is FuzzModel by random numbers.
+// TestModel runs FuzzModel's model with random numbers.
 func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -69,20 +67,20 @@ func TestModel(t *testing.T) {
 type model struct {
 	*client
 	next    func(n int) int // a number below n, or -1 at the end
-	changed bool            // a frame was
+	changed bool            // a frame was changed
 	read    int             // bytes of out that were checked
-	held    int             // bytes that came, of a frame that is not whole
+	held    int             // bytes of an incomplete frame
 
 	streams map[uint32]*modelStream
 	last    uint32
-	pending []uint32 // to be answered later
+	pending []uint32 // pending calls
 	initial int64    // windows for DATA of the server
 	window  int64
 	receive int64 // the connection's window for DATA of the client
 	acked   bool
 	drained bool
 
-	// played is what was done, to be done again with the same bytes in pieces.
+	// played are the steps, to be replayed in fragments.
 	played []modelStep
 }
 
@@ -98,21 +96,21 @@ type modelStream struct {
 	sent    int  // of body
 	ended   bool // by the client
 	reset   bool // by the client
-	headed  bool // headers of a reply came that do not end it
+	headed  bool // headers of a reply without END_STREAM were received
 	asked   int
 	later   bool
-	// laterBytes is what the reply takes that came later.
+	// laterBytes is the size of the reply of a pending call.
 	laterBytes int
-	answered   int // times that END_STREAM came
-	resets     int // of the server
+	answered   int // number of END_STREAMs
+	resets     int // by the server
 	cancels    int
 
-	messages [][]byte   // of a conversation
-	talk     *modelTalk // once it has begun
+	messages  [][]byte            // of a StreamingCall
+	streaming *modelStreamingCall // once it is open
 }
 
-// modelTalk is a conversation's handler.
-type modelTalk struct {
+// modelStreamingCall is a StreamingCall.
+type modelStreamingCall struct {
 	m          *model
 	s          *modelStream
 	id         uint32
@@ -121,12 +119,12 @@ type modelTalk struct {
 	received   int // messages
 	sent, left int // bytes of replies
 	finished   bool
-	pieces     *modelPieces // itself, if its messages come in pieces
+	pieces     *modelChunkedCall // itself, if it is a ChunkedCall
 }
 
-func (k *modelTalk) Receive(message []byte, _ bool) {
+func (k *modelStreamingCall) Receive(message []byte, _ bool) {
 	if !k.wants || k.heard || k.finished {
-		k.m.t.Fatalf("stream %d: a message that nobody wants: %+v", k.id, k)
+		k.m.t.Fatalf("stream %d: a message that was not requested: %+v", k.id, k)
 	}
 	if !k.m.changed && (k.received == len(k.s.messages) || !bytes.Equal(message, k.s.messages[k.received])) {
 		k.m.t.Fatalf("stream %d: message %d of %d is %q", k.id, k.received, len(k.s.messages), message)
@@ -135,35 +133,35 @@ func (k *modelTalk) Receive(message []byte, _ bool) {
 	k.received++
 }
 
-func (k *modelTalk) RequestEnded(s Status) {
+func (k *modelStreamingCall) RequestEnded(s Status) {
 	if k.heard || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
 		k.m.t.Fatalf("stream %d ends with %v after %d of %d messages: %+v", k.id, s, k.received, len(k.s.messages), k)
 	}
 	k.heard = true
 }
 
-func (k *modelTalk) Sent(n int) {
+func (k *modelStreamingCall) Sent(n int) {
 	if k.left += n; k.left > k.sent || n <= 0 {
 		k.m.t.Fatalf("stream %d: %d bytes have left, of %d", k.id, k.left, k.sent)
 	}
 }
 
-func (k *modelTalk) Cancel() {
+func (k *modelStreamingCall) Cancel() {
 	if k.s.cancels++; k.finished || k.s.cancels > 1 {
 		k.m.t.Errorf("stream %d is cancelled for time %d, though it has finished: %v", k.id, k.s.cancels, k.finished)
 	}
 }
 
-// open reports whether the conversation goes on.
-func (k *modelTalk) open() bool {
+// open reports whether the call is open.
+func (k *modelStreamingCall) open() bool {
 	return k != nil && !k.finished && k.s.cancels == 0 && k.s.answered+k.s.resets == 0
 }
 
-// Call answers as the message says: its first byte how, the others how much.
+// Call answers as the message demands: its first byte selects how, the others how much.
 func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	s := m.streams[c.Stream]
 	if s == nil {
-		m.t.Fatalf("a call of stream %d, which has not begun", c.Stream)
+		m.t.Fatalf("a call on stream %d, which is idle", c.Stream)
 	}
 	if s.asked++; s.reset || s.asked > 1 {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
@@ -171,14 +169,14 @@ func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	if !m.changed && !bytes.Equal(c.Message, s.body[prefixBytes:]) {
 		m.t.Errorf("stream %d: the message is %q, want %q", c.Stream, c.Message, s.body[prefixBytes:])
 	}
-	return answerOfModel(c, func() PendingCall {
+	return modelAnswer(c, func() PendingCall {
 		s.later = true
 		m.pending = append(m.pending, c.Stream)
-		return modelLater{m, c.Stream}
+		return modelPending{m, c.Stream}
 	})
 }
 
-func answerOfModel(c *Call, later func() PendingCall) ([]byte, Status, PendingCall) {
+func modelAnswer(c *Call, later func() PendingCall) ([]byte, Status, PendingCall) {
 	switch {
 	case len(c.Message) == 0:
 		return nil, Status{}, nil
@@ -187,18 +185,18 @@ func answerOfModel(c *Call, later func() PendingCall) ([]byte, Status, PendingCa
 	case c.Message[0]%4 == 1:
 		return nil, Status{Code: 3, Message: "no\xff"}, nil
 	}
-	return replyOfModel(int(c.Message[0])), Status{}, nil
+	return modelReply(int(c.Message[0])), Status{}, nil
 }
 
-// replyOfModel is of some bytes, or of more than two frames.
-func replyOfModel(n int) []byte { return make([]byte, n*n/2) }
+// modelReply returns a reply of some bytes, or of more than two frames.
+func modelReply(n int) []byte { return make([]byte, n*n/2) }
 
-type modelLater struct {
+type modelPending struct {
 	m  *model
 	id uint32
 }
 
-func (l modelLater) Cancel() {
+func (l modelPending) Cancel() {
 	s := l.m.streams[l.id]
 	if s.cancels++; !s.later || s.cancels > 1 {
 		l.m.t.Errorf("stream %d is cancelled for time %d, though it waits: %v", l.id, s.cancels, s.later)
@@ -206,31 +204,31 @@ func (l modelLater) Cancel() {
 	l.m.pending = slices.DeleteFunc(l.m.pending, func(id uint32) bool { return id == l.id })
 }
 
-// asInPieces answers in the same way without a model.
-type asInPieces struct{ *echo }
+// plainHandler answers in the same way, without a model.
+type plainHandler struct{ *echo }
 
-func (a asInPieces) Call(c *Call) ([]byte, Status, PendingCall) {
-	return answerOfModel(c, func() PendingCall { return a.echo })
+func (a plainHandler) Call(c *Call) ([]byte, Status, PendingCall) {
+	return modelAnswer(c, func() PendingCall { return a.echo })
 }
 
 func (m *model) Open(c *Call) (StreamingCall, Status) {
 	s := m.streams[c.Stream]
-	if s == nil && m.changed { // the number of a stream was
+	if s == nil && m.changed { // the number of a stream was changed
 		s = &modelStream{window: m.initial, receive: streamWindow}
 		m.streams[c.Stream] = s
 	}
 	if s == nil {
-		m.t.Fatalf("a conversation of stream %d, which has not begun", c.Stream)
+		m.t.Fatalf("a streaming call on stream %d, which is idle", c.Stream)
 	}
 	if s.asked++; s.reset || s.asked > 1 {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
 	}
-	s.talk = &modelTalk{m: m, s: s, id: c.Stream, wants: true}
+	s.streaming = &modelStreamingCall{m: m, s: s, id: c.Stream, wants: true}
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
-		s.talk.pieces = &modelPieces{modelTalk: s.talk}
-		return s.talk.pieces, Status{}
+		s.streaming.pieces = &modelChunkedCall{modelStreamingCall: s.streaming}
+		return s.streaming.pieces, Status{}
 	}
-	return s.talk, Status{}
+	return s.streaming, Status{}
 }
 
 func (m *model) UnknownMethod(path string) Status { return m.handler.UnknownMethod(path) }
@@ -255,17 +253,17 @@ func playModel(t *testing.T, next func(n int) int) {
 		if act < 0 {
 			break
 		}
-		m.act(act)
+		m.clientStep(act)
 	}
-	m.end()
-	m.again(piece)
+	m.closeAndCheck()
+	m.replay(piece)
 }
 
-// pick is a number below n.
+// pick returns a number below n.
 func (m *model) pick(n int) int { return max(0, m.next(n)) }
 
-// one is a stream that has begun and not ended on the client's side, or 0.
-func (m *model) one() uint32 {
+// pickStream returns an open stream that the client has not ended, or 0.
+func (m *model) pickStream() uint32 {
 	var open []uint32
 	for id, s := range m.streams {
 		if !s.ended && !s.reset && s.answered+s.resets == 0 {
@@ -279,27 +277,27 @@ func (m *model) one() uint32 {
 	return open[m.pick(len(open))]
 }
 
-// any is a stream that has begun.
-func (m *model) any() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
+// pickAnyStream returns a stream that was opened.
+func (m *model) pickAnyStream() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
 
-func (m *model) act(act int) {
-	switch act {
+func (m *model) clientStep(clientStep int) {
+	switch clientStep {
 	case 0, 1, 2, 3, 4, 5, 6:
-		m.begin()
+		m.startRequest()
 		m.send(m.last, 1<<20, true)
 	case 7, 8, 9:
-		m.begin()
+		m.startRequest()
 	case 10, 11, 12, 13:
-		if id := m.one(); id != 0 {
+		if id := m.pickStream(); id != 0 {
 			m.send(id, 1+m.pick(3000), m.pick(3) > 0)
 		}
 	case 14, 15:
-		if id := m.one(); id != 0 {
+		if id := m.pickStream(); id != 0 {
 			m.send(id, 1<<20, true)
 		}
 	case 16, 17:
 		if len(m.streams) > 0 {
-			m.must(m.WriteRSTStream(m.any(), http2.ErrCodeCancel))
+			m.must(m.WriteRSTStream(m.pickAnyStream(), http2.ErrCodeCancel))
 			m.frame()
 		}
 	case 18, 19:
@@ -310,8 +308,8 @@ func (m *model) act(act int) {
 		}
 	case 20, 21:
 		n := uint32(1 + m.pick(250)*m.pick(250))
-		if s := m.streams[m.any()]; s != nil && s.window+int64(n) <= maxWindow {
-			m.must(m.WriteWindowUpdate(m.any(), n))
+		if s := m.streams[m.pickAnyStream()]; s != nil && s.window+int64(n) <= maxWindow {
+			m.must(m.WriteWindowUpdate(m.pickAnyStream(), n))
 			m.frame()
 		}
 	case 22, 23:
@@ -325,47 +323,47 @@ func (m *model) act(act int) {
 		m.must(m.WriteSettingsAck())
 		m.frame()
 	case 25, 26, 27:
-		m.serverActs(0)
+		m.serverStep(0)
 	case 28:
-		m.must(m.WritePriority(m.any(), http2.PriorityParam{StreamDep: 0}))
+		m.must(m.WritePriority(m.pickAnyStream(), http2.PriorityParam{StreamDep: 0}))
 		m.frame()
-	case 29: // a table of another size, which the next block tells
+	case 29: // another table size, which the next block declares
 		m.encoder.SetMaxDynamicTableSize(uint32(17 * m.pick(240)))
 	case 30:
-		m.serverActs(1)
+		m.serverStep(1)
 	case 31:
-		m.serverActs(2)
+		m.serverStep(2)
 	case 32, 33, 34, 35:
-		m.serverActs(3)
+		m.serverStep(3)
 	}
 }
 
-// serverActs has the server do something by itself.
-func (m *model) serverActs(act int) {
+// serverStep performs an action of the server.
+func (m *model) serverStep(act int) {
 	switch act {
 	case 0:
-		m.complete(m.pick(2) == 0)
+		m.answerPending(m.pick(2) == 0)
 	case 1:
 		by := time.Duration(m.pick(60)) * 100 * time.Millisecond
-		m.do(func(c *client) {
+		m.perform(func(c *client) {
 			c.now += by
 			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
 	case 2:
 		if m.pick(20) == 0 {
 			m.drained = true
-			m.do(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
+			m.perform(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
 		}
 	default:
-		m.talks()
+		m.streamingStep()
 	}
 }
 
-// talks has a conversation's handler do something.
-func (m *model) talks() {
+// streamingStep performs an action of a StreamingCall's handler.
+func (m *model) streamingStep() {
 	var open []uint32
 	for id, s := range m.streams {
-		if s.talk.open() {
+		if s.streaming.open() {
 			open = append(open, id)
 		}
 	}
@@ -374,7 +372,7 @@ func (m *model) talks() {
 	}
 	slices.Sort(open)
 	id := open[m.pick(len(open))]
-	k := m.streams[id].talk
+	k := m.streams[id].streaming
 	switch m.pick(6) {
 	case 0, 1, 2:
 		if k.pieces != nil {
@@ -382,27 +380,27 @@ func (m *model) talks() {
 			break
 		}
 		k.wants = !k.heard
-		m.do(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
+		m.perform(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
 	case 3:
-		m.do(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
+		m.perform(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
 	case 4:
-		message := replyOfModel(m.pick(120))
+		message := modelReply(m.pick(120))
 		k.sent += prefixBytes + len(message)
-		m.do(func(c *client) { c.out = c.conn.Send(c.out, id, message) })
+		m.perform(func(c *client) { c.out = c.conn.Send(c.out, id, message) })
 	case 5:
-		m.finishTalk(k)
+		m.finishStreaming(k)
 	}
 }
 
-func (m *model) finishTalk(k *modelTalk) {
+func (m *model) finishStreaming(k *modelStreamingCall) {
 	k.finished = true
-	m.do(func(c *client) {
+	m.perform(func(c *client) {
 		c.out = c.conn.Finish(c.out, k.id, Status{Code: 5, Message: "bye"}, []Field{{"x", "y"}})
 	})
 }
 
-// begin begins a stream whose message has any size.
-func (m *model) begin() {
+// startRequest opens a stream, with a message of any size.
+func (m *model) startRequest() {
 	if m.last > 0 {
 		m.last += 2
 	} else {
@@ -436,7 +434,7 @@ func (m *model) begin() {
 	if inPieces {
 		fields = append(fields, "x-pieces", "yes")
 	}
-	if m.pick(12) == 11 { // no gRPC: it is answered at half a window, or at its end
+	if m.pick(12) == 11 { // not gRPC: it is answered at half a window, or at its end
 		fields[9] = "text/plain"
 		m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: make([]byte, 30*m.pick(250))}
 	}
@@ -459,7 +457,7 @@ func (m *model) begin() {
 	m.frame()
 }
 
-// send sends at most so many bytes of a request, as the windows allow.
+// send sends at most most bytes of a request, as the windows allow.
 func (m *model) send(id uint32, most int, end bool) {
 	s := m.streams[id]
 	for most > 0 && !s.ended && s.answered+s.resets == 0 && m.err == nil {
@@ -476,7 +474,7 @@ func (m *model) send(id uint32, most int, end bool) {
 		s.sent += n
 		most -= max(1, n)
 		last := s.sent == len(s.body)
-		if last && end && m.pick(10) == 9 { // an end by trailers
+		if last && end && m.pick(10) == 9 { // end with trailers
 			m.must(m.WriteData(id, false, p))
 			m.frame()
 			m.trailers(id)
@@ -494,7 +492,7 @@ func (m *model) send(id uint32, most int, end bool) {
 	}
 }
 
-// trailers ends a request by trailers. Between their frames the server may do what it likes.
+// trailers ends a request with trailers. The server may act between their frames.
 func (m *model) trailers(id uint32) {
 	block := m.encode("x", "y")
 	if m.err != nil || m.pick(2) == 0 {
@@ -505,13 +503,13 @@ func (m *model) trailers(id uint32) {
 	m.must(m.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndStream: true, BlockFragment: block[:1]}))
 	m.frame()
 	for range m.pick(3) {
-		m.serverActs(m.pick(6))
+		m.serverStep(m.pick(6))
 	}
 	m.must(m.WriteContinuation(id, true, block[1:]))
 	m.frame()
 }
 
-// frame has what was written come to the connection, changed perhaps.
+// frame feeds the connection with the written frame, possibly changed.
 func (m *model) frame() {
 	all := bytes.Clone(m.in.Bytes())
 	held, in := all[:m.held], all[m.held:]
@@ -541,15 +539,15 @@ func (m *model) frame() {
 	all = slices.Concat(held, in)
 	m.in.Reset()
 	m.in.Write(all)
-	m.sees(all)
+	m.handleInput(all)
 	m.played = append(m.played, modelStep{bytes: in})
 	m.feed()
 	m.held = m.in.Len()
 	m.check()
 }
 
-// do does something else with the connection.
-func (m *model) do(does func(c *client)) {
+// perform performs another action on the connection.
+func (m *model) perform(does func(c *client)) {
 	if m.err != nil {
 		return
 	}
@@ -558,8 +556,8 @@ func (m *model) do(does func(c *client)) {
 	m.check()
 }
 
-// sees takes in what the client sends.
-func (m *model) sees(in []byte) {
+// handleInput updates the model for the client's frames.
+func (m *model) handleInput(in []byte) {
 	in = bytes.TrimPrefix(in, []byte(Preface))
 	for len(in) >= frameHeaderBytes && len(in) >= frameHeaderBytes+frameBytes(in) {
 		f := parseFrame(in[:frameHeaderBytes+frameBytes(in)])
@@ -613,7 +611,7 @@ func (m *model) sees(in []byte) {
 	}
 }
 
-// check looks at what the connection has appended.
+// check checks the output against the model.
 func (m *model) check() {
 	m.t.Helper()
 	for m.read < len(m.out) {
@@ -622,7 +620,7 @@ func (m *model) check() {
 		m.read += n
 		s := m.streams[f.stream]
 		if s == nil && f.stream != 0 && !m.changed {
-			m.t.Fatalf("%v on stream %d, which has not begun", f.frameType, f.stream)
+			m.t.Fatalf("%v on stream %d, which is idle", f.frameType, f.stream)
 		}
 		switch f.frameType { //nolint:exhaustive // as above
 		case frameData:
@@ -634,10 +632,10 @@ func (m *model) check() {
 			if m.window < 0 || s.window < 0 || len(f.payload) == 0 {
 				m.t.Fatalf("%d bytes of DATA leave a window of %d, and of %d of the connection", len(f.payload), s.window, m.window)
 			}
-			m.alive(f.stream, s)
+			m.checkAlive(f.stream, s)
 		case frameHeaders:
 			if s != nil {
-				m.alive(f.stream, s)
+				m.checkAlive(f.stream, s)
 				if s.headed && !f.has(flagEndStream) {
 					m.t.Fatalf("stream %d gets the headers of a second reply", f.stream)
 				}
@@ -653,7 +651,7 @@ func (m *model) check() {
 				m.t.Fatalf("stream %d is reset for time %d, with code %d", f.stream, s.resets, code)
 			}
 		case framePing:
-			m.pinged(&f)
+			m.receivePing(&f)
 		case frameWindowUpdate:
 			n := int64(binary.BigEndian.Uint32(f.payload))
 			if f.stream == 0 {
@@ -678,7 +676,7 @@ func (m *model) check() {
 		}
 	}
 	for id, s := range m.streams {
-		if k := s.talk; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
+		if k := s.streaming; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
 			m.t.Fatalf("stream %d: mark %d is not out, though all before it is", id, k.pieces.newest)
 		}
 	}
@@ -686,17 +684,17 @@ func (m *model) check() {
 		c.checkCounts(m.t.(*testing.T))
 	}
 	checkTable(m.t.(*testing.T), &c.decoder.table)
-	replies := prefixBytes + len(replyOfModel(255))
+	replies := prefixBytes + len(modelReply(255))
 	for _, s := range m.streams {
 		if s.answered+s.resets == 0 && !s.reset {
 			replies += s.laterBytes
-			if s.talk != nil {
-				replies += s.talk.sent + 100 // its trailers
+			if s.streaming != nil {
+				replies += s.streaming.sent + 100 // its trailers
 			}
 		}
 	}
 	if most := c.server.MaxMemoryBytes(replies); c.MemoryBytes() > most || c.Buffered() < 0 {
-		m.t.Fatalf("%d bytes are held, more than %d; %d are parked", c.MemoryBytes(), most, c.Buffered())
+		m.t.Fatalf("%d bytes are used, more than %d; %d are buffered", c.MemoryBytes(), most, c.Buffered())
 	}
 	if c.OpenStreams() > testLimits.MaxStreams {
 		m.t.Fatalf("%d streams are open", c.OpenStreams())
@@ -706,16 +704,16 @@ func (m *model) check() {
 	}
 }
 
-// alive fails the test if a stream has ended.
-func (m *model) alive(id uint32, s *modelStream) {
+// checkAlive fails the test if a stream has ended.
+func (m *model) checkAlive(id uint32, s *modelStream) {
 	m.t.Helper()
 	if s.answered+s.resets > 0 || s.reset {
 		m.t.Fatalf("an answer of stream %d, which has ended: %+v", id, s)
 	}
 }
 
-// complete answers one of the calls that were to be answered later.
-func (m *model) complete(well bool) {
+// answerPending answers a pending call.
+func (m *model) answerPending(well bool) {
 	if len(m.pending) == 0 {
 		return
 	}
@@ -723,9 +721,9 @@ func (m *model) complete(well bool) {
 	id := m.pending[at]
 	m.pending = slices.Delete(m.pending, at, at+1)
 	m.streams[id].later = false
-	message := replyOfModel(m.pick(250))
+	message := modelReply(m.pick(250))
 	m.streams[id].laterBytes = prefixBytes + len(message)
-	m.do(func(c *client) {
+	m.perform(func(c *client) {
 		if well {
 			c.out = c.conn.Reply(c.out, id, message)
 		} else {
@@ -734,12 +732,12 @@ func (m *model) complete(well bool) {
 	})
 }
 
-// end has all that waits come to its end, and looks whether each stream has.
-func (m *model) end() {
+// closeAndCheck completes everything that is pending, and checks that each stream has ended.
+func (m *model) closeAndCheck() {
 	if m.err == nil && m.conn.block.stream == 0 {
-		m.next = func(int) int { return -1 } // nothing is changed any more
+		m.next = func(int) int { return -1 } // no further changes
 		for len(m.pending) > 0 {
-			m.complete(true)
+			m.answerPending(true)
 		}
 		if m.window < maxWindow {
 			m.must(m.WriteWindowUpdate(0, uint32(maxWindow-max(0, m.window))))
@@ -753,16 +751,16 @@ func (m *model) end() {
 			}
 		}
 		for _, id := range begun {
-			if k := m.streams[id].talk; k.open() && m.err == nil {
-				m.finishTalk(k)
+			if k := m.streams[id].streaming; k.open() && m.err == nil {
+				m.finishStreaming(k)
 			}
 		}
-		m.do(func(c *client) {
+		m.perform(func(c *client) {
 			c.now += time.Hour
 			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
 		if m.err == nil && (m.conn.OpenStreams() != 0 || m.conn.Buffered() != 0 || m.conn.receive.usedSlots != 0 || len(m.conn.receive.slotQueue) != 0) {
-			m.t.Fatalf("in the end %d streams are open, %d bytes parked, %d turns taken, %d waited for",
+			m.t.Fatalf("in the end, %d streams are open, %d bytes buffered, %d slots used, %d waited for",
 				m.conn.OpenStreams(), m.conn.Buffered(), m.conn.receive.usedSlots, len(m.conn.receive.slotQueue))
 		}
 		for id, s := range m.streams {
@@ -777,11 +775,11 @@ func (m *model) end() {
 	}
 }
 
-// again does the same with pieces of a size.
-func (m *model) again(piece int) {
+// replay replays the steps in fragments of the given size.
+func (m *model) replay(piece int) {
 	c := newClient(m.t)
 	c.in.Reset()
-	c.conn.handler = asInPieces{c.handler}
+	c.conn.handler = plainHandler{c.handler}
 	for _, step := range m.played {
 		if step.does != nil {
 			step.does(c)
@@ -789,12 +787,12 @@ func (m *model) again(piece int) {
 		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
 			n := min(piece, len(rest))
 			c.in.Write(rest[:n])
-			c.conn.lastBlock = lastBlock{} // which must make no difference
+			c.conn.lastBlock = lastBlock{} // which must not matter
 			c.feed()
 			rest = rest[n:]
 		}
 	}
 	if !bytes.Equal(c.out, m.out) || (c.err == nil) != (m.err == nil) || m.err != nil && m.err.Error() != c.err.Error() {
-		m.t.Fatalf("in pieces of %d bytes: %d bytes, %v; whole: %d bytes, %v", piece, len(c.out), c.err, len(m.out), m.err)
+		m.t.Fatalf("in fragments of %d bytes: %d bytes, %v; complete: %d bytes, %v", piece, len(c.out), c.err, len(m.out), m.err)
 	}
 }

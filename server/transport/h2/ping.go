@@ -9,7 +9,7 @@ const TooManyPings = "too_many_pings"
 func (c *Conn) receivePing(f *frame) error {
 	switch {
 	case len(f.payload) != pingBytes:
-		return &ConnError{CodeFrameSize, "a PING that has not 8 bytes"}
+		return &ConnError{CodeFrameSize, "a PING whose payload is not 8 bytes"}
 	case f.stream != 0:
 		return &ConnError{CodeProtocol, "a PING on a stream"}
 	}

@@ -79,7 +79,7 @@ func (s *Server) supportsEncoding(encoding []byte) bool {
 // receiveData handles DATA (6.1).
 func (c *Conn) receiveData(f *frame) error {
 	if c.idle(f.stream) {
-		return &ConnError{CodeProtocol, "DATA on a stream that has not begun"}
+		return &ConnError{CodeProtocol, "DATA on an idle stream"}
 	}
 	if err := c.receiveFlowControlled(len(f.payload)); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *Conn) receiveData(f *frame) error {
 	}
 	// Data that is dropped needs no stream window; that of the connection is sufficient.
 	if s.receiveWindow -= int64(len(f.payload)); s.receiveWindow < 0 && len(f.payload) > 0 && s.httpStatus == 0 {
-		return &ConnError{CodeFlowControl, "more DATA than a stream's window allows"} // 6.9.1
+		return &ConnError{CodeFlowControl, "DATA exceeds the stream's window"} // 6.9.1
 	}
 	s.received += int64(len(p))
 	if s.length >= 0 && s.received > s.length {
@@ -121,7 +121,7 @@ func (c *Conn) receiveData(f *frame) error {
 // receiveClosedData handles DATA of a closed stream. If we closed it, the client may not have known that.
 func (c *Conn) receiveClosedData(id uint32, end bool) error {
 	if _, client := c.closedStreams.find(id); client {
-		return &ConnError{CodeStreamClosed, "DATA on a stream that the client has ended"} // 5.1
+		return &ConnError{CodeStreamClosed, "DATA on a closed stream"} // 5.1
 	}
 	if end {
 		c.receiveClosedEnd()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestBrokenRulesEndTheConnection has clients break rules after which a connection must end.
-func TestBrokenRulesEndTheConnection(t *testing.T) {
+// TestConnectionErrors violates rules that close the connection.
+func TestConnectionErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		write func(c *client)
@@ -17,14 +17,14 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 	}{
 		{"a frame too large", func(c *client) { c.must(c.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, maxFrameBytes+1))) }, CodeFrameSize},
 		{"DATA on stream 0", func(c *client) { c.must(c.WriteData(0, true, nil)) }, CodeProtocol},
-		{"DATA on a stream that has not begun", func(c *client) { c.must(c.WriteData(1, true, nil)) }, CodeProtocol},
+		{"DATA on an idle stream", func(c *client) { c.must(c.WriteData(1, true, nil)) }, CodeProtocol},
 		{"DATA on a stream that has ended", func(c *client) {
 			c.call(1, "hello")
 			c.must(c.WriteData(1, true, nil))
 		}, CodeStreamClosed},
 		{"HEADERS on stream 0", func(c *client) { c.headers(0, true, request(echoPath)...) }, CodeProtocol},
 		{"HEADERS on a server's stream", func(c *client) { c.headers(2, true, request(echoPath)...) }, CodeProtocol},
-		{"HEADERS on a stream that has ended", func(c *client) {
+		{"HEADERS on a closed stream", func(c *client) {
 			c.call(1, "hello")
 			c.headers(1, true, request(echoPath)...)
 		}, CodeStreamClosed},
@@ -32,7 +32,7 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 			c.call(3, "hello")
 			c.headers(1, true, request(echoPath)...)
 		}, CodeProtocol},
-		{"a frame within a header block", func(c *client) {
+		{"a frame inside a header block", func(c *client) {
 			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.encode(request(echoPath)...)}))
 			c.must(c.WritePing(false, [8]byte{}))
 		}, CodeProtocol},
@@ -51,7 +51,7 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"padding only", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPadded|flagEndHeaders, 1, []byte{1})) }, CodeProtocol},
 		{"padded and empty", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPadded, 1, nil)) }, CodeFrameSize},
 		{"a priority cut short", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPriority, 1, make([]byte, 4))) }, CodeFrameSize},
-		{"RST_STREAM on a stream that has not begun", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
+		{"RST_STREAM on an idle stream", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
 		{"RST_STREAM of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameRSTStream, 0, 1, make([]byte, 5))) }, CodeFrameSize},
 		{"PRIORITY on stream 0", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 0, make([]byte, 5))) }, CodeProtocol},
 		{"PRIORITY of a wrong length on a stream that has not begun", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, make([]byte, 4))) }, CodeFrameSize},
@@ -88,19 +88,19 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"GOAWAY of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameGoAway, 0, 0, make([]byte, 7))) }, CodeFrameSize},
 		{"WINDOW_UPDATE of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, 0, make([]byte, 5))) }, CodeFrameSize},
 		{"WINDOW_UPDATE of nothing", func(c *client) { c.must(c.WriteWindowUpdate(0, 0)) }, CodeProtocol},
-		{"WINDOW_UPDATE on a stream that has not begun", func(c *client) { c.must(c.WriteWindowUpdate(1, 1)) }, CodeProtocol},
+		{"WINDOW_UPDATE on an idle stream", func(c *client) { c.must(c.WriteWindowUpdate(1, 1)) }, CodeProtocol},
 		{"a connection's window too large", func(c *client) { c.must(c.WriteWindowUpdate(0, maxWindow)) }, CodeFlowControl},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.wantError(tt.want)
 		})
 	}
 }
 
-// TestBrokenRulesEndTheStream has clients break rules that cost one call.
-func TestBrokenRulesEndTheStream(t *testing.T) {
+// TestStreamErrors violates rules that affect one call.
+func TestStreamErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		write func(c *client)
@@ -173,7 +173,7 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 		}, CodeFrameSize},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.want("RST_STREAM 1 " + http2.ErrCode(tt.want).String())
 			c.call(3, "hello")
@@ -182,18 +182,18 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 				t.Errorf("%d of %d calls were cancelled", c.handler.cancelled, later)
 			}
 			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
+				t.Errorf("%d streams are open, %d bytes buffered", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}
 }
 
-// TestTrailersOfManyEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
-// in any order, by trailers or by DATA.
-func TestTrailersOfManyEarlyAnswers(t *testing.T) {
+// TestTrailersAfterEarlyAnswers answers many calls before their requests have ended. The client ends them
+// later, in any order, with trailers or DATA.
+func TestTrailersAfterEarlyAnswers(t *testing.T) {
 	const n = 90
 	for _, trailers := range []bool{true, false} {
-		c := begun(t)
+		c := newReadyClient(t)
 		for i := range uint32(n) {
 			c.headers(1+2*i, false, request("/unknown")...)
 		}
@@ -209,13 +209,13 @@ func TestTrailersOfManyEarlyAnswers(t *testing.T) {
 		}
 		c.call(1001, "hello")
 		c.want(answer(1001, "hello")...)
-		c.headers(1, true, "x", "y") // each has ended by now
+		c.headers(1, true, "x", "y") // all have ended by now
 		c.wantError(CodeProtocol)
 	}
 }
 
-// TestFramesThatChangeNothing has clients send what must be ignored.
-func TestFramesThatChangeNothing(t *testing.T) {
+// TestIgnoredFrames sends frames that must be ignored.
+func TestIgnoredFrames(t *testing.T) {
 	for name, write := range map[string]func(c *client){
 		"unknown frames": func(c *client) {
 			for kind := 10; kind < 256; kind++ {
@@ -246,7 +246,7 @@ func TestFramesThatChangeNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			write(c)
 			c.want()
 			c.call(101, "hello")
@@ -268,7 +268,7 @@ func TestPreface(t *testing.T) {
 	c.wantError(CodeProtocol)
 }
 
-// TestErrors has calls that are answered with an error of their own.
+// TestErrors makes calls that are answered with errors.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -332,7 +332,7 @@ func TestErrors(t *testing.T) {
 		}, []string{"HEADERS 1 grpc-status=8 grpc-message=bound 1: 65537 bytes END", "RST_STREAM 1 NO_ERROR"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.want(tt.want...)
 			c.call(3, "hello")
@@ -341,7 +341,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("the handler got %d calls, want the last", n)
 			}
 			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
+				t.Errorf("%d streams are open, %d bytes buffered", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}

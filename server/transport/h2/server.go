@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// NewServer returns a server with the given options.
 func NewServer(o Options) *Server {
 	s := &Server{options: o, known: newKnownHeaders(o.Methods), acceptEncoding: strings.Join(o.Encodings, ","), settings: appendOurSettings(nil, &o.Limits)}
 	for i := range o.Methods {

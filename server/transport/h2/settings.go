@@ -109,12 +109,12 @@ func (c *Conn) applyOurSettings() {
 // receiveWindowUpdate handles WINDOW_UPDATE (6.9).
 func (c *Conn) receiveWindowUpdate(f *frame) error {
 	if len(f.payload) != 4 {
-		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
+		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE whose payload is not 4 bytes"}
 	}
 	n := int64(binary.BigEndian.Uint32(f.payload)) & maxWindow
 	if f.stream == 0 {
 		if n == 0 {
-			return &ConnError{CodeProtocol, "a WINDOW_UPDATE of nothing"}
+			return &ConnError{CodeProtocol, "a WINDOW_UPDATE with an increment of 0"}
 		}
 		if c.send.window += n; c.send.window > maxWindow {
 			return &ConnError{CodeFlowControl, "a connection's window of more than 2^31-1"}
@@ -123,7 +123,7 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 		return nil
 	}
 	if c.idle(f.stream) {
-		return &ConnError{CodeProtocol, "WINDOW_UPDATE on a stream that has not begun"}
+		return &ConnError{CodeProtocol, "WINDOW_UPDATE on an idle stream"}
 	}
 	s := c.find(f.stream)
 	switch {

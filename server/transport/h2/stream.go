@@ -34,7 +34,7 @@ func (c *Conn) storeStream(s *stream) *stream {
 	if c.streams == nil {
 		c.streams = make(map[uint32]*stream)
 	}
-	moved := streams.Get().(*stream) //nolint:forcetypeassert // it holds nothing else
+	moved := streams.Get().(*stream) //nolint:forcetypeassert // the pool has no other type
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
@@ -96,9 +96,9 @@ func (c *Conn) resetForError(id uint32, code Code) {
 func (c *Conn) receiveReset(f *frame) error {
 	switch {
 	case len(f.payload) != 4:
-		return &ConnError{CodeFrameSize, "an RST_STREAM that has not 4 bytes"}
+		return &ConnError{CodeFrameSize, "an RST_STREAM whose payload is not 4 bytes"}
 	case c.idle(f.stream):
-		return &ConnError{CodeProtocol, "RST_STREAM on a stream that has not begun"}
+		return &ConnError{CodeProtocol, "RST_STREAM on an idle stream"}
 	}
 	// A reset of a closed stream is not a glitch, because the reply was on its way. But each stream allows only
 	// one.

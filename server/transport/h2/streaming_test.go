@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-func keepsX(name []byte, size int) bool { return name[0] == 'x' && size < 100 }
+func keepX(name []byte, size int) bool { return name[0] == 'x' && size < 100 }
 
 // Open implements [Handler].
 func (e *echo) Open(c *Call) (StreamingCall, Status) {
@@ -19,24 +19,24 @@ func (e *echo) Open(c *Call) (StreamingCall, Status) {
 		return nil, Status{Code: 8, Message: "refused"}
 	}
 	e.calls = append(e.calls, *c)
-	e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
+	e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
 	newest := e.talks[len(e.talks)-1]
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
-		e.piecewise = append(e.piecewise, &piecewise{said: newest})
+		e.piecewise = append(e.piecewise, &chunkedCall{recordedCall: newest})
 		return e.piecewise[len(e.piecewise)-1], Status{}
 	}
 	return newest, Status{}
 }
 
-// said notes what a conversation is told.
-type said struct {
+// recordedCall records the calls of its methods.
+type recordedCall struct {
 	*echo
 	stream uint32
 	heard  []string
 	sent   int
 }
 
-func (s *said) Receive(message []byte, compressed bool) {
+func (s *recordedCall) Receive(message []byte, compressed bool) {
 	line := string(message)
 	if len(line) > 100 {
 		line = fmt.Sprintf("%d bytes", len(line))
@@ -47,73 +47,72 @@ func (s *said) Receive(message []byte, compressed bool) {
 	s.heard = append(s.heard, line)
 }
 
-func (s *said) RequestEnded(status Status) {
+func (s *recordedCall) RequestEnded(status Status) {
 	s.heard = append(s.heard, strings.TrimRight(fmt.Sprintf("end %d %s", status.Code, status.Message), " "))
 }
 
-func (s *said) Sent(n int) { s.sent += n }
+func (s *recordedCall) Sent(n int) { s.sent += n }
 
-// wantHeard fails the test if the newest conversation was not told this since it was last asked.
-func (c *client) wantHeard(lines ...string) {
+// wantReceived fails the test if the newest call did not receive this since the last check.
+func (c *client) wantReceived(lines ...string) {
 	c.t.Helper()
 	c.feed()
 	s := c.handler.talks[len(c.handler.talks)-1]
 	if !slices.Equal(s.heard, lines) {
-		c.t.Fatalf("the conversation is told %q, want %q", s.heard, lines)
+		c.t.Fatalf("the call received %q, want %q", s.heard, lines)
 	}
 	s.heard = nil
 }
 
-// talk begins a conversation.
-func (c *client) talk(stream uint32, more ...string) {
+// openStreaming opens a StreamingCall.
+func (c *client) openStreaming(stream uint32, more ...string) {
 	c.t.Helper()
 	c.headers(stream, false, request(talkPath, more...)...)
 }
 
-// TestCallsKeepSoMuch has a call with more headers than it may keep: of those that do not fit, none is
-// kept, and of others all.
-func TestCallsKeepSoMuch(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
-	c.talk(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
+// TestKeptHeaderLimit makes a call with more headers than it may keep: a header is kept if it fits.
+func TestKeptHeaderLimit(t *testing.T) {
+	c := newReadyClient(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
+	c.openStreaming(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
 	c.want()
 	if got := c.handler.calls[0].Fields; len(got) != 3 || got[0].Name != "x-a" || got[1].Name != "x-b" || got[2].Name != "x-d" {
 		t.Errorf("the call keeps %v, want x-a, x-b and x-d", got)
 	}
 }
 
-func TestConversation(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")
+func TestStreamingCall(t *testing.T) {
+	c := newReadyClient(t)
+	c.openStreaming(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")
 	c.want()
 	if got := c.handler.calls[0]; got.Method != 2 || got.Timeout != 3*time.Second || got.Encoding != "gzip" ||
 		!slices.Equal(got.Fields, []Field{{"x-a", "1"}, {"x-c", "3"}}) {
 		t.Errorf("the handler gets %+v", got)
 	}
-	c.wantHeard()
+	c.wantReceived()
 	c.must(c.WriteData(1, false, append(grpcMessage("one"), grpcMessage("two")[:6]...)))
-	c.wantHeard("one")
+	c.wantReceived("one")
 	c.must(c.WriteData(1, false, append(grpcMessage("two")[6:], grpcMessage("")...)))
-	c.wantHeard() // it was not asked for
+	c.wantReceived() // no message was requested
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("two")
+	c.wantReceived("two")
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x-d", "4"}})
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x-e", "5"}})
 	c.out = c.conn.Send(c.out, 1, []byte("three"))
 	c.want("HEADERS 1 x-d=4", fmt.Sprintf("DATA 1 %q", grpcMessage("three")))
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("")
+	c.wantReceived("")
 	compressed := grpcMessage("four")
 	compressed[0] = 1
 	c.must(c.WriteData(1, true, compressed))
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("four, compressed", "end 0")
+	c.wantReceived("four, compressed", "end 0")
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard()
+	c.wantReceived()
 	c.out = c.conn.Send(c.out, 1, nil)
 	c.out = c.conn.Finish(c.out, 1, Status{Code: 3, Message: "é"}, []Field{{"x-f", strings.Repeat("f", 300)}})
 	c.want(fmt.Sprintf("DATA 1 %q", grpcMessage("")), "HEADERS 1 grpc-status=3 grpc-message=%C3%A9 x-f="+strings.Repeat("f", 300)+" END")
 	if got := c.handler.talks[0].sent; got != 15 || c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-		t.Errorf("%d bytes were sent, want 15; %d streams are open, %d bytes are parked", got, c.conn.OpenStreams(), c.conn.Buffered())
+		t.Errorf("%d bytes were sent, want 15; %d streams are open, %d bytes are buffered", got, c.conn.OpenStreams(), c.conn.Buffered())
 	}
 	c.out = c.conn.Send(c.out, 1, []byte("late"))
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
@@ -121,20 +120,20 @@ func TestConversation(t *testing.T) {
 	c.want()
 }
 
-// TestConversationsEnds has conversations end in all ways.
-func TestConversationsEnds(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "x-refuse", "yes")
+// TestStreamingCallEnds ends StreamingCalls in all ways.
+func TestStreamingCallEnds(t *testing.T) {
+	c := newReadyClient(t)
+	c.openStreaming(1, "x-refuse", "yes")
 	c.want("HEADERS 1 grpc-status=8 grpc-message=refused END", "RST_STREAM 1 NO_ERROR")
-	c.talk(3)
+	c.openStreaming(3)
 	c.want()
 	c.out = c.conn.Finish(c.out, 3, Status{}, nil) // the client has not ended it
 	c.want("HEADERS 3 grpc-status=0 END", "RST_STREAM 3 NO_ERROR")
 	c.must(c.WriteData(3, true, grpcMessage("late")))
 	c.want()
-	c.wantHeard()
+	c.wantReceived()
 	c.headers(5, true, request(talkPath)...)
-	c.wantHeard("end 0")
+	c.wantReceived("end 0")
 	for i, test := range []struct{ body, want string }{
 		{"\x00\x00\x00\x00\x05hell", "end 13 " + errTruncated.Message},
 		{"\x02\x00\x00\x00\x01x", "end 13 grpc: received unexpected payload format 2"},
@@ -142,9 +141,9 @@ func TestConversationsEnds(t *testing.T) {
 		{"\x00\x7f\x00\x00\x00x", "end 8 bound 1: 2130706432 bytes"},
 	} {
 		id := uint32(7 + 2*i)
-		c.talk(id)
+		c.openStreaming(id)
 		c.must(c.WriteData(id, true, []byte(test.body)))
-		c.wantHeard(test.want)
+		c.wantReceived(test.want)
 	}
 	c.handler.cancelled = 0
 	c.must(c.WriteRSTStream(5, http2.ErrCodeCancel))
@@ -155,20 +154,19 @@ func TestConversationsEnds(t *testing.T) {
 	}
 }
 
-// TestConversationsWindows has a client send as much as it may: what is held is the message that is
-// awaited and the first window after it.
-func TestConversationsWindows(t *testing.T) {
-	c := begun(t)
-	c.talk(1)
+// TestStreamingCallWindows sends as much as allowed: the requested message and the initial window are buffered.
+func TestStreamingCallWindows(t *testing.T) {
+	c := newReadyClient(t)
+	c.openStreaming(1)
 	c.want()
 	c.must(c.WriteData(1, false, bytes.Repeat(grpcMessage("0123456789"), 4096/15)))
-	c.wantHeard("0123456789")
+	c.wantReceived("0123456789")
 	c.want()
 	for range 4096/15 - 1 {
 		c.out = c.conn.RequestMessage(c.out, 1)
-		c.wantHeard("0123456789")
+		c.wantReceived("0123456789")
 	}
-	c.want() // a client needs no window as long as nobody listens
+	c.want() // the client gets no window while no message is requested
 	c.out = c.conn.RequestMessage(c.out, 1)
 	c.want("WINDOW_UPDATE 1 4095")
 	message := grpcMessage(strings.Repeat("x", 60_000))
@@ -180,24 +178,24 @@ func TestConversationsWindows(t *testing.T) {
 		rest = rest[n:]
 	}
 	c.want()
-	c.wantHeard("60000 bytes")
+	c.wantReceived("60000 bytes")
 	if n := c.conn.Buffered(); n != 0 {
-		t.Errorf("%d bytes are parked, want none", n)
+		t.Errorf("%d bytes are buffered, want none", n)
 	}
 	c.must(c.WriteData(1, false, grpcMessage("y")[:3]))
 	c.want()
 	c.now += maxRequestTime
 	c.out = c.conn.ResetOverdue(c.out, c.now)
-	c.want() // nobody listens
+	c.want() // no message is requested
 	c.out = c.conn.RequestMessage(c.out, 1)
 	c.want("WINDOW_UPDATE 1 3843")
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime)
 	c.want("RST_STREAM 1 CANCEL")
 }
 
-// TestConversationsWait has a client close its window: what waits is held until there is one.
-func TestConversationsWait(t *testing.T) {
-	c := begun(t)
+// TestStreamingCallBackpressure closes the window: messages wait for it.
+func TestStreamingCallBackpressure(t *testing.T) {
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
 	c.call(1, "talk")
 	c.want("SETTINGS ACK")
@@ -206,15 +204,15 @@ func TestConversationsWait(t *testing.T) {
 	c.want("HEADERS 1", fmt.Sprintf("DATA 1 %q", grpcMessage("one")))
 	talk := c.handler.talks[0]
 	if talk.sent != 8 || c.conn.Buffered() != 8 {
-		t.Errorf("%d bytes were sent and %d are parked, want 8 and 8", talk.sent, c.conn.Buffered())
+		t.Errorf("%d bytes were sent and %d are buffered, want 8 and 8", talk.sent, c.conn.Buffered())
 	}
 	c.out = c.conn.ResetOverdue(c.out, c.now+time.Hour)
-	c.want() // it is the handler's to end it
+	c.want() // the handler has to end it
 	c.must(c.WriteWindowUpdate(1, 3))
 	c.want(`DATA 1 "\x00\x00\x00"`)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.want()
-	c.call(3, "") // others do not wait behind it
+	c.call(3, "") // other calls do not wait for it
 	c.want(answer(3, "")...)
 	c.must(c.WriteWindowUpdate(1, 100))
 	c.want(`DATA 1 "\x00\x03two"`, "HEADERS 1 grpc-status=0 END")
@@ -229,13 +227,13 @@ func TestConversationsWait(t *testing.T) {
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime)
 	c.want("RST_STREAM 5 CANCEL")
 	if c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
-		t.Errorf("%d bytes are parked, %d streams are open", c.conn.Buffered(), c.conn.OpenStreams())
+		t.Errorf("%d bytes are buffered, %d streams are open", c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
-// TestConversationsAbort has a conversation end while a message waits for a window.
-func TestConversationsAbort(t *testing.T) {
-	c := begun(t)
+// TestStreamingCallAbort aborts a call while a message waits for a window.
+func TestStreamingCallAbort(t *testing.T) {
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.call(1, "talk")
 	c.want("SETTINGS ACK")
@@ -246,29 +244,29 @@ func TestConversationsAbort(t *testing.T) {
 	c.out = c.conn.Abort(c.out, 1)
 	c.want()
 	if n := c.handler.talks[0].cancelled; n != 1 || c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
-		t.Errorf("cancelled %d times, %d bytes are parked, %d streams are open", n, c.conn.Buffered(), c.conn.OpenStreams())
+		t.Errorf("cancelled %d times, %d bytes are buffered, %d streams are open", n, c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
-// TestConversationsLeaveTheirTurns has more conversations bring large messages than there are turns.
-func TestConversationsLeaveTheirTurns(t *testing.T) {
-	c := begun(t)
+// TestStreamingCallReleasesSlot opens more calls with large messages than there are slots.
+func TestStreamingCallReleasesSlot(t *testing.T) {
+	c := newReadyClient(t)
 	message := grpcMessage(strings.Repeat("x", 10_000))
 	for i := range maxSlots + 1 {
 		id := uint32(1 + 2*i)
-		c.talk(id)
+		c.openStreaming(id)
 		c.must(c.WriteData(id, false, message[:streamWindow]))
 		c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", id, len(message)-streamWindow+maxPadding))
 		c.must(c.WriteData(id, false, message[streamWindow:]))
-		c.wantHeard("10000 bytes")
+		c.wantReceived("10000 bytes")
 	}
 }
 
-// TestConversationsDeadline has a call last longer than its client waits.
-func TestConversationsDeadline(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "grpc-timeout", "3S")
-	c.talk(3, "grpc-timeout", "0S")
+// TestStreamingCallDeadline has a call reach its deadline.
+func TestStreamingCallDeadline(t *testing.T) {
+	c := newReadyClient(t)
+	c.openStreaming(1, "grpc-timeout", "3S")
+	c.openStreaming(3, "grpc-timeout", "0S")
 	c.want("HEADERS 3 grpc-status=4 grpc-message=context deadline exceeded END", "RST_STREAM 3 NO_ERROR")
 	c.out = c.conn.ResetOverdue(c.out, c.now+3*time.Second)
 	c.want("RST_STREAM 1 CANCEL")
@@ -277,9 +275,9 @@ func TestConversationsDeadline(t *testing.T) {
 	}
 }
 
-// TestLongBlock has the headers of a reply take several frames.
+// TestLongBlock sends reply headers in several frames.
 func TestLongBlock(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.call(1, "talk")
 	c.want()
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x", strings.Repeat("x", 40_000)}})
@@ -293,14 +291,14 @@ func TestLongBlock(t *testing.T) {
 	}
 }
 
-// TestConversationsGiveCredit has a client do with each message what gRPC's clients do, many times: send
-// it in a small frame, open windows, and ping to measure the bandwidth.
-func TestConversationsGiveCredit(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
-	c.talk(1)
+// TestStreamingCallEarnsBudget does, for each message, what gRPC clients do: send it in a small frame, extend
+// windows, and send a PING to measure the bandwidth.
+func TestStreamingCallEarnsBudget(t *testing.T) {
+	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
+	c.openStreaming(1)
 	for range 2 * maxGlitches {
 		c.must(c.WriteData(1, false, grpcMessage("x")))
-		c.wantHeard("x")
+		c.wantReceived("x")
 		c.out = c.conn.RequestMessage(c.out, 1)
 		c.out = c.conn.Send(c.out, 1, []byte("y"))
 		for range 2 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -87,13 +88,11 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	used := func(i int) int {
 		look := charges[i]
 		look.Hits, look.Group = 0, 0
-		if err := c.askNamed(other, names[i:i+1], look); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.askNamed(other, names[i:i+1], look))
 		return int(c.b.Decisions[0].Before)
 	}
 	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
-		return used(1) == second && used(2) == third && s.owing() == 0
+		return used(1) == second && used(2) == third && s.unsyncedCounters() == 0
 	})
 }
 
@@ -147,7 +146,7 @@ func TestForeignKeysInABurst(t *testing.T) {
 	}
 }
 
-// What the store has decided beside a foreign key is given back if a limit in another slot denies the group.
+// The decisions of the store for a request with a foreign key are refunded if a limit in another slot denies the group.
 func TestForeignKeysAndOtherSlots(t *testing.T) {
 	t.Parallel()
 	cluster := storetest.StartCluster(t, 2, false)
@@ -177,10 +176,8 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 			storetest.Eventually(t, "what the store took for a denied group is back", func() bool {
 				look := charges[1]
 				look.Hits = 0
-				if err := c.askNamed(s, names[1:2], look); err != nil {
-					t.Fatal(err)
-				}
-				return c.b.Decisions[0].Before == 1 && s.owing() == 0
+				must.OK(t, c.askNamed(s, names[1:2], look))
+				return c.b.Decisions[0].Before == 1 && s.unsyncedCounters() == 0
 			})
 		}
 	}

@@ -1,6 +1,6 @@
--- Stands before decide.lua: what counters have beside them, which is reservations and penalties.
+-- Part of the decision script: reservations and penalties, which are stored in companion keys of a counter.
 
--- reserving reads what a charge has to do with reservations. held and many are what is held before the request.
+-- reserving reads the reservation arguments of a charge, and the hits and the number of reservations held before the request.
 local function reserving(x, id)
   local function number(i) return tonumber(ARGV[pos + i]) end
   if not read_held then read_held, write_held, drop_lease, joined = reservations() end
@@ -12,10 +12,10 @@ local function reserving(x, id)
   pos = pos + 11
   local h = holdings[key]
   if not h then
-    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, buried = 0, ttl = x.ttl}
+    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, tombstones = 0, ttl = x.ttl}
     local summary = read(h, 'HGET', 's')
     if summary then
-      h.sum, h.many, h.first, h.ended, h.buried = read_held(h.key, summary, call('HLEN', h.key) - 1, x.longest)
+      h.sum, h.many, h.first, h.ended, h.tombstones = read_held(h.key, summary, call('HLEN', h.key) - 1, x.longest)
     end
     h.foreign = h.foreign or not h.sum
     holdings[key] = h
@@ -25,8 +25,8 @@ local function reserving(x, id)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 
--- Of a limit with a penalty y is that, by the name of the counter: see limiter/penalty.go. The numbers are its key, the
--- window, how many steps, and these; all in seconds.
+-- make_penalty returns the functions of penalties: see limiter/penalty.go. y is the penalty of a counter. The arguments of a
+-- charge are its key, the window, the number of steps, and the steps; times are in seconds.
 local function make_penalty()
   local ms, p = s * 1000 + floor(n / 1e6), {}
 
@@ -58,7 +58,7 @@ local function make_penalty()
     pos = pos + 3 + x.many
   end
 
-  -- deny has x denied, and finds of a log the hit whose end would make room.
+  -- deny denies x. For a log it finds the hit whose expiry would admit x.
   function p.deny(x)
     if x.op == ops.l then
       local c, y = x.c, setmetatable({act = 't'}, {__index = x})
@@ -69,7 +69,7 @@ local function make_penalty()
     return false
   end
 
-  -- begin begins a penalty for x, which was denied, unless another charge has.
+  -- begin starts a penalty for x, which was denied, unless another charge has started one.
   function p.begin(x)
     local y = x.y
     local known = remembered(x)
@@ -82,14 +82,14 @@ local function make_penalty()
   return p
 end
 
--- with returns x as if it took other hits.
+-- with returns a copy of x with another action and other hits.
 local function with(x, act, hits)
   local y = setmetatable({act = act, hits = hits}, {__index = x})
   if x.op == ops.b then y.ns, y.nn = times(min(hits, 8589934592), x.ls, x.ln) end
   return y
 end
 
--- hold decides a charge that reserves hits. The counter stays as it is.
+-- hold decides a charge that reserves hits. It does not change the counter.
 local function hold(x)
   local c, h, a, b, changed = x.c, x.h, x.c.a, x.c.b, x.c.changed
   local room = x.op.decide(c, with(x, 't', h.sum + x.hits))
@@ -101,14 +101,14 @@ local function hold(x)
   return room
 end
 
--- settle charges what a request has cost whose lease comes back, and drops what that held.
+-- settle charges the cost of a request whose lease is returned, and releases the reservation.
 local function settle(x, xs)
   x.room, x.done = true, true
   if x.brought == '0' then return end
   local h = x.h
-  local hits, buried = 0, h.buried
-  hits, h.first, h.buried = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, buried, x.longest)
-  h.changed = h.changed or h.buried > buried
+  local hits, tombstones = 0, h.tombstones
+  hits, h.first, h.tombstones = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, tombstones, x.longest)
+  h.changed = h.changed or h.tombstones > tombstones
   if hits == 0 then return end
   x.settled, x.lease = hits, tonumber(x.brought)
   h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
@@ -123,7 +123,7 @@ local function settle(x, xs)
   if x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
 end
 
--- reserve holds hits for good.
+-- reserve writes a reservation of an admitted request.
 local function reserve(x)
   local h, nonce = x.h, x.nonce
   local lease = lease_of(nonce, x.seal)

@@ -1,16 +1,16 @@
--- repay.lua charges counters with what a replica admitted while it was without the store: see owed.go.
--- KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for the server's own;
--- then for each counter the letter of its algorithm, its number, and its numbers.
+-- The sync script charges counters with hits that a replica admitted without the store: see unsynced.go. KEYS are the counters.
+-- ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock; then for each counter the letter of its
+-- algorithm, its number, and its arguments.
 --
--- The reply is the time, 0, and for each counter 1 and its state as decide.lua tells it, of a bucket also the
--- TAT that it had, and the one that it would have without a highest level; or, of one that cannot be charged, why.
+-- The reply is the time, 0, and for each counter 1 and its state as in the reply of decide.lua. For a bucket the TAT before,
+-- and the TAT without the cap of the highest level, follow. For a counter that cannot be charged the reply is the error.
 local ops, pos = {}, 3
 
 local out = {s, n, 0}
 
 local function number(i) return tonumber(ARGV[i]) end
 
--- A fixed window: hits, and when the key expires.
+-- A fixed window: the hits, and the expiry of the key.
 ops.f = function(key, i)
   local read_count, write_count = fixed()
   local value = call('GET', key)
@@ -21,8 +21,8 @@ ops.f = function(key, i)
   return {is}
 end
 
--- A bucket: what the hits cost, the TAT that they led to, the highest level, and that of a bucket that did not begin ahead. Hits that came while
--- the bucket was not empty add their cost to its TAT; in an empty one they led to theirs.
+-- A bucket: the cost of the hits, the TAT that they led to, the highest level, and the highest level of a bucket that did not
+-- start ahead. The new TAT is the old one plus the cost, or at least the TAT that the hits led to.
 ops.b = function(key, i)
   local read_tat, write_tat = bucket()
   local xs, xn = read_tat(call('GET', key), number(i + 6), number(i + 7))
@@ -38,8 +38,8 @@ ops.b = function(key, i)
   return {as, an * 16, xs, xn * 16, us, un * 16}
 end
 
--- A sliding window: what its sub-windows are, how many count beside the newest, how long the key
--- lives, and the sub-windows that were hit with their hits, oldest first.
+-- A sliding window: the sub-windows as in call.go, their number k, the lifetime of the key, and the number of pairs that
+-- follow: a sub-window and its hits, oldest first.
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
@@ -58,8 +58,8 @@ ops.r = function(key, i)
   return {any and write_ring(key, k, t, newest, now, number(i + 3)) or raw or ''}
 end
 
--- A log: its limit and window, and times of hits with how many, oldest first. They count from the
--- newest hit in the store on if that is later, so that its times stay sorted.
+-- A log: its limit, its window, and the number of triples that follow: a time and its hits, oldest first. Hits older than the
+-- newest stored hit get its time, so that the log stays sorted.
 ops.l = function(key, i)
   local limit, window, many = number(i), number(i + 1), number(i + 2)
   local read_newest, expired = log()
@@ -90,8 +90,8 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
--- Places: the window, how many leases were taken without the store and how many given back, the taken ones with when
--- they end, and the others. What another replica has given back already is not held any more.
+-- Slots of a concurrency limit: the window, the number of leases that were acquired without the store, the number released,
+-- the acquired leases with their ends, and the released ones. A lease that another replica has released is not acquired.
 ops.p = function(key, i)
   local _, is_lease, _, free, write_places, hold, count = places()
   local newest = call('ZRANGE', key, -1, -1)[1]
@@ -103,14 +103,14 @@ ops.p = function(key, i)
   return {count(key, window)}
 end
 
--- Reservations: for how long they hold, how many leases were taken without the store and how many given back, the taken
--- ones with when they end and their hits, and the others.
+-- Reservations: their duration, the number of leases that were acquired without the store, the number released, the acquired
+-- leases with their ends and hits, and the released ones.
 ops.h = function(key, i)
   local read_held, write_held, drop, joined = reservations()
-  local sum, many, first, ended, buried = 0, 0, 9007199254740992, {}, 0
+  local sum, many, first, ended, tombstones = 0, 0, 9007199254740992, {}, 0
   local summary, ttl, taken = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
   if summary then
-    sum, many, first, ended, buried = read_held(key, summary, 0, math.huge)
+    sum, many, first, ended, tombstones = read_held(key, summary, 0, math.huge)
     if not sum then return end
   end
   for j = i + 3, taken - 1, 3 do
@@ -122,14 +122,14 @@ ops.h = function(key, i)
   end
   for j = taken, taken + number(i + 2) - 1 do
     local hits
-    hits, first, buried = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, buried, math.huge)
+    hits, first, tombstones = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, tombstones, math.huge)
     sum = max(sum - hits, 0)
   end
-  if summary or sum > 0 or buried > 0 then write_held(key, sum, first, ended, ttl, buried) end
+  if summary or sum > 0 or tombstones > 0 then write_held(key, sum, first, ended, ttl, tombstones) end
   return {sum}
 end
 
--- The arguments of a counter that has a list of them end with it.
+-- length returns the number of arguments of a counter. Lists come last.
 local function length(letter, i)
   if letter == 'f' then return 2 end
   if letter == 'b' then return 8 end

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -25,26 +26,26 @@ const (
 // it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
-	lane := s.fleet.lane(0)
+	sh := s.main.shardOf(0)
 	r.hold(how == neverRun)
 	r.silence(true)
 	if done, err := c.begin(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
 	storetest.Eventually(tb, "it is sent", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.flying > 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight > 0
 	})
 	if how != neverRun {
 		storetest.Eventually(tb, "the store has run it", hasRun)
 	}
-	lane.mu.Lock()
-	late := lane.lateLocked(clock().Add(time.Hour))
-	lane.mu.Unlock()
-	lane.fallBack(late)
+	sh.mu.Lock()
+	late := sh.removeLateLocked(clock().Add(time.Hour))
+	sh.mu.Unlock()
+	sh.fallBack(late)
 	if err := <-c.decided; err != nil {
-		if !errors.Is(err, ErrAway) {
+		if !errors.Is(err, ErrUnavailable) {
 			tb.Fatal(err)
 		}
 		return 0
@@ -99,10 +100,10 @@ func TestLateStartsHoldNothing(t *testing.T) {
 						r.resolve(t, s, how)
 						storetest.Eventually(t, text+": up", s.Up)
 						if lease > 0 {
-							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.owing() == 0 })
+							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
 							c.end(t, s, charge, lease)
 						}
-						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.owing() == 0 })
+						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.unsyncedCounters() == 0 })
 					}
 				}
 			}
@@ -125,9 +126,7 @@ func starts() map[string]limiter.Charge {
 func (c *caller) holds(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -135,9 +134,7 @@ func (c *caller) holds(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 func (c *caller) end(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
 	tb.Helper()
 	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 }
 
 // A store that ends gives back first what the store holds for callers that have been denied, over the connection that it
@@ -148,7 +145,7 @@ func TestLateStartsAndTheEnd(t *testing.T) {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
-		s.flushing = time.Minute
+		s.flushBound = time.Minute
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -209,7 +206,7 @@ func TestLateStartsThatEndedElsewhere(t *testing.T) {
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.holds(t, other, charge) == 2*charge.Hits })
 			r.resolve(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
-			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.holds(t, other, charge) == charge.Hits && s.owing() == 0 })
+			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.holds(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
 			if o.end(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
 				t.Errorf("%s, %s: another's was freed", how, kind)
 			}
@@ -231,12 +228,12 @@ func TestLeasesOfDeniedPartsComeBack(t *testing.T) {
 	place, denied := spot(1, 3), hit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
 	slow.silence(true)
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
 	if done, err := c.begin(s, 0, place, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the place is held in the store", func() bool { return s.fleet.up() && s.owing() == 0 && o.used(t, other, place) == 1 })
+	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.used(t, other, place) == 1 })
 	slow.silence(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)

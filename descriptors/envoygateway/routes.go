@@ -8,35 +8,35 @@ import (
 	"strings"
 )
 
-// place is a route of Envoy's: one match of one rule of a route, for one host, at one listener.
-type place struct {
+// envoyRoute is a route in Envoy's configuration: one match of one rule of a route, for one host, at one listener.
+type envoyRoute struct {
 	listener *listener
 	route    *route
-	// rule is the name that the route gives its rule, name what Envoy Gateway names the place.
+	// rule is the name of the rule in its route, and name the name that Envoy Gateway gives the Envoy route.
 	rule, name string
-	// policy has settled which limits the place has, and limits are they.
+	// policy is the policy that set limits, or nil.
 	policy *policy
 	limits []*limit
 }
 
-func (o *Objects) places() (all []*place) {
+func (o *Objects) envoyRoutes() (all []*envoyRoute) {
 	slices.SortStableFunc(o.routes, func(a, b *route) int { return a.Metadata.compare(&b.Metadata) })
 	for _, r := range o.routes {
 		for _, l := range o.listenersOf(r) {
 			for _, host := range l.hosts(r.Spec.Hostnames, o.gateway(l.gateway).Spec.Listeners) {
-				all = append(all, r.at(l, host)...)
+				all = append(all, r.envoyRoutes(l, host)...)
 			}
 		}
 	}
 	return all
 }
 
-// at returns the places of a route for one host at one listener.
-func (r *route) at(l *listener, host string) (all []*place) {
+// envoyRoutes returns the Envoy routes of a route for one host at one listener.
+func (r *route) envoyRoutes(l *listener, host string) (all []*envoyRoute) {
 	suffix := strings.ReplaceAll(host, ".", "_")
 	addAt := func(rule, at string) {
-		name := fmt.Sprintf("%s/%s/rule/%s/%s", strings.ToLower(r.Kind), r.Metadata.full(), at, suffix)
-		all = append(all, &place{listener: l, route: r, rule: rule, name: name})
+		name := fmt.Sprintf("%s/%s/rule/%s/%s", strings.ToLower(r.Kind), r.Metadata.fullName(), at, suffix)
+		all = append(all, &envoyRoute{listener: l, route: r, rule: rule, name: name})
 	}
 	add := func(rule string, number, match int) { addAt(rule, fmt.Sprintf("%d/match/%d", number, match)) }
 	const none = -1 // what Envoy Gateway counts without matches
@@ -70,9 +70,9 @@ func (r *route) at(l *listener, host string) (all []*place) {
 	return all
 }
 
-// listenersOf returns the listeners that a route asks for and that take it.
+// listenersOf returns the listeners that a route references and that accept it.
 func (o *Objects) listenersOf(r *route) (all []*listener) {
-	space := r.Metadata.full().namespace
+	space := r.Metadata.fullName().namespace
 	for _, ref := range r.Spec.ParentRefs {
 		if ref.Kind != "" && ref.Kind != "Gateway" {
 			continue
@@ -82,7 +82,7 @@ func (o *Objects) listenersOf(r *route) (all []*listener) {
 			continue
 		}
 		for _, l := range g.Spec.Listeners {
-			if (ref.SectionName == "" || ref.SectionName == l.Name) && (ref.Port == 0 || ref.Port == l.Port) && o.takes(l, r) && !slices.Contains(all, l) {
+			if (ref.SectionName == "" || ref.SectionName == l.Name) && (ref.Port == 0 || ref.Port == l.Port) && o.accepts(l, r) && !slices.Contains(all, l) {
 				all = append(all, l)
 			}
 		}
@@ -92,20 +92,20 @@ func (o *Objects) listenersOf(r *route) (all []*listener) {
 
 func (o *Objects) gateway(n name) *gateway {
 	for _, g := range o.gateways {
-		if g.Metadata.full() == n {
+		if g.Metadata.fullName() == n {
 			return g
 		}
 	}
 	return nil
 }
 
-// takes reports whether a listener takes routes of that kind from that namespace.
-func (o *Objects) takes(l *listener, r *route) bool {
+// accepts reports whether a listener accepts the kind and namespace of a route.
+func (o *Objects) accepts(l *listener, r *route) bool {
 	allowed, kind := l.AllowedRoutes, len(l.AllowedRoutes.Kinds) == 0
 	for _, k := range allowed.Kinds {
 		kind = kind || k.Kind == r.Kind
 	}
-	space := r.Metadata.full().namespace
+	space := r.Metadata.fullName().namespace
 	switch from := allowed.Namespaces.From; {
 	case !kind || l.Protocol != "HTTP" && l.Protocol != "HTTPS":
 		return false
@@ -119,7 +119,7 @@ func (o *Objects) takes(l *listener, r *route) bool {
 	}
 }
 
-// hosts returns those of a route that a listener serves. Siblings are the listeners of its Gateway.
+// hosts returns the hosts of a route that a listener serves. siblings are the listeners of its Gateway.
 func (l *listener) hosts(wanted []string, siblings []*listener) []string {
 	if len(wanted) == 0 {
 		return []string{cmp.Or(l.Hostname, "*")}
@@ -141,7 +141,7 @@ func (l *listener) hosts(wanted []string, siblings []*listener) []string {
 	return slices.Sorted(maps.Keys(served))
 }
 
-// covers reports whether a host with a wildcard stands for another, which may have one too.
+// covers reports whether a host with a wildcard includes another, which may have a wildcard, too.
 func covers(wildcard, host string) bool {
 	suffix, is := strings.CutPrefix(wildcard, "*")
 	rest, ends := strings.CutSuffix(strings.TrimPrefix(host, "*"), suffix)

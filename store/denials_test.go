@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -49,9 +50,7 @@ func TestCertainRefusals(t *testing.T) {
 				c, d := caller{clock: clock}, caller{clock: clock}
 				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
-					if err := c.ask(s, charges...); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, c.ask(s, charges...))
 				}
 				charge := hit(1, &tt.p)
 				charge.Hits = 8
@@ -91,7 +90,7 @@ func TestCertainRefusals(t *testing.T) {
 				}
 				// Another replica gives all back. It shows a second later.
 				ask(other, &d, refund)
-				now.Add(int64(certainFor))
+				now.Add(int64(cacheFor))
 				ask(mine, &c, charge)
 				if o.by(byMemory) != memory || c.b.Denied {
 					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
@@ -118,16 +117,12 @@ func TestLimitOnOutcomes(t *testing.T) {
 	var c caller
 	admitted := 0
 	for range 100 {
-		if err := c.ask(s, look); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, look))
 		if c.b.Denied {
 			continue
 		}
 		admitted++
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 	}
 	if admitted != 6 {
 		t.Errorf("%d of 100 failures were admitted, want 6, as in memory: the limit of 5, and the one that exceeds it", admitted)
@@ -146,9 +141,7 @@ func TestCertainGroups(t *testing.T) {
 	var c caller
 	ask := func(charges ...limiter.Charge) []limiter.Decision {
 		t.Helper()
-		if err := c.ask(s, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charges...))
 		return c.b.Decisions
 	}
 	ask(hit(1, small))
@@ -178,12 +171,12 @@ func TestCertainGroups(t *testing.T) {
 
 // Of many that ask when the second is over one asks the store.
 func TestOneAsksAgain(t *testing.T) {
-	var f full
+	var f deniedCache
 	c := hit(7, plenty)
 	now := limiter.Time(1_900_000_000_999_999_999)
 	say := func(after time.Duration, want bool) {
 		t.Helper()
-		if got := f.knows(now+limiter.Time(after), &c); got != want {
+		if got := f.isDenied(now+limiter.Time(after), &c); got != want {
 			t.Errorf("after %v: %v, want %v", after, got, want)
 		}
 	}
@@ -196,8 +189,8 @@ func TestOneAsksAgain(t *testing.T) {
 	for range 3 {
 		say(time.Second, true)
 	}
-	say(time.Second+askAgain, false)
-	say(time.Second+askAgain, true)
+	say(time.Second+recheckAfter, false)
+	say(time.Second+recheckAfter, true)
 	say(time.Hour, false)
 	say(-time.Hour, false)
 	other := c
@@ -218,7 +211,7 @@ func TestCertainAllocates(t *testing.T) {
 	}
 	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
-		if !s.certain(now, &c.b) {
+		if !s.denyFromCache(now, &c.b) {
 			t.Error("asked the store")
 		}
 	}); n != 0 {

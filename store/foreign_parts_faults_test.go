@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -29,9 +30,7 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	var c caller
 	passed := 0
 	for range 4 * limit {
-		if err := c.askNamed(s, names, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.askNamed(s, names, charges...))
 		if !c.b.Denied {
 			passed++
 		}
@@ -45,13 +44,13 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 func TestLargeRequestOnAForeignKey(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
-	l := s.fleet.lane(0)
-	l.fresh = true // it takes requests, and nothing sends them
+	l := s.main.shardOf(0)
+	l.connecting = true // it takes requests, and nothing sends them
 	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(2, plenty)}}
-	a := newAsk()
+	a := newRequest()
 	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
-	a.now, a.batch, a.waiter, a.bulk, a.until = 1, &batch, nobody{}, true, clock().Add(time.Hour)
-	if !l.decideApart(&cargo{}, a) {
+	a.now, a.batch, a.waiter, a.bulk, a.deadline = 1, &batch, discard{}, true, clock().Add(time.Hour)
+	if !l.decidePerCounter(&batchRun{}, a) {
 		t.Fatal("the request is not decided in parts")
 	}
 	l.mu.Lock()
@@ -61,8 +60,8 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	}
 }
 
-// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request, then
-// nothing of it is owed.
+// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request,
+// nothing of it is synced.
 func TestPanicAmongPartsOfAPart(t *testing.T) {
 	t.Parallel()
 	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}
@@ -72,24 +71,24 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, much), hit(2, much), hit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}}
 	request := s.split(now, &batch, [][]byte{[]byte("a"), []byte("b"), []byte("c")}, false)
 	w := &caller{decided: make(chan error, 1)}
-	request.expect(w)
+	request.setWaiter(w)
 	apart, denied := request.parts[0], request.parts[1]
 	denied.Decided(s.options.fallBack(now, &denied.batch))
 	counters := s.split(now, &apart.batch, apart.names, true)
-	counters.expect(apart)
+	counters.setWaiter(apart)
 	o.armed.Store(true)
 	parts := counters.parts
 	for _, p := range parts {
 		newTable(t).Decide(now, &p.batch)
-		p.keep(newAsk(), now)
+		p.keepRequest(newRequest(), now)
 		p.Decided(nil)
 	}
 	if err := <-w.decided; err != nil || !batch.Denied || o.armed.Load() {
 		t.Fatalf("decided %+v, %v after a panic, want a denial", batch.Decisions, err)
 	}
-	s.fleet.owed.mu.Lock()
-	defer s.fleet.owed.mu.Unlock()
-	for name, d := range s.fleet.owed.debts {
+	s.main.ledger.mu.Lock()
+	defer s.main.ledger.mu.Unlock()
+	for name, d := range s.main.ledger.entries {
 		if d.Hits > 0 {
 			t.Errorf("%s owes %d hits of a request that was denied", name, d.Hits)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A reply to debts that ends too soon, or is none, loses no hit: each debt is charged, as this reply says or by the next run.
-func TestUnreadableRepliesToDebts(t *testing.T) {
+// A reply to a sync that ends too soon or is invalid loses no hits: all are charged, by this run or the next.
+func TestUnreadableRepliesToSync(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
 		"ends too soon": "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
@@ -39,10 +39,10 @@ func TestUnreadableRepliesToDebts(t *testing.T) {
 			o := &told{}
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})
 			storetest.Eventually(t, "up", s.Up)
-			s.owe(t, hit(1, much), 3)
-			s.owe(t, hit(2, much), 3)
-			s.fleet.lane(0).nudge()
-			storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 6 && s.owing() == 0 })
+			s.addHits(t, hit(1, much), 3)
+			s.addHits(t, hit(2, much), 3)
+			s.main.shardOf(0).requestSync()
+			storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 6 && s.unsyncedCounters() == 0 })
 			if o.forgot != 0 {
 				t.Errorf("%d hits were forgotten", o.forgot)
 			}
@@ -50,8 +50,8 @@ func TestUnreadableRepliesToDebts(t *testing.T) {
 	}
 }
 
-// A panic of the function that is told of exceeded hits costs that call alone: all debts are charged, and the lane stays.
-func TestPanicWhileDebtsAreCharged(t *testing.T) {
+// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard stays available.
+func TestPanicDuringSync(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	o := &told{}
@@ -60,15 +60,15 @@ func TestPanicWhileDebtsAreCharged(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow}
 	for n := range uint64(3) {
-		s.owe(t, hit(n, p), 9)
+		s.addHits(t, hit(n, p), 9)
 	}
-	s.fleet.owed.mu.Lock()
-	for _, d := range s.fleet.owed.debts {
+	s.main.ledger.mu.Lock()
+	for _, d := range s.main.ledger.entries {
 		d.Exceeded = func(uint64) { panic("a bug") }
 	}
-	s.fleet.owed.mu.Unlock()
-	s.fleet.lane(0).nudge()
-	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 27 && s.owing() == 0 })
+	s.main.ledger.mu.Unlock()
+	s.main.shardOf(0).requestSync()
+	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 27 && s.unsyncedCounters() == 0 })
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {
 		t.Errorf("up %v, failures %v", s.Up(), o.failed)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
@@ -20,11 +21,9 @@ func TestProbesRest(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: patient, Fallback: Deny})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			dials := 0
-			l := newLane(s.fleet, "x", func(context.Context) (*redis.Conn, error) {
+			l := newShard(s.main, "x", func(context.Context) (*redis.Conn, error) {
 				if dials++; answers < 0 {
 					return nil, errors.New("cannot be reached")
 				}
@@ -43,10 +42,10 @@ func TestProbesRest(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			l.close(t.Context(), l.probe(ctx))
+			l.close(t.Context(), l.runProber(ctx))
 			synctest.Wait()
 			t.Logf("%s: %d connections in a minute", name, dials)
-			if most := int(time.Minute/(mostProbe*3/4)) + 10; dials > most || dials < 30 {
+			if most := int(time.Minute/(maxProbeDelay*3/4)) + 10; dials > most || dials < 30 {
 				t.Errorf("%s: %d connections in a minute, want 30 to %d", name, dials, most)
 			}
 		})
@@ -61,9 +60,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			o := &told{}
 			const timeout = 10 * time.Second
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			pauses := make(chan time.Duration, 3) // before replies to probes, and to the question for a role; then it is silent
 			pauses <- 0
 			pauses <- timeout / 2
@@ -71,7 +68,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			close(pauses)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			l := s.fleet.lane(0)
+			l := s.main.shardOf(0)
 			l.dial = func(context.Context) (*redis.Conn, error) {
 				mine, theirs := net.Pipe()
 				go func() {
@@ -81,7 +78,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 						if err != nil {
 							return
 						}
-						if l.up() {
+						if l.isUp() {
 							pause, more := <-pauses
 							if !more {
 								pause = time.Hour
@@ -105,15 +102,15 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 				defer close(done)
 				s.Run(ctx)
 			}()
-			time.Sleep(2*steadyProbe + 100*time.Millisecond) // the second probe waits
+			time.Sleep(2*probeInterval + 100*time.Millisecond) // the second probe waits
 			if got := holdOne(t, s, "a", "shop", time.Second); got != "a" {
 				t.Errorf("%s: %q has the role, want the one that the server names after its pause", name, got)
 			}
-			time.Sleep(2 * steadyProbe)
+			time.Sleep(2 * probeInterval)
 			if n := o.failures(redis.Timeout); n > 0 || !s.Up() {
 				t.Errorf("%s: %d failures in two pauses of half the store timeout, up is %v", name, n, s.Up())
 			}
-			time.Sleep(steadyProbe + max(timeout, dialTimeout))
+			time.Sleep(probeInterval + max(timeout, dialTimeout))
 			if synctest.Wait(); o.failures(redis.Timeout) == 0 {
 				t.Errorf("%s: a server that does not answer probes is not seen to fail", name)
 			}

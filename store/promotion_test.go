@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/resp"
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
@@ -90,10 +91,10 @@ func TestPromotionIsHeard(t *testing.T) {
 	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
 	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
-	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
+	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 }
 
-// One Sentinel that lies moves nobody, however often it says so.
+// A single malicious Sentinel cannot move the primary.
 func TestOneSentinelMovesNobody(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
@@ -106,7 +107,7 @@ func TestOneSentinelMovesNobody(t *testing.T) {
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	storetest.Eventually(t, "it has been cut off twice", func() bool {
-		if at := s.fleet.lane(0).address(); at != primary.Addr && at != "" {
+		if at := s.main.shardOf(0).address(); at != primary.Addr && at != "" {
 			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
 		}
 		return o.failures(redis.Reply) >= 2
@@ -126,17 +127,15 @@ func TestPromotionEnds(t *testing.T) {
 	replica := storetest.StartReplica(t, primary)
 	to, all := three(t, primary.Addr, replica.Addr, "", false)
 	s, err := New(Options{Server: to, Timeout: patient, DialTimeout: time.Minute, Fallback: Deny})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, ctx := s.fleet.watch, context.Background()
+	must.OK(t, err)
+	w, ctx := s.main.watch, context.Background()
 	t.Cleanup(w.Close)
 	step := func(want string, heard bool) {
 		t.Helper()
 		if heard {
-			w.Next, w.Until = replica.Addr, clock().Add(time.Hour)
+			w.Candidate, w.CandidateUntil = replica.Addr, clock().Add(time.Hour)
 		}
-		if err := w.Promotion(ctx, primary.Addr); err != nil {
+		if err := w.CheckPromotion(ctx, primary.Addr); err != nil {
 			t.Error(err)
 		}
 		if got, err := w.Primary(ctx); err != nil || got != want {
@@ -144,7 +143,7 @@ func TestPromotionEnds(t *testing.T) {
 		}
 	}
 	step(primary.Addr, true) // it is a replica yet
-	if w.Next == "" {
+	if w.Candidate == "" {
 		t.Error("the replica is not looked at any more")
 	}
 	replica.Must("REPLICAOF", "NO", "ONE")
@@ -157,14 +156,14 @@ func TestPromotionEnds(t *testing.T) {
 		one.primary.Store(third.Addr)
 	}
 	step(third.Addr, false)
-	w.Until = time.Time{}
+	w.CandidateUntil = time.Time{}
 	replica.Must("REPLICAOF", "127.0.0.1", primary.Port())
 	for _, one := range all {
 		one.primary.Store(primary.Addr)
 	}
-	w.Next = replica.Addr
+	w.Candidate = replica.Addr
 	step(primary.Addr, false)
-	if w.Next != "" {
+	if w.Candidate != "" {
 		t.Error("a replica that stays one is looked at for ever")
 	}
 }
@@ -185,18 +184,16 @@ func TestMessages(t *testing.T) {
 		{sentinel.Promoting, "", "", false},
 	} {
 		s, err := New(Options{Server: redis.Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var d resp.Decoder
 		var r resp.Reply
-		r.Reset(redis.Short)
+		r.Reset(redis.ShortReply)
 		if _, _, err := d.Decode([]byte("*3\r\n"+bulk("message")+bulk(tt.channel)+bulk(tt.text)), &r); err != nil {
 			t.Fatal(err)
 		}
-		s.fleet.watch.Message("asked:1", &r)
-		if got := s.fleet.watch.Next; got != tt.next || len(s.fleet.anew) > 0 != tt.asks {
-			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.fleet.anew) > 0, tt.next, tt.asks)
+		s.main.watch.HandleMessage("asked:1", &r)
+		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
+			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.asks)
 		}
 	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// owe notes hits on a counter as what an outage left, and has no lane know.
-func (s *Store) owe(tb testing.TB, charge limiter.Charge, hits uint64) {
+// addHits records unsynced hits on a counter, without waking a shard.
+func (s *Store) addHits(tb testing.TB, charge limiter.Charge, hits uint64) {
 	tb.Helper()
-	now := s.fleet.time(limiter.Time(time.Now().UnixNano()))
+	now := s.main.time(limiter.Time(time.Now().UnixNano()))
 	charge.Hits = hits
 	b := limiter.Batch{Charges: []limiter.Charge{charge}}
 	b.Stored().ResetDecisions()
 	b.Decisions[0].Charged = hits
 	name := script.AppendName(nil, now, charge.Policy, nameOf("s1", &charge))
-	s.fleet.owes(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
+	s.main.recordUnsynced(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
 }
 
 // countersIn returns n counters of charge's kind in slots from first to last, in the order of their slots.
@@ -75,10 +75,10 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 			slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 			tt.prepare(slot, counter(&charges[0]))
 			for i := range charges {
-				s.owe(t, charges[i], uint64(i+1))
-				s.fleet.nudge(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
+				s.addHits(t, charges[i], uint64(i+1))
+				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
 			}
-			storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 21 })
+			storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.paid() == 21 })
 			for i := range charges {
 				want := i + 1
 				if i == 0 {
@@ -96,9 +96,9 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 	}
 }
 
-// The debts of a slot that cannot be charged yet wait alone, and are charged when the slot is stable, though there is no
-// request and no news of the cluster.
-func TestDebtsOfAStuckSlot(t *testing.T) {
+// Hits of a slot that cannot be charged yet delay no others. They are charged when the slot is stable, without a request or a
+// refresh.
+func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	o := &told{}
@@ -110,22 +110,22 @@ func TestDebtsOfAStuckSlot(t *testing.T) {
 	slot.to.Kill()
 	storetest.Eventually(t, "the other node is away", func() bool { return !s.Up() })
 	for i := range charges {
-		s.owe(t, charges[i], 3)
+		s.addHits(t, charges[i], 3)
 	}
-	s.fleet.lane(0).nudge()
-	storetest.Eventually(t, "the others are paid", func() bool { return s.owing() == 1 && o.paid() == 12 })
+	s.main.shardOf(0).requestSync()
+	storetest.Eventually(t, "the others are paid", func() bool { return s.unsyncedCounters() == 1 && o.paid() == 12 })
 	asked := said(t, slot.from, "ASK")
 	storetest.Eventually(t, "the slot is asked for again", func() bool { return said(t, slot.from, "ASK") > asked })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
-	storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 15 })
+	storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.paid() == 15 })
 	for i := range charges {
 		var c caller
 		if got := c.used(t, s, charges[i]); got != 3 {
 			t.Errorf("counter %d has %d hits, want 3", i, got)
 		}
 	}
-	if !s.fleet.lane(0).up() || o.forgot != 0 {
-		t.Errorf("up %v, %d hits were forgotten", s.fleet.lane(0).up(), o.forgot)
+	if !s.main.shardOf(0).isUp() || o.forgot != 0 {
+		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.forgot)
 	}
 }
 
@@ -136,12 +136,12 @@ func (o *told) paid() uint64 {
 	return o.repaid
 }
 
-// A store that ends charges the debts of slots that move, where all of its lanes end at the same time.
-func TestDebtsOfMovingSlotsAtTheEnd(t *testing.T) {
+// A store that ends charges the unsynced hits of moving slots, though all of its shards end at the same time.
+func TestUnsyncedHitsOfMovingSlotsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	s := newStore(t, Options{Server: nodes(all)})
-	s.flushing = time.Minute
+	s.flushBound = time.Minute
 	other := runStore(t, Options{Server: nodes(all)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -156,7 +156,7 @@ func TestDebtsOfMovingSlotsAtTheEnd(t *testing.T) {
 		if i%2 == 0 { // one of each node
 			newMovingSlot(t, all, nameOf("s1", &charges[i])).begin()
 		}
-		s.owe(t, charges[i], 3)
+		s.addHits(t, charges[i], 3)
 	}
 	cancel()
 	<-ended

@@ -8,32 +8,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// owing is how many counters owe something.
-func (s *Store) owing() int {
-	s.fleet.owed.mu.Lock()
-	defer s.fleet.owed.mu.Unlock()
-	return len(s.fleet.owed.debts)
+// unsyncedCounters returns the number of counters with unsynced hits.
+func (s *Store) unsyncedCounters() int {
+	s.main.ledger.mu.Lock()
+	defer s.main.ledger.mu.Unlock()
+	return len(s.main.ledger.entries)
 }
 
 // used returns what the store has of a counter.
 func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return int(c.b.Decisions[0].Before)
 }
 
-// A call that got the fallback because its own deadline came owes nothing if the store's answer comes after all;
-// if the connection ends before, nobody knows, and its hit is owed.
-func TestLateAnswersOweNothing(t *testing.T) {
+// A request that got the fallback at its own deadline is not synced if the reply comes after all. If the connection ends before,
+// its hit is synced.
+func TestLateRepliesSyncNothing(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
 		srv := storetest.Start(t)
@@ -42,34 +41,34 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
+		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
-			decided := make(answer, 1)
+			decided := make(replyChan, 1)
 			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
 			}
 			storetest.Eventually(t, "it is sent", func() bool {
-				lane.mu.Lock()
-				defer lane.mu.Unlock()
-				return lane.flying == n+1
+				sh.mu.Lock()
+				defer sh.mu.Unlock()
+				return sh.inFlight == n+1
 			})
-			lane.mu.Lock()
-			late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
-			lane.mu.Unlock()
-			lane.fallBack(late)
+			sh.mu.Lock()
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+			sh.mu.Unlock()
+			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
 				t.Fatal(err, c[n].b.Denied)
 			}
 		}
-		if n := s.owing(); n != 0 {
+		if n := s.unsyncedCounters(); n != 0 {
 			t.Errorf("%d counters owe something while answers may come, want none", n)
 		}
 		if !comes {
 			r.cut(true)
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
-			storetest.Eventually(t, "the hits are owed", func() bool { return s.owing() == 2 })
+			storetest.Eventually(t, "the hits are owed", func() bool { return s.unsyncedCounters() == 2 })
 			r.cut(false)
 		}
 		r.hold(false)
@@ -90,16 +89,16 @@ func TestLateAnswersOweNothing(t *testing.T) {
 	}
 }
 
-// What does not fit into the ledger is forgotten, and so is what is owed on a key that another program wrote;
-// both are counted, and the rest is charged. What was owed on a counter that is reset is dropped.
-func TestForgottenDebts(t *testing.T) {
+// Hits without room in the ledger, and those on a key that another program wrote, are dropped and counted; the others are
+// charged. Unsynced hits on a counter that is reset are dropped.
+func TestDroppedHits(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	s.fleet.owed.most = 4
+	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // which ends long before the others
 	r.cut(true)
 	var c caller
@@ -108,9 +107,7 @@ func TestForgottenDebts(t *testing.T) {
 		return !s.Up()
 	})
 	for n := range uint64(4) {
-		if err := c.ask(s, hit(n+1, much)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(n+1, much)))
 	}
 	five := hit(5, log)
 	five.Hits = 7
@@ -120,7 +117,7 @@ func TestForgottenDebts(t *testing.T) {
 	foreign := hit(2, much)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.fleet.owed.drop(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
@@ -128,13 +125,13 @@ func TestForgottenDebts(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want %d", n, got, want)
 		}
 	}
-	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.owing() != 0 {
-		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.owing())
+	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.unsyncedCounters() != 0 {
+		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.unsyncedCounters())
 	}
 }
 
-// A refund without the store takes from what is owed, alone or alongside hits.
-func TestRefundOfWhatIsOwed(t *testing.T) {
+// A refund without the store is subtracted from the unsynced hits, alone or with other hits.
+func TestRefundOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
 	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // which admits the 6 hits
 		for _, p := range refundable {
@@ -154,9 +151,7 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 			denied := withRefund(1, p, 2)
 			denied[0].Hits = 6
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
-				if err := c.ask(s, charges...); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.ask(s, charges...))
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up again", s.Up)
@@ -171,12 +166,12 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 	}
 }
 
-// Hits that a log was owed count from when they were made, but for hits that follow in the same
-// thirty-second part of the window, and are those of the newest.
-func TestRepaidLog(t *testing.T) {
+// Synced hits of a log count from their own time, except that hits in the same thirty-second part of the window count from the
+// newest of them.
+func TestSyncedLog(t *testing.T) {
 	w := newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	sh := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
 	charge := hit(1, p)
@@ -185,15 +180,13 @@ func TestRepaidLog(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
+		must.OK(t, w.store.options.fallBack(at, &c.b))
+		f.recordUnsynced(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
-	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
-		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
+	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
+		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogRuns+2)
 	}
-	if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+	if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() uint64 {
@@ -220,24 +213,22 @@ func TestRepaidLog(t *testing.T) {
 	}
 }
 
-// A debt on a key that another program wrote is forgotten, and the key stays as it is. One that the server has no memory
-// for stays owed.
-func TestDebtsThatCannotBeCharged(t *testing.T) {
+// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which the server has no memory
+// stay unsynced.
+func TestHitsThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	sh := f.shardOf(0)
 	var c caller
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, hit(1, p))
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		f.owes(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
+		must.OK(t, w.store.options.fallBack(at, &c.b))
+		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
+		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
@@ -255,7 +246,7 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			forgot++
-			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.owing() != 0 {
+			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.unsyncedCounters() != 0 {
 				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.forgot, forgot)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
@@ -264,13 +255,13 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.owing() != 1 {
-		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.owing(), forgot)
+	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.unsyncedCounters() != 1 {
+		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.unsyncedCounters(), forgot)
 	}
 }
 
-// What is owed to a primary that died is charged to the one that took over.
-func TestDebtsFollowTheirSlots(t *testing.T) {
+// Unsynced hits of a failed primary are charged to the one that took over.
+func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
 	o := &told{}
@@ -286,13 +277,11 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 	})
 	for n := range uint64(40) {
 		for range 5 {
-			if err := c.ask(s, hit(n+1, much)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, hit(n+1, much)))
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
-	if s.owing() == 0 {
+	if s.unsyncedCounters() == 0 {
 		t.Error("nothing is owed, want what the dead primary's counters admitted")
 	}
 	storetest.Eventually(t, "up again", s.Up)
@@ -301,23 +290,19 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want 5", n+1, got)
 		}
 	}
-	if s.owing() != 0 || o.forgot != 0 {
-		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.owing(), o.forgot)
+	if s.unsyncedCounters() != 0 || o.forgot != 0 {
+		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.forgot)
 	}
 }
 
-// While the store is away, a hit on a counter that owes already allocates nothing.
-func TestOwingAllocates(t *testing.T) {
+// During an outage a hit on a counter that has unsynced hits allocates nothing.
+func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
 		var c caller
 		charge := hit(1, p)
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
 		if n := testing.AllocsPerRun(1000, func() {
@@ -339,8 +324,8 @@ func keyOf(c *limiter.Charge) string {
 	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
 }
 
-// A reset drops what was owed on the counter when the store has made it, whether its caller still waits for that or not; and
-// one that the store does not make drops nothing.
+// A reset that the store has made drops the unsynced hits on the counter, even if its caller has gone. One that the store does
+// not make drops nothing.
 func TestResetWhoseCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -353,14 +338,10 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := s.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		s.fleet.owes(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
+		must.OK(t, s.options.fallBack(at, &c.b))
+		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
-	if err := c.ask(s, charge); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charge))
 	owe()
 	r.silence(true)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -371,20 +352,20 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.silence(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
-	lane := s.fleet.lane(0)
+	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.flying == 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight == 0
 	})
-	if n := s.owing(); n != 0 {
+	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters owe hits of before the reset", n)
 	}
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	owe()
-	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrAway) || s.owing() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrAway)
+	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
+		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

@@ -26,9 +26,9 @@ func TestPageHasTheNewFields(t *testing.T) {
 		got = append(got, m[1])
 	}
 	var want []string
-	for _, v := range []vocabulary{rootWords, descriptorWords, limitWords} {
-		for _, word := range v.words {
-			if !slices.Contains(referenceWords, word) {
+	for _, v := range []fieldSet{rootFields, descriptorFields, limitFields} {
+		for _, word := range v.names {
+			if !slices.Contains(referenceFields, word) {
 				want = append(want, word)
 			}
 		}
@@ -36,6 +36,6 @@ func TestPageHasTheNewFields(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/rules.md, Fields that envoyproxy/ratelimit lacks, does not list the fields of words.go (-words.go +page):\n%s", diff)
+		t.Errorf("docs/rules.md, Fields that envoyproxy/ratelimit lacks, does not list the fields of fieldsets.go (-fieldsets.go +page):\n%s", diff)
 	}
 }

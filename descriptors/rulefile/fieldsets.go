@@ -1,0 +1,66 @@
+package rulefile
+
+import "slices"
+
+// fieldSet is the set of fields that one kind of map can have.
+type fieldSet struct {
+	// where describes the map in diagnostics, as in `unknown field "x" in a descriptor`.
+	where string
+	names []string
+}
+
+// The field sets of a file of rules, in the order of the documentation.
+var (
+	rootFields = fieldSet{"at the top level", []string{
+		"domain", "descriptors", "all_or_nothing", "max_counters",
+	}}
+	descriptorFields = fieldSet{"in a descriptor", []string{
+		"key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
+	}}
+	limitFields = fieldSet{"in rate_limit", append([]string{
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
+	}, defaultableFields...)}
+	reserveFields  = fieldSet{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
+	quotaFields    = fieldSet{"in quota", []string{"burst", "min_tokens", "approximate"}}
+	replacesFields = fieldSet{"in an item of replaces", []string{"name"}}
+)
+
+// defaultableFields are the fields of rate_limit that envoyproxy/ratelimit lacks and that defaults can set.
+var defaultableFields = []string{
+	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
+	"calendar", "timezone", "anchor_day", "table",
+}
+
+// The vocabularies of a file of defaults.
+var (
+	defaultsRootFields = fieldSet{"at the top level of defaults", []string{
+		"domain", "all_or_nothing", "max_counters", "defaults",
+	}}
+	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit"}}
+	defaultPathFields  = fieldSet{"in an item of path", []string{"key", "value"}}
+	defaultLimitFields = fieldSet{"in rate_limit of defaults", append([]string{"name"}, defaultableFields...)}
+)
+
+func fieldSets() []fieldSet {
+	return []fieldSet{rootFields, descriptorFields, limitFields, reserveFields, quotaFields, replacesFields}
+}
+
+// referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and ignores it where it has no
+// meaning.
+var referenceFields = []string{
+	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited",
+	"name", "replaces", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric",
+	"share_threshold", "metadata",
+}
+
+// fieldSetsOf returns the field sets with the given field.
+func fieldSetsOf(word string) []fieldSet {
+	var found []fieldSet
+	for _, v := range fieldSets() {
+		if slices.Contains(v.names, word) {
+			found = append(found, v)
+		}
+	}
+	return found
+}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/sentinel"
+)
+
+// A backend is one store: its primaries, with a shard for each. On a cluster a shard has the slots of its primary. A store that
+// is not a cluster has one shard, which has all slots.
+type backend struct {
+	store       *Store
+	options     *Options
+	server      *redis.Server
+	timeout     time.Duration // of a dial
+	offset      atomic.Int64  // the store's time less ours, in nanoseconds; on a cluster, that of the node with the first slots
+	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
+	refresh     chan struct{} // has an element if the primaries are to be queried at once
+	slots       atomic.Pointer[slotMap]
+	watch       *sentinel.Watch // nil without Sentinels
+	ledger      ledger
+	outcomeMu   sync.Mutex // see request
+
+	mu      sync.Mutex
+	start   func(sh *shard) (end context.CancelFunc) // nil except while f runs
+	shards  map[string]*runningShard
+	running sync.WaitGroup // goroutines of shards
+}
+
+// A runningShard is a shard whose goroutines run.
+type runningShard struct {
+	shard *shard
+	stop  context.CancelFunc
+}
+
+// A slotMap maps slots to shards. It is immutable.
+type slotMap struct{ ranges []slotRange } // in order
+
+// A slotRange is a range of slots of one primary, with its shard.
+type slotRange struct {
+	redis.NodeSlots
+	shard *shard
+}
+
+func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend {
+	f := &backend{store: s, options: &s.options, server: server, timeout: timeout, refresh: make(chan struct{}, 1), shards: map[string]*runningShard{}}
+	f.ledger = newLedger()
+	switch {
+	case server.Nodes != nil:
+		f.slots.Store(&slotMap{})
+		return f
+	case server.Sentinels != nil:
+		f.watch = sentinel.New(sentinel.Options{
+			Server: server, Timeout: timeout, Refresh: f.requestRefresh, Guard: s.options.guard,
+			Address: func() string { return f.shardOf(0).address() },
+			Failed:  func(kind redis.Kind) { s.options.observe().Failed(string(kind)) },
+		})
+	}
+	sh := newShard(f, server.String(), f.dialer(server))
+	f.slots.Store(&slotMap{[]slotRange{{redis.NodeSlots{Last: redis.Slots - 1, Primary: sh.name}, sh}}})
+	return f
+}
+
+// dialer returns the dialer of a shard.
+func (f *backend) dialer(server *redis.Server) dialer {
+	if f.watch != nil {
+		return f.watch.Dial
+	}
+	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
+}
+
+// probeTimeout bounds a probe and a role request. It is not less than the timeout of requests, so that a pause which requests
+// outlast does not end the connection.
+func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
+
+// requestRefresh wakes pollTopology.
+func (f *backend) requestRefresh() {
+	select {
+	case f.refresh <- struct{}{}:
+	default:
+	}
+}
+
+// shardOf returns the shard of a slot, nil if it is not known.
+func (f *backend) shardOf(slot uint16) *shard {
+	spans := f.slots.Load().ranges
+	if len(spans) == 1 && spans[0].First <= slot && slot <= spans[0].Last { // not a cluster
+		return spans[0].shard
+	}
+	i, _ := slices.BinarySearchFunc(spans, slot, func(s slotRange, slot uint16) int { return int(s.Last) - int(slot) })
+	if i < len(spans) && spans[i].First <= slot {
+		return spans[i].shard
+	}
+	return nil
+}
+
+// shardAt returns the shard of the primary at an address, and creates it if necessary. It returns nil if f has ended or has too
+// many shards.
+func (f *backend) shardAt(address string) *shard {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.shards[address]; b != nil {
+		return b.shard
+	}
+	if f.start == nil || len(f.shards) >= 2*redis.MaxPrimaries {
+		return nil
+	}
+	sh := newShard(f, address, f.dialer(f.server.At(address)))
+	sh.connecting = true
+	f.shards[address] = &runningShard{sh, f.start(sh)}
+	return sh
+}
+
+// shardStates returns the names of f's running shards, and whether each is available.
+func (f *backend) shardStates() map[string]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make(map[string]bool, len(f.shards))
+	for name, b := range f.shards {
+		all[name] = b.shard.isUp()
+	}
+	return all
+}
+
+// isUp reports whether all slots have an available shard.
+func (f *backend) isUp() bool {
+	next := 0
+	for _, s := range f.slots.Load().ranges {
+		if int(s.First) != next || !s.shard.isUp() {
+			return false
+		}
+		next = int(s.Last) + 1
+	}
+	return next == redis.Slots
+}
+
+// learnOffset records the server's time now, in the reply of a round trip that began at sent.
+//
+// Nodes of a cluster may have different clocks, and a node expires keys by its own, so a counter uses the clock of its node.
+// Everything that belongs to no single node uses the clock of the node with the first slots.
+func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duration) {
+	f := sh.backend
+	if f.options.at != nil { // a test sets the store's clock
+		return
+	}
+	offset := sh.offsets.add(now, sent, trip)
+	if sh.offset.Store(offset); !f.useFirstShardClock() && !f.offsetKnown.Load() {
+		f.offset.Store(offset)
+	}
+}
+
+// useFirstShardClock sets the offset of f to that of the node with the first slots. It reports false if that is not known.
+func (f *backend) useFirstShardClock() bool {
+	spans := f.slots.Load().ranges
+	if len(spans) == 0 {
+		return false
+	}
+	offset := spans[0].shard.offset.Load()
+	if offset == unknown {
+		return false
+	}
+	f.offset.Store(offset)
+	f.offsetKnown.Store(true)
+	return true
+}
+
+// unknown is the offset of a shard whose server has not sent its time.
+const unknown = math.MinInt64
+
+// time converts our time to that of the shard's server, as far as its offset is known.
+func (sh *shard) time(now limiter.Time) limiter.Time {
+	if offset := sh.offset.Load(); offset != unknown {
+		return now + limiter.Time(offset)
+	}
+	return sh.backend.time(now)
+}
+
+// time converts our time to the store's.
+func (f *backend) time(now limiter.Time) limiter.Time { return now + limiter.Time(f.offset.Load()) }
+
+// timeOf converts our time to that of a counter in one of the shard's slots. ahead is the number of seconds by which the
+// server's clock, which expires the key, is ahead of that: 0, unless the slot depends on the start of the window, so that no
+// node's clock can determine it.
+func (sh *shard) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at limiter.Time, ahead int64) {
+	return sh.timeBy(now, sh.backend.server.Nodes != nil && slotDependsOnStart(p, name))
+}
+
+// timeBy is timeOf for a counter whose slot depends on the start of the window if slotByStart is set.
+func (sh *shard) timeBy(now limiter.Time, startSays bool) (at limiter.Time, ahead int64) {
+	at = sh.backend.time(now)
+	if sh.backend.server.Nodes == nil {
+		return at, 0
+	}
+	own := sh.time(now)
+	if !startSays {
+		return own, 0
+	}
+	return at, int64((own - at + limiter.Time(time.Second) - 1) / limiter.Time(time.Second))
+}
+
+// counterTime converts the server's time to that of a counter.
+func (sh *shard) counterTime(now limiter.Time, startSays bool) limiter.Time {
+	if startSays {
+		return max(now+sh.backend.time(0)-sh.time(0), 0) // the server may send any time
+	}
+	return now
+}
+
+// timeOf converts our time to that of a counter in a slot.
+func (f *backend) timeOf(slot uint16, now limiter.Time, p *limiter.Policy, name []byte) limiter.Time {
+	sh := f.shardOf(slot)
+	if sh == nil {
+		return f.time(now)
+	}
+	at, _ := sh.timeOf(now, p, name)
+	return at
+}
+
+// slotDependsOnStart reports whether the slot of a counter depends on the start of its window, which the name lacks.
+func slotDependsOnStart(p *limiter.Policy, name []byte) bool {
+	if !script.IsFixed(p) {
+		return false
+	}
+	_, tagged := redis.TagOf(name)
+	return !tagged
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A denial is certain if the store said within the last second that the counter has no room: other hits only use more room,
+// except for refunds, resets and raised limits, which take effect after that second. Such a denial is decided in the
+// mirror and charges nothing, so a counter under attack costs the store one charge a second from each replica.
+//
+// If denied hits count, no denial is certain: each one changes the counter, and a limit on outcomes, which peeks on the
+// request and charges at its end, would never be exceeded. Under a penalty no hits count, and all denials are certain.
+const (
+	cacheFor = time.Second
+	// recheckAfter is how much longer other callers use the cached denial while one of them asks the store again.
+	recheckAfter = 50 * time.Millisecond
+)
+
+// deniedCache records when the store last said that a counter has no room. Counters share entries, and a newer one replaces an
+// older one. An entry has 28 bits of the identity of a counter, and 36 bits of milliseconds since 1970.
+type deniedCache [1 << 16]atomic.Uint64
+
+const millisBits = 36
+
+func (f *deniedCache) entry(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
+	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << millisBits
+}
+
+// mark records that a counter had no room at the time now.
+func (f *deniedCache) mark(now limiter.Time, c *limiter.Charge) {
+	at, tag := f.entry(c)
+	at.Store(tag | millis(now))
+}
+
+// clear removes all entries: the name of a counter does not identify its entry.
+func (f *deniedCache) clear() {
+	for i := range f {
+		f[i].Store(0)
+	}
+}
+
+// marked reports whether a counter has an entry, expired or not. It is cheaper than isDenied.
+func (f *deniedCache) marked(c *limiter.Charge) bool {
+	at, tag := f.entry(c)
+	return at.Load()&^(1<<millisBits-1) == tag
+}
+
+// isDenied reports whether a counter was marked within a second of now. After that second it reports false to one caller, and to
+// the others after recheckAfter.
+func (f *deniedCache) isDenied(now limiter.Time, c *limiter.Charge) bool {
+	at, tag := f.entry(c)
+	entry := at.Load()
+	marked := entry & (1<<millisBits - 1)
+	if entry&^(1<<millisBits-1) != tag || marked == 0 {
+		return false
+	}
+	age := time.Duration(millis(now)-marked) * time.Millisecond //nolint:gosec // wraps below 0
+	switch {
+	case age < -cacheFor, age >= cacheFor+recheckAfter: // a clock was set, or the entry is old
+		return false
+	case age < cacheFor:
+		return true
+	default:
+		return !at.CompareAndSwap(entry, tag|(marked+uint64(recheckAfter/time.Millisecond)))
+	}
+}
+
+func millis(now limiter.Time) uint64 {
+	return uint64(now) / uint64(time.Millisecond) & (1<<millisBits - 1) //nolint:gosec // since 1970
+}
+
+var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
+
+// denyFromCache decides b at the time at if each of its groups is certain to be denied. If it reports false, the decisions of b
+// are meaningless and the store must be asked.
+func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
+	known := false
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		p := c.Policy
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.UsesLeases() || changesDenied(p) && !c.Penalises() ||
+			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have different clocks
+			return false
+		}
+		known = known || c.Mode == limiter.Enforce && s.denied.marked(c)
+	}
+	if !known {
+		return false
+	}
+	now := s.backendOf(b.Charges[0].Policy).time(at)
+	found, _ := statePool.Get().(*[]limiter.State)
+	defer statePool.Put(found)
+	for len(*found) < len(b.Charges) {
+		*found = append(*found, limiter.State{})
+	}
+	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
+	b.Stored().Decide(now, (*found)[:len(b.Charges)])
+	denied := false // of the current group
+	for i := range b.Charges {
+		c, d := &b.Charges[i], &b.Decisions[i]
+		if i > 0 && c.Group != b.Charges[i-1].Group {
+			if !denied {
+				return false
+			}
+			denied = false
+		}
+		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
+			return false // the store must decide
+		}
+		denied = denied || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)
+	}
+	if !denied {
+		return false
+	}
+	for i := range b.Decisions {
+		b.Decisions[i].Charged = 0
+	}
+	s.options.observe().Decided(byMemory, len(b.Charges))
+	return true
+}
+
+// changesDenied reports whether the mirror cannot decide denied hits on a counter of p, unless a penalty denies them: denied
+// hits count, or their retry-after depends on times that only the store has.
+func changesDenied(p *limiter.Policy) bool {
+	return p.CountRefused || p.Algorithm == limiter.SlidingLog
+}
+
+// isShort reports whether hits on a log, some of which the mirror may not know, may be denied for longer than by a penalty of
+// the given level. The newest are not newer than the start of the penalty.
+func isShort(p *limiter.Policy, level uint8) bool {
+	steps := p.Penalty.Steps()
+	return p.Algorithm == limiter.SlidingLog && steps[min(int(level), len(steps))-1] < p.Window
+}

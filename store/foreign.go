@@ -1,0 +1,71 @@
+package store
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A request that the store has not decided, because another program wrote the key of one of its counters, is decided in parts,
+// one for each counter. The fallback decides the part with that key, and the store all others.
+
+// decidePerCounter starts to decide req, for which r's reply names a foreign key, counter by counter. It reports false if the
+// fallback must decide the complete request: it has one counter, or the fallback does not decide.
+func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
+	if req.batch == nil || req.noFallback || sh.options.Fallback == Error {
+		return false
+	}
+	if p, ok := req.waiter.(*part); ok && p.split.perCounter {
+		return false
+	}
+	names := make([][]byte, len(req.batch.Charges))
+	for i := range names {
+		names[i] = req.call.NameWithoutStart(i)
+	}
+	if !slices.ContainsFunc(names[1:], func(name []byte) bool { return !bytes.Equal(name, names[0]) }) {
+		return false
+	}
+	var all *split
+	if !sh.options.guard(func() { all = sh.backend.store.split(req.now, req.batch, names, true) }) {
+		return false
+	}
+	all.deadline, all.bulk = req.deadline, req.bulk
+	if !req.call.Native {
+		all.start(req.waiter)
+		return true
+	}
+	if req.call.Negative {
+		sh.recount(req)
+	}
+	all.setWaiter(req.waiter)
+	at := sh.counterTime(r.Reply.Now, req.slotByStart)
+	n := len(all.parts)
+	for i := range n { // native calls have one charge per counter
+		if p := all.parts[i]; req.call.Failed(i) {
+			p.start()
+		} else {
+			p.Decided(p.conclude(sh.options, at, req.call.Found[i:i+1]))
+		}
+	}
+	return true
+}
+
+// conclude decides p by the states that the store found at a time of its clock.
+func (p *part) conclude(o *Options, at limiter.Time, found []limiter.State) error {
+	p.batch.Stored().OffsetRefunds()
+	if !o.guard(func() { p.batch.Stored().Decide(at, found) }) {
+		return o.fallBack(p.now, &p.batch)
+	}
+	p.keepRequest(newRequest(), at)
+	return nil
+}
+
+// partForCounter is partFor in a split by counters.
+func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
+	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
+	if at >= 0 {
+		return r.parts[at]
+	}
+	return r.addPart(f, slot, f.timeOf(slot, r.now, p, name))
+}

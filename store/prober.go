@@ -1,0 +1,310 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+const (
+	// A shard is probed minProbeDelay after it became unavailable, then at growing intervals of up to maxProbeDelay, plus or
+	// minus a quarter, so that replicas do not reconnect at once.
+	minProbeDelay = 50 * time.Millisecond
+	maxProbeDelay = 500 * time.Millisecond
+	// probeInterval is how often an available shard is probed, so that health and metrics notice an idle server that died.
+	probeInterval = time.Second
+	// Each measureEvery-th probe is followed by a measurement of the server's speed.
+	measureEvery = 10
+)
+
+// run runs the shard until ctx ends, and returns when all goroutines have ended.
+func (sh *shard) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for n := range senders {
+		all.Go(func() { sh.runSender(n) })
+	}
+	c := sh.runProber(ctx)
+	sh.close(context.WithoutCancel(ctx), c)
+	all.Wait()
+	if sh.loggedUnavailable && sh.replaced.Load() {
+		sh.options.Log.replaced(sh.name)
+	}
+}
+
+// close stops the senders and the timer. The fallback decides waiting requests. Unsynced hits are charged, if possible within
+// flushBound. c is the last connection, nil if there was none.
+func (sh *shard) close(ctx context.Context, c *redis.Conn) {
+	sh.mu.Lock()
+	failed := sh.conn != c
+	sh.closed = true
+	waiting := sh.drainLocked()
+	sh.wake.Broadcast()
+	sh.mu.Unlock()
+	sh.fallBack(waiting)
+	if failed && c != nil {
+		c.Close()
+	}
+	sh.syncRemaining(ctx, c)
+}
+
+// maxFlush bounds how long a shard with unsynced hits takes to end. Half of it is for replies in flight.
+const maxFlush = 2 * time.Second
+
+// syncRemaining charges unsynced hits by the connection c, or by a new one if c fails or is nil. It closes the connection.
+func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
+	until := clock().Add(sh.backend.store.flushBound)
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if c != nil { // the replies determine the unsynced hits
+		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
+		sh.waitIdle()
+		late.Stop()
+	}
+	sh.pausing.Wait()
+	for ctx.Err() == nil && sh.backend.ledger.hasUnsynced(sh.owns) {
+		err := sh.guarded(func() (err error) {
+			if c == nil {
+				if c, err = sh.dial(ctx); err != nil {
+					return err
+				}
+			}
+			if _, err = sh.sync(ctx, c, until); err == nil {
+				err = sh.syncMoving(ctx, c)
+			}
+			return err
+		})
+		if err == nil && !sh.backend.ledger.hasUnsynced(sh.owns) {
+			break
+		}
+		if err != nil && c != nil {
+			c.Close()
+			c = nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(minProbeDelay):
+		}
+	}
+	if c != nil {
+		c.Close()
+	}
+	for _, c := range sh.otherConns {
+		c.Close()
+	}
+}
+
+// runProber reconnects whenever the shard is unavailable. Until it ends, nothing else dials. It returns its last connection,
+// which may have failed, or nil.
+func (sh *shard) runProber(ctx context.Context) *redis.Conn {
+	wait := time.Duration(0)
+	for {
+		c, ok := sh.reconnect(ctx, wait)
+		if !ok {
+			return nil
+		}
+		since := clock()
+		sh.mu.Lock()
+		closed := sh.closed
+		if !closed {
+			sh.conn, sh.connecting = c, false
+			sh.wake.Broadcast()
+		}
+		sh.mu.Unlock()
+		if closed {
+			return c
+		}
+		sh.backend.store.notifyReached()
+		gone, ok := sh.monitor(ctx, c)
+		if !ok {
+			return c
+		}
+		sh.options.observe().Failed(string(gone.why.Kind))
+		sh.logUnavailable(gone.why)
+		gone.client.Close() // fails all that wait for a reply
+		sh.waitIdle()
+		sh.backend.requestRefresh()
+		// The delay grows while a server answers probes only.
+		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
+			wait = minProbeDelay
+		}
+	}
+}
+
+func (sh *shard) logUnavailable(why *redis.Error) {
+	sh.options.Log.unavailable(sh.name, why)
+	sh.loggedUnavailable = true
+}
+
+// monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends before.
+func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for n := 1; ; {
+		select {
+		case <-ctx.Done():
+			return lostConn{}, false
+		case gone := <-sh.lost:
+			return gone, true
+		case <-c.Done: // before a request notices
+			why := c.Err()
+			sh.markUnavailable(c, redis.NewError(why))
+			return <-sh.lost, true
+		case <-tick.C:
+		case <-sh.syncNow:
+			err := sh.guarded(func() error {
+				_, err := sh.sync(ctx, c, clock().Add(maxSync))
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
+				sh.markUnavailable(c, redis.NewError(err))
+			}
+			continue
+		case <-sh.retrySync.C:
+			if err := sh.guarded(func() error { return sh.syncMoving(ctx, c) }); err != nil && ctx.Err() == nil {
+				sh.markUnavailable(c, redis.NewError(err))
+			}
+			continue
+		}
+		// A waiting request makes the shard unavailable by its own timer.
+		err := sh.guarded(func() error {
+			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
+				took, err := sh.sendProbe(c, &script.Run{})
+				if n = (n + 1) % measureEvery; err == nil && n == 0 {
+					_ = sh.measure(c, took)
+				}
+				return err
+			})
+		})
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case redis.KindOf(err) == redis.Cluster: // the slot of the probe has moved
+			sh.backend.requestRefresh()
+		default:
+			sh.markUnavailable(c, redis.NewError(err))
+		}
+	}
+}
+
+// guarded calls do, and returns an error if it panics.
+func (sh *shard) guarded(do func() error) (err error) {
+	err = redis.ErrPanicked
+	sh.options.guard(func() { err = do() })
+	return err
+}
+
+// reconnect tries until a server answers in time. The first attempt follows after about wait, which is 0 for the first
+// connection. It reports false if ctx ends before.
+func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
+	first, since := wait == 0, clock()
+	var last redis.Kind
+	for {
+		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, false
+		case <-timer.C:
+		}
+		var c *redis.Conn
+		var charged Synced
+		err := sh.guarded(func() (err error) {
+			c, charged, err = sh.connect(ctx)
+			return err
+		})
+		if err == nil {
+			if !first || last != "" {
+				sh.options.Log.recovered(sh.name, clock().Sub(since), charged)
+				sh.loggedUnavailable = false
+			}
+			return c, true
+		}
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		why := redis.NewError(err)
+		sh.markUnavailable(nil, why)
+		sh.backend.requestRefresh()
+		sh.options.observe().Failed(string(why.Kind))
+		if why.Kind != last && (first || why.Kind.Remedy() != "") {
+			sh.logUnavailable(why)
+		}
+		last = why.Kind
+		wait = min(max(minProbeDelay, wait*2), maxProbeDelay)
+	}
+}
+
+// connect dials, runs the script on a counter of the probe, and charges unsynced hits. It fails if the probe takes longer than a
+// request would wait.
+func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
+	c, err := sh.dial(ctx)
+	if err != nil {
+		return nil, Synced{}, err
+	}
+	err = redis.ErrPanicked
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	err = c.Within(ctx, sh.backend.probeTimeout(), func() error {
+		var probe script.Run
+		probe.Clear(0)
+		// The first run may have to send the script.
+		if script.DecideScript.Run(c, &probe); probe.Err != nil {
+			return probe.Err
+		}
+		took, err := sh.sendProbe(c, &probe)
+		if err == nil && took > sh.options.Timeout {
+			err = context.DeadlineExceeded
+		}
+		for n := 0; err == nil && n < len(sh.slowness.recent) && sh.measure(c, took); n++ { // one suffices if the server is fast
+		}
+		return err
+	})
+	var charged Synced
+	if err == nil {
+		charged, err = sh.syncBeforeUse(ctx, c)
+	}
+	return c, charged, err
+}
+
+// sendProbe decides a charge of the probe by the script, or none if the shard has no slots. It also learns the offset of the
+// store's clock before the first request.
+func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
+	probe.Clear(sh.options.storeTime())
+	if name := sh.probeName(); name != nil {
+		var charge script.Call
+		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&charge)
+	}
+	sent := sh.options.Clock()
+	if script.DecideScript.Run(c, probe); probe.Err != nil {
+		return 0, probe.Err
+	}
+	took = sh.options.Clock().Sub(sent)
+	sh.learnOffset(probe.Reply.Now, sent, took)
+	return took, nil
+}
+
+// probeName returns the name of the counter that probes charge: a bucket, so that probes fail at a server that accepts no
+// writes. It expires after two seconds. On a cluster it is in one of the shard's slots; without slots it is nil.
+func (sh *shard) probeName() []byte {
+	in := func(slot uint16) bool { return sh.backend.server.Nodes == nil || sh.owns(slot) }
+	if sh.backend.server.Nodes != nil && !slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {
+		return nil
+	}
+	name := []byte(sh.options.Prefix + "s1{probe}t1")
+	for n := 1; !in(redis.SlotOf(name)); n++ {
+		name = fmt.Appendf(nil, "%ss1{probe%d}t1", sh.options.Prefix, n)
+	}
+	return name
+}
+
+var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

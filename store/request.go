@@ -1,0 +1,104 @@
+package store
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+// A request is a call that is queued at a shard or in flight. The goroutine that removes it from shard.open decides it.
+type request struct {
+	call       script.Call
+	now        limiter.Time
+	batch      *limiter.Batch // the caller's, until it is decided; nil if no caller waits
+	waiter     limiter.Waiter
+	noFallback bool // fail instead of deciding by the fallback
+
+	slotByStart bool // the slot depends on the start of a window, so the counter does not use its node's clock
+	queuedAt    time.Time
+	deadline    time.Time // when the fallback decides at the latest
+
+	sent       bool               // a sender has taken it
+	outcome    outcome            // protected by backend.outcomeMu, as are unsynced, strays and foreignKey
+	unsynced   []*script.Unsynced // hits and leases of the fallback, until the outcome is known
+	strays     []strayLease       // leases that the store may hold for it, until the outcome is known
+	foreignKey string             // key of another program, because of which the store has not decided the request
+
+	slot     uint16 // slot of its keys on a cluster
+	isolated bool   // has a run of its own
+	asking   bool   // send ASKING first: the node is importing the slot
+	hops     int    // number of redirections
+	bulk     bool   // part of a large request, which does not delay other requests
+
+	open       bool
+	prev, next *request
+}
+
+// A strayLease is a charge that acquires a lease, and whose caller got the fallback. The caller does not have the store's lease,
+// so release releases it.
+type strayLease struct {
+	charge  int
+	release *script.Unsynced
+}
+
+// An outcome says whether the store has decided a request whose caller got the fallback.
+type outcome uint8
+
+const (
+	outcomePending   outcome = iota // not known yet
+	outcomeCounted                  // the store has decided it
+	outcomeUncounted                // it was not sent or not decided, or its connection has ended without a reply
+)
+
+// A requestOwner is a waiter that takes over the decided request and releases it later. at is the time of the decision by the
+// store's clock.
+type requestOwner interface {
+	limiter.Waiter
+	keepRequest(req *request, at limiter.Time)
+}
+
+// requestPool has requests that no caller, sender or connection uses. A request that the fallback decided while it was in flight
+// is not put back.
+var requestPool = sync.Pool{New: func() any { return &request{} }}
+
+func newRequest() *request {
+	req, _ := requestPool.Get().(*request)
+	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
+	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
+	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
+	return req
+}
+
+func (req *request) release() {
+	req.batch, req.waiter = nil, nil
+	requestPool.Put(req)
+}
+
+// A requestList is a list in the order of arrival.
+type requestList struct{ first, last *request }
+
+func (l *requestList) push(req *request) {
+	req.open, req.prev, req.next = true, l.last, nil
+	if l.last == nil {
+		l.first = req
+	} else {
+		l.last.next = req
+	}
+	l.last = req
+}
+
+func (l *requestList) remove(req *request) {
+	if req.prev == nil {
+		l.first = req.next
+	} else {
+		req.prev.next = req.next
+	}
+	if req.next == nil {
+		l.last = req.prev
+	} else {
+		req.next.prev = req.prev
+	}
+	req.open, req.prev, req.next = false, nil, nil
+}

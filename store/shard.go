@@ -1,0 +1,303 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
+)
+
+const (
+	// senders is the number of a shard's senders, and so of its batches in flight. Requests that arrive meanwhile form the next
+	// batch.
+	senders = 2
+	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's decision, the write, and
+	// Envoy's reading. TestFaultTable and the command in docs/store.md measure it.
+	replyReserve = 3 * time.Millisecond
+	// timerGrace is how long the timer waits once more at a deadline. If this process had no CPU, the timer may fire before a
+	// reply is read that arrived in time.
+	timerGrace = 500 * time.Microsecond
+)
+
+// A dialer connects to the server of a shard.
+type dialer func(ctx context.Context) (*redis.Conn, error)
+
+// A shard sends charges to one primary. Callers queue requests; its senders call the connection, which waits for replies without
+// a deadline. Its timer watches the deadlines of waiting requests. Its prober reconnects when the shard is unavailable.
+type shard struct {
+	options *Options
+	name    string
+	dial    dialer
+	backend *backend
+	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
+	offsets offsetRange  // derived from the replies so far
+
+	slowness          slowness    // of the server
+	replaced          atomic.Bool // the shard has ended because other primaries have its slots
+	loggedUnavailable bool        // the log says that the shard is unavailable. Used by the prober alone
+
+	// mu protects the following fields. It is not held while waiting or calling the connection.
+	mu           sync.Mutex
+	wake         sync.Cond
+	conn         *redis.Conn        // nil while the shard is unavailable
+	connecting   bool               // the first connection is being made: requests wait for it
+	used         bool               // since resetUsed
+	queue        []*request         // requests that no sender has taken
+	bulk         []*request         // the same, for parts of large requests
+	open         requestList        // requests that are not decided
+	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
+	lastReply    time.Time          // when the server last answered
+	inGrace      bool               // checkDeadlines waits for timerGrace
+	timer        *time.Timer
+	timerAt      time.Time // when the timer fires, zero if it is not set
+	closed       bool
+	inFlight     int            // number of messages in flight
+	idle         sync.Cond      // signalled when inFlight becomes 0
+	pausing      sync.WaitGroup // requests that wait after TRYAGAIN
+	lost         chan lostConn  // read by the prober
+	syncNow      chan struct{}  // has an element if there are hits to sync
+
+	// Used by the prober alone.
+	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
+	retrySync   *time.Timer            // fires when these are to be synced again
+	otherConns  map[*shard]*redis.Conn // connections to nodes of other shards, once this shard has ended
+}
+
+// clock reads the machine's time, which measures how long callers and servers take.
+func clock() time.Time { return time.Now() } //nolint:forbidigo // as above
+
+// A lostConn is a connection that failed.
+type lostConn struct {
+	client *redis.Conn
+	why    *redis.Error
+}
+
+func newShard(f *backend, name string, dial dialer) *shard {
+	sh := &shard{options: f.options, name: name, dial: dial, backend: f, lost: make(chan lostConn, 1), syncNow: make(chan struct{}, 1)}
+	sh.offset.Store(unknown)
+	sh.movingSlots, sh.retrySync, sh.otherConns = map[uint16]bool{}, time.NewTimer(time.Hour), map[*shard]*redis.Conn{}
+	sh.retrySync.Stop()
+	sh.wake.L, sh.idle.L = &sh.mu, &sh.mu
+	sh.timer = time.AfterFunc(time.Hour, sh.checkDeadlines)
+	sh.timer.Stop()
+	return sh
+}
+
+// enqueue queues a request. It reports false if the shard is unavailable.
+func (sh *shard) enqueue(req *request) bool {
+	sh.mu.Lock()
+	if sh.conn == nil && !sh.connecting || sh.closed {
+		sh.mu.Unlock()
+		return false
+	}
+	sh.used = true
+	sh.open.push(req)
+	if req.bulk {
+		sh.bulk = append(sh.bulk, req)
+	} else {
+		sh.queue = append(sh.queue, req)
+	}
+	if sh.timerAt.IsZero() || req.deadline.Before(sh.timerAt) {
+		sh.setTimerLocked(req.deadline)
+	}
+	sh.wake.Signal()
+	sh.mu.Unlock()
+	return true
+}
+
+func (sh *shard) setTimerLocked(at time.Time) {
+	sh.timerAt = at
+	sh.timer.Reset(at.Sub(clock()))
+}
+
+// address returns the address of the shard's connection, "" while it is unavailable.
+func (sh *shard) address() string {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.conn == nil {
+		return ""
+	}
+	return sh.conn.Address
+}
+
+// connection returns the shard's connection for syncing a moving slot, nil while it is unavailable. It counts as a use of the
+// shard, so that a shard without slots is kept.
+func (sh *shard) connection() *redis.Conn {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.used = true
+	return sh.conn
+}
+
+// isUp reports whether the shard is available.
+func (sh *shard) isUp() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.conn != nil
+}
+
+// accepts reports whether enqueue would accept a request.
+func (sh *shard) accepts() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.conn != nil || sh.connecting
+}
+
+// resetUsed reports whether the shard was used since the last call.
+func (sh *shard) resetUsed() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	was := sh.used
+	sh.used = false
+	return was
+}
+
+// maxWait returns how long a request with the given remaining budget waits for the store.
+func (o *Options) maxWait(budget time.Duration) time.Duration {
+	if budget == 0 { // no deadline
+		return o.Timeout
+	}
+	return min(o.Timeout, max(budget-replyReserve, budget/2))
+}
+
+// checkDeadlines is called by the timer.
+func (sh *shard) checkDeadlines() {
+	now := clock()
+	sh.mu.Lock()
+	sh.timerAt = time.Time{}
+	due, unavailable := sh.nextDeadlineLocked()
+	switch {
+	case due.IsZero(): // no request waits
+		sh.inGrace = false
+		sh.mu.Unlock()
+		return
+	case due.After(now):
+		sh.inGrace = false
+		sh.setTimerLocked(due)
+		sh.mu.Unlock()
+		return
+	case !sh.inGrace:
+		sh.inGrace = true
+		sh.setTimerLocked(now.Add(timerGrace))
+		sh.mu.Unlock()
+		return
+	}
+	sh.inGrace = false
+	if !unavailable.IsZero() && !unavailable.After(now) {
+		c := sh.conn
+		sh.mu.Unlock()
+		sh.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: fmt.Errorf("no answer within %v", sh.options.Timeout)})
+		return
+	}
+	late := sh.removeLateLocked(now)
+	if due, _ = sh.nextDeadlineLocked(); !due.IsZero() {
+		sh.setTimerLocked(due)
+	}
+	sh.mu.Unlock()
+	sh.fallBack(late)
+}
+
+// nextDeadlineLocked returns the earliest deadline, zero if no request waits. unavailable is when the shard becomes unavailable
+// unless its server sends something: its server has sent nothing for the timeout then, though a request waits. A caller's own
+// deadline does not affect that.
+func (sh *shard) nextDeadlineLocked() (due, unavailable time.Time) {
+	oldest := time.Time{}
+	for _, since := range sh.sendingSince {
+		if !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
+			oldest = since
+		}
+	}
+	if len(sh.queue) > 0 && (oldest.IsZero() || sh.queue[0].queuedAt.Before(oldest)) {
+		oldest = sh.queue[0].queuedAt
+	}
+	if !oldest.IsZero() && (sh.conn != nil || sh.connecting) {
+		if sh.lastReply.After(oldest) {
+			oldest = sh.lastReply
+		}
+		unavailable = oldest.Add(sh.options.Timeout)
+		due = unavailable
+	}
+	for req := sh.open.first; req != nil; req = req.next {
+		if due.IsZero() || req.deadline.Before(due) {
+			due = req.deadline
+		}
+	}
+	return due, unavailable
+}
+
+// removeLateLocked removes and returns the requests whose deadline has passed. Those that no sender has taken will not be sent.
+func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
+	for req := sh.open.first; req != nil; {
+		following := req.next
+		if !req.deadline.After(now) {
+			sh.open.remove(req)
+			late = append(late, req)
+		}
+		req = following
+	}
+	isLate := func(req *request) bool { return !req.open }
+	sh.queue, sh.bulk = slices.DeleteFunc(sh.queue, isLate), slices.DeleteFunc(sh.bulk, isLate)
+	return late
+}
+
+// markUnavailable makes the shard unavailable if it still uses c, or if c is nil and the first connection is being made. The
+// fallback decides all waiting requests.
+func (sh *shard) markUnavailable(c *redis.Conn, why *redis.Error) {
+	sh.mu.Lock()
+	if sh.conn != c || sh.closed || c == nil && !sh.connecting {
+		sh.mu.Unlock()
+		return
+	}
+	waiting := sh.drainLocked()
+	sh.mu.Unlock()
+	if c != nil {
+		sh.lost <- lostConn{c, why} // does not block: only the prober sets sh.conn
+	}
+	sh.fallBack(waiting)
+}
+
+// drainLocked removes the connection and all waiting requests, and returns the requests.
+func (sh *shard) drainLocked() (waiting []*request) {
+	sh.conn, sh.connecting = nil, false
+	for req := sh.open.first; req != nil; req = sh.open.first {
+		sh.open.remove(req)
+		waiting = append(waiting, req)
+	}
+	clear(sh.queue)
+	clear(sh.bulk)
+	sh.queue, sh.bulk = sh.queue[:0], sh.bulk[:0]
+	sh.sendingSince = [senders]time.Time{}
+	sh.timer.Stop()
+	sh.timerAt = time.Time{}
+	return waiting
+}
+
+// disconnectUnlessAt makes the shard unavailable if it is connected to a server at another address.
+func (sh *shard) disconnectUnlessAt(address string) {
+	sh.mu.Lock()
+	c := sh.conn
+	sh.mu.Unlock()
+	if c != nil && c.Address != address {
+		sh.markUnavailable(c, &redis.Error{Kind: redis.ReadOnly, Err: fmt.Errorf("the primary is no longer at %s but at %s", c.Address, address)})
+	}
+}
+
+// fallBack decides requests by the fallback.
+func (sh *shard) fallBack(waiting []*request) {
+	for _, req := range waiting {
+		switch {
+		case req.batch == nil: // no caller waits
+		case req.noFallback:
+			sh.options.answer(req.waiter, ErrUnavailable)
+		default:
+			now, _ := sh.timeBy(req.now, req.slotByStart)
+			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName, func() error { return sh.options.fallBack(now, req.batch) })
+			sh.options.guard(func() { sh.backend.recordRequest(now, req, err == nil) })
+			sh.options.answer(req.waiter, err)
+		}
+	}
+}

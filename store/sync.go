@@ -1,0 +1,244 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+const (
+	// maxSync is how long a recovering shard stays unavailable to sync hits. The rest is synced while requests are sent.
+	maxSync = 2 * time.Second
+	// syncRetryDelay is the pause before the hits of a moving slot are synced again.
+	syncRetryDelay = 100 * time.Millisecond
+)
+
+// sync charges the store with the unsynced hits of the shard's slots, until the ledger is empty or until has passed. Hits that
+// it could not charge stay in the ledger. Moving slots are left to [shard.syncMoving], and do not delay the others.
+func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
+	var f script.Run
+	for {
+		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(owed) == 0 {
+			return all, nil
+		}
+		for len(owed) > 0 {
+			if clock().After(until) {
+				sh.backend.countDropped(sh.backend.ledger.restore(owed))
+				sh.requestSync()
+				return all, nil
+			}
+			n := runLength(owed, sh.slowness.bound(script.MaxRun))
+			left, err := sh.syncRun(ctx, c, &f, owed[:n], false, &all)
+			owed = owed[n:]
+			switch {
+			case err == nil:
+			case redis.KindOf(err) == redis.Cluster:
+				sh.backend.requestRefresh()
+				sh.postpone(left)
+			default:
+				sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(owed))
+				return all, err
+			}
+		}
+	}
+}
+
+// postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by the shard that has the slot
+// then.
+func (sh *shard) postpone(owed []*script.Unsynced) {
+	sh.backend.countDropped(sh.backend.ledger.restore(owed))
+	slot := owed[0].Slot
+	if !sh.owns(slot) {
+		sh.backend.requestSync(slot)
+		return
+	}
+	if len(sh.movingSlots) == 0 {
+		sh.retrySync.Reset(syncRetryDelay)
+	}
+	sh.movingSlots[slot] = true
+}
+
+// syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its slot wait for the next time.
+// It returns an error if the shard becomes unavailable.
+func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
+	slots, until := sh.movingSlots, clock().Add(maxSync)
+	sh.movingSlots = map[uint16]bool{}
+	var f script.Run
+	for {
+		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return slots[slot] && sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(owed) == 0 {
+			return nil
+		}
+		for i, d := range owed {
+			charged, err := false, error(nil)
+			if !sh.movingSlots[d.Slot] && !clock().After(until) {
+				charged, err = sh.syncFollowing(ctx, c, &f, d)
+			}
+			if !charged {
+				sh.postpone(owed[i : i+1])
+			}
+			if err != nil {
+				sh.backend.countDropped(sh.backend.ledger.restore(owed[i+1:]))
+				return err
+			}
+		}
+	}
+}
+
+// syncFollowing charges d here, or at the node to which redirections lead. It reports whether it did. An error is one of the
+// shard's own server.
+func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
+	at, asking := sh, false
+	for range maxHops {
+		left, err := at.syncRun(ctx, c, f, []*script.Unsynced{d}, asking, &Synced{})
+		if err == nil {
+			return true, nil
+		}
+		to, _ := at.redirected(err)
+		if to.port == "" {
+			if at != sh || redis.KindOf(err) == redis.Cluster {
+				err = nil // the shard of another server handles its errors
+			}
+			return len(left) == 0, err
+		}
+		if at = at.target(to); at == nil {
+			return false, nil
+		}
+		if c, ctx = sh.connectionTo(ctx, at); c == nil {
+			return false, nil
+		}
+		asking = !to.moved
+	}
+	return false, nil
+}
+
+// connectionTo returns a connection to the node of another shard, nil if that is unavailable, and the context of calls there:
+// the end of sh does not end the connection of the other shard. If sh has ended, the other shard may have ended, too, so the
+// connection is one of its own.
+func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, context.Context) {
+	sh.mu.Lock()
+	closed := sh.closed
+	sh.mu.Unlock()
+	if !closed {
+		return other.connection(), context.WithoutCancel(ctx)
+	}
+	if c := sh.otherConns[other]; c != nil {
+		select {
+		case <-c.Done:
+			c.Close()
+		default:
+			return c, ctx
+		}
+	}
+	c, err := other.dial(ctx)
+	if err != nil {
+		delete(sh.otherConns, other)
+		return nil, ctx
+	}
+	sh.otherConns[other] = c
+	return c, ctx
+}
+
+// runLength returns how many of the first unsynced counters one run of the script charges: those of one slot, within the given
+// estimate.
+func runLength(owed []*script.Unsynced, most time.Duration) int {
+	n, cost := 1, owed[0].Cost()
+	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
+		cost += owed[n].Cost()
+		n++
+	}
+	return n
+}
+
+// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an error it returns those that
+// were not charged, as far as is known.
+func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+	left = owed
+	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
+		left, err = sh.syncRunNow(c, f, owed, asking, all)
+		return err
+	})
+	return left, err
+}
+
+// syncRunNow is syncRun without its time limit.
+func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+	var call script.Call
+	now := limiter.Time(sh.options.Clock().UnixNano())
+	sent := make([]*script.Unsynced, 0, len(owed))
+	for _, d := range owed {
+		at, ahead := sh.timeOf(now, &d.Policy, []byte(d.Name))
+		call.ClockAhead = ahead
+		if call.AppendUnsynced(at, d, sh.options.Jitter) {
+			sent = append(sent, d)
+		}
+	}
+	if len(sent) == 0 {
+		return nil, nil
+	}
+	f.Clear(sh.options.storeTime())
+	f.Asking = asking
+	f.Add(&call)
+	if script.SyncScript.Run(c, f); f.Err != nil {
+		for _, d := range sent {
+			d.MarkSent() // they may have been charged
+		}
+		return sent, f.Err
+	}
+	var state limiter.State
+	for i, d := range sent {
+		state = limiter.State{Counts: state.Counts[:0]}
+		why, excess := f.ReadSynced(i, d, &state)
+		switch {
+		case f.Reply.Err != nil: // all the following may have been charged
+			for _, d := range sent[i:] {
+				d.MarkSent()
+			}
+			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
+		case why == nil:
+			now := sh.counterTime(f.Reply.Now, sh.backend.server.Nodes != nil && slotDependsOnStart(&d.Policy, []byte(d.Name)))
+			sh.options.guard(func() { sh.noteSynced(now, d, &state, excess, all) })
+		case why.Kind != redis.Script: // an error of the server
+			left, err = append(left, d), why
+		default: // another program has written the key
+			sh.options.observe().Failed(string(redis.Script))
+			sh.backend.countDropped(d.Hits)
+		}
+	}
+	return left, err
+}
+
+// syncBeforeUse syncs hits before the shard uses c. Requests that arrive during the second pass wait.
+func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
+	until := clock().Add(maxSync)
+	if all, err = sh.sync(ctx, c, until); err != nil {
+		return all, err
+	}
+	sh.mu.Lock()
+	sh.connecting = !sh.closed
+	sh.mu.Unlock()
+	more, err := sh.sync(ctx, c, until)
+	all.Counters, all.Hits, all.Exceeded = all.Counters+more.Counters, all.Hits+more.Hits, all.Exceeded+more.Exceeded
+	return all, err
+}
+
+// noteSynced records that the store was charged with d, which left the counter in the given state, excess hits further beyond
+// its limit.
+func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter.State, excess uint64, all *Synced) {
+	exceeded := min(excess, d.Admitted)
+	all.Counters++
+	all.Hits += d.Hits
+	all.Exceeded += exceeded
+	sh.options.observe().Synced(d.Hits)
+	if d.Exceeded != nil && exceeded > 0 {
+		d.Exceeded(exceeded)
+	}
+	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
+	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
+	b.Stored().ResetDecisions()
+	b.Stored().MergeInto(sh.options.Table, now, 0, state) // so that the next outage continues from here
+}
