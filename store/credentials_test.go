@@ -90,7 +90,7 @@ func newCertificates(tb testing.TB) (*tls.Config, *redis.TLS) {
 	must.OK(tb, err)
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
 	must.OK(tb, err)
-	files := testcert.In(tb.TempDir())
+	files := testcert.PathsIn(tb.TempDir())
 	must.OK(tb, os.WriteFile(files.CA, authority.PEM, 0o600))
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }

@@ -128,7 +128,7 @@ func TestTLS(t *testing.T) {
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	}).Addr().String()
 	dir := t.TempDir()
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	write := func(path string, text []byte) {
 		must.OK(t, os.WriteFile(path, text, 0o600))
 	}
