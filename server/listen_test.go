@@ -35,7 +35,7 @@ func TestTakenPort(t *testing.T) {
 		t.Errorf("listeners %v, want grpc and debug", r.addr)
 	}
 	left := map[any]any{}
-	for _, e := range r.logs.FilterMessage("a listener is left out: another process has its port").All() {
+	for _, e := range r.logs.FilterMessage("port already in use; listener disabled").All() {
 		left[e.ContextMap()["listener"]] = e.ContextMap()["moved_by"]
 	}
 	if len(left) != 2 || left["http"] != "--a" || left["metrics"] != "--b" {
@@ -209,7 +209,7 @@ func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&connections{Listener: l, max: 1, elapsed: standing}).Accept()
+	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: standing}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 		t.Fatal(err)
 	}
 	service := answer.NewService(answer.Settings{Bounds: answer.Bounds{MessageBytes: 1 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1024}}, table, metrics)
-	if err := service.Serve(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
+	if err := service.SetRules(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
@@ -106,7 +106,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	n := 0
 	report, err := Run(t.Context(), Options{
 		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, rules), Timeout: patience, Now: now,
-		Each: func(at limiter.Time, _, denied bool) {
+		OnDecision: func(at limiter.Time, _, denied bool) {
 			if n < len(want) && denied != want[n] {
 				t.Errorf("request %d at %d: denied is %v, want %v", n, at, denied, want[n])
 			}

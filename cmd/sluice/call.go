@@ -62,7 +62,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 			break
 		}
 		callCtx, cancel := context.WithTimeout(ctx, k.Timeout)
-		answer, err := client.Ask(callCtx, k.Domain, ds)
+		answer, err := client.Call(callCtx, k.Domain, ds)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

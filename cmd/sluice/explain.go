@@ -99,7 +99,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MaxQuotaShares))
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 func startADS(ts *testscript.TestScript, _ bool, args []string) {
 	o := adstest.Options{NodeID: args[0]}
 	if len(args) > 1 {
-		files := testcert.In(ts.MkAbs(args[1]))
+		files := testcert.PathsIn(ts.MkAbs(args[1]))
 		secure, err := access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		ts.Check(err)
 		o.Credentials = secure

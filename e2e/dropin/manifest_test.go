@@ -145,7 +145,7 @@ func (m *manifest) manage(t *testing.T, root string) {
 	check(t, err)
 	o := adstest.Options{Addr: "127.0.0.1:" + port, NodeID: m.variable("CONFIG_GRPC_XDS_NODE_ID")}
 	if m.variable("CONFIG_GRPC_XDS_SERVER_USE_TLS") == "true" {
-		files := testcert.In(filepath.Join(root, m.secret[0]))
+		files := testcert.PathsIn(filepath.Join(root, m.secret[0]))
 		o.Credentials, err = access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		check(t, err)
 	}

@@ -67,7 +67,7 @@ func (r *rotation) turn(t *testing.T) string {
 }
 
 func (r *rotation) flags() []string {
-	f := testcert.In(r.sluice)
+	f := testcert.PathsIn(r.sluice)
 	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA}
 }
 

@@ -222,7 +222,7 @@ func TestTLS(t *testing.T) {
 	}
 	m := manage(t, adstest.Options{Credentials: secure("old")})
 	set(t, m, "1", domain(3))
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	s := serve(t, "--xds-addr", m.Addr(), "--xds-tls", "--xds-san", "manager.test",
 		"--xds-ca", files.CA, "--xds-cert", files.Cert, "--xds-key", files.Key)
 	s.expect("a", "OK", 2)

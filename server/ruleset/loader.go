@@ -155,7 +155,7 @@ func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 		}
 	}
 	for _, d := range domains {
-		if !allow.Open() && !slices.Contains(granted, d) {
+		if !allow.AllowsAnyDomain() && !slices.Contains(granted, d) {
 			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to no client: all requests for it are rejected", d))
 		}
 	}
