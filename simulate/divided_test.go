@@ -68,8 +68,8 @@ func TestDivided(t *testing.T) {
 			t.Fatalf("%s: found %+v", name, d)
 		}
 		l, main := d.Divided[0], found.Rules.Limits[0]
-		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.Without != fleet.UnassignedAllowed() || d.Envoys != 3 {
-			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.Without, want, len(at), fleet.UnassignedAllowed())
+		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.WithoutShare != fleet.UnassignedAllowed() || d.Envoys != 3 {
+			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
 		}
 		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
 			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
@@ -152,7 +152,7 @@ func TestDividedText(t *testing.T) {
 	denials := uint64(0)
 	found := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Envoys = compile(t, dividedRules), 2
-		o.Each = func(_ limiter.Time, _, denied bool) {
+		o.OnDecision = func(_ limiter.Time, _, denied bool) {
 			if denied {
 				denials++
 			}

@@ -9,10 +9,10 @@ type key struct {
 	hits, over uint64
 	// demand is what was asked in the window that it is in, and peak the most of any.
 	demand, peak uint64
-	// more counts the requests that this key denied and the other rules did not.
-	more   uint32
-	window uint32
-	limit  int32
+	// moreDenied counts the requests that this key denied and the other rules did not.
+	moreDenied uint32
+	window     uint32
+	limit      int32
 	// text is where its values stand in keys.texts, from 1; 0 for nowhere.
 	text uint32
 }
@@ -51,8 +51,8 @@ func (k *keys) find(id identity.ID) (found *key, place uint64) {
 	}
 }
 
-// of returns the key of an identity, and whether it is new.
-func (k *keys) of(id identity.ID) (found *key, isNew bool) {
+// findOrAdd returns the key of an identity, and whether it is new.
+func (k *keys) findOrAdd(id identity.ID) (found *key, isNew bool) {
 	found, place := k.find(id)
 	if found != nil {
 		return found, false
@@ -70,8 +70,8 @@ func (k *keys) of(id identity.ID) (found *key, isNew bool) {
 	return found, true
 }
 
-// ofReplica is the identity of a counter of one of several services.
-func ofReplica(id identity.ID, replica int) identity.ID {
+// replicaID is the identity of a counter of one of several services.
+func replicaID(id identity.ID, replica int) identity.ID {
 	id.Lo ^= uint64(replica) << 33
 	return id
 }

@@ -22,13 +22,13 @@ import (
 // tried: the logs are read again, and each charge is decided once for each of several
 // numbers, by the code that serves, until the number is found that has room while the one
 // below has none. So what is said of it is what a run with it found.
-func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) error {
+func (r *run) recommend(ctx context.Context, rd *readPlan, out *report.Report) error {
 	t := &trials{run: r, set: r.options.Rules, searches: make([]*search, len(r.rules.tally.limits))}
-	for _, i := range r.rules.tally.touched {
+	for _, i := range r.rules.tally.active {
 		t.searches[i] = newSearch(&r.rules.tally.limits[i], r.options.Recommend)
 	}
 	for {
-		open, err := t.begin()
+		open, err := t.startPass()
 		if err != nil {
 			return err
 		}
@@ -39,15 +39,15 @@ func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) err
 		if err := r.readLogs(ctx, rd, nil, t.request); err != nil {
 			return err
 		}
-		if err := evicted(t.tables); err != nil {
+		if err := checkEvicted(t.tables); err != nil {
 			return err
 		}
 		for _, s := range t.searches {
-			s.learn()
+			s.update()
 		}
 	}
 	out.Recommend = r.options.Recommend
-	for n, i := range r.rules.tally.touched { // sorted, as the report's limits are
+	for n, i := range r.rules.tally.active { // sorted, as the report's limits are
 		out.Rules.Limits[n].Recommended = t.searches[i].recommendation()
 	}
 	return nil
@@ -55,39 +55,39 @@ func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) err
 
 // trials are one reading of the logs, in which limits are tried with several numbers.
 type trials struct {
-	run      *run
-	set      *descriptors.Set
-	searches []*search // parallel to the tally's limits; nil for those without hits
-	tables   []*limiter.Table
-	plan     descriptors.Plan
-	batch    limiter.Batch
-	req      descriptors.Request
-	turn     int
+	run        *run
+	set        *descriptors.Set
+	searches   []*search // parallel to the tally's limits; nil for those without hits
+	tables     []*limiter.Table
+	plan       descriptors.Plan
+	batch      limiter.Batch
+	req        descriptors.Request
+	roundRobin int
 }
 
-// begin makes ready for another reading. It reports false if nothing is left to be tried.
-func (t *trials) begin() (open bool, err error) {
+// startPass makes ready for another reading. It reports false if nothing is left to be tried.
+func (t *trials) startPass() (open bool, err error) {
 	for _, s := range t.searches {
-		if s != nil && s.none == "" && s.passes.number != s.fails+1 {
-			s.choose()
+		if s != nil && s.reason == "" && s.passes.number != s.fails+1 {
+			s.chooseTrials()
 			open = true
 		}
 	}
 	if !open {
 		return false, nil
 	}
-	t.turn = 0
+	t.roundRobin = 0
 	t.tables, err = newTables(t.run.options, 1)
 	return true, err
 }
 
 // request tries the limits that a request is charged to.
-func (t *trials) request(w waiting) {
+func (t *trials) request(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
-	replica := t.run.options.goesTo(&rec, &t.turn)
+	replica := t.run.options.target(&rec, &t.roundRobin)
 	for range rec.calls {
-		rec.next(&t.req)
+		rec.nextCall(&t.req)
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})
 		for i := range t.plan.Batch.Charges {
 			index := t.plan.Limits[i].Index
@@ -101,21 +101,21 @@ func (t *trials) request(w waiting) {
 			if !c.Refund {
 				addTo(c.Hits, &s.hits)
 			}
-			if !t.isSmall(s, c, replica) {
+			if !t.neverOver(s, c, replica) {
 				t.charge(limiter.Time(w.at), s, c, replica)
 			}
 		}
 	}
 }
 
-// isSmall reports whether the key of a charge never asked for enough to find no room at any
+// neverOver reports whether the key of a charge never asked for enough to find no room at any
 // of the numbers that are tried. Nearly all keys are such, and need no counters. Whatever
 // the algorithm counts together lies in three windows at most.
-func (t *trials) isSmall(s *search, c *limiter.Charge, replica int) bool {
-	if t.run.chained || s.ownBurst {
+func (t *trials) neverOver(s *search, c *limiter.Charge, replica int) bool {
+	if t.run.multiCall || s.ownBurst {
 		return false // more may be asked than was, or more at once is denied
 	}
-	k, _ := t.run.rules.tally.keys.find(ofReplica(c.ID, replica))
+	k, _ := t.run.rules.tally.keys.find(replicaID(c.ID, replica))
 	return k == nil || k.peak <= s.trials[0].number/3
 }
 
@@ -152,8 +152,8 @@ type search struct {
 	fails  uint64
 	passes trial
 	trials []trial // in the order of their numbers
-	// none says why there is no number.
-	none string
+	// reason says why there is no number.
+	reason string
 }
 
 // trial is a number that is tried.
@@ -168,15 +168,15 @@ func newSearch(l *limitTally, percent float64) *search {
 	s := &search{limit: l.limit, percent: percent}
 	switch {
 	case l.limit == nil:
-		s.none = "requests bring their own numbers"
-	case l.number == 0:
-		s.none = "it denies all, whatever is asked for"
+		s.reason = "requests bring their own numbers"
+	case l.allowance == 0:
+		s.reason = "it denies all, whatever is asked for"
 	case l.limit.Policy.UsesLeases():
-		s.none = "what is held depends on who passes: try numbers with --against"
+		s.reason = "what is held depends on who passes: try numbers with --against"
 	case l.hits == 0:
-		s.none = "it was only peeked at"
+		s.reason = "it was only peeked at"
 	default:
-		s.guess = max(1, l.demand.enough(s.most(l.hits)))
+		s.guess = max(1, l.demand.smallestLimit(s.allowedDenials(l.hits)))
 		p := &l.limit.Policy
 		s.ownBurst = p.Algorithm == limiter.LeakyBucket || p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
 		// A burst cannot be what takes too long to come back at a small number.
@@ -185,17 +185,17 @@ func newSearch(l *limitTally, percent float64) *search {
 	return s
 }
 
-// most is how many of so many hits may find no room. It counts in whole millionths of a
+// allowedDenials is how many of so many hits may find no room. It counts in whole millionths of a
 // percent, since 100-99.9 is not 0.1 to a computer.
-func (s *search) most(hits uint64) uint64 {
+func (s *search) allowedDenials(hits uint64) uint64 {
 	hi, lo := bits.Mul64(hits, uint64(math.Round((100-s.percent)*1e6)))
 	most, _ := bits.Div64(hi, lo, 100*1e6)
 	return most
 }
 
-// enough returns the number of hits in a window beyond which no more than so many are asked
+// smallestLimit returns the number of hits in a window beyond which no more than so many are asked
 // for.
-func (d *demand) enough(most uint64) uint64 {
+func (d *demand) smallestLimit(most uint64) uint64 {
 	type step struct{ hits, windows uint64 }
 	var all []step
 	for hits, windows := range d.each {
@@ -215,36 +215,36 @@ func (d *demand) enough(most uint64) uint64 {
 	return number - min(number, most/max(1, beyond))
 }
 
-// mostTrials is how many numbers are tried in one reading.
-const mostTrials = 8
+// maxTrials is how many numbers are tried in one reading.
+const maxTrials = 8
 
-// greatest is the greatest number that the limit's algorithm can have.
-func (s *search) greatest() uint64 {
+// maxNumber is the greatest number that the limit's algorithm can have.
+func (s *search) maxNumber() uint64 {
 	return uint64(rules.MaxRequests(s.limit.Policy.Algorithm))
 }
 
-// choose chooses the numbers that are tried next: at first around the guess, then evenly
+// chooseTrials chooses the numbers that are tried next: at first around the guess, then evenly
 // between the one that fails and the one that passes.
-func (s *search) choose() {
+func (s *search) chooseTrials() {
 	var numbers []uint64
 	low, high := s.fails, s.passes.number
 	switch {
 	case high == 0:
 		g := s.guess
-		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.greatest()}
+		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.maxNumber()}
 	case float64(high) > 4*float64(low):
-		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(mostTrials+1))
-		for at := float64(max(1, low)); len(numbers) < mostTrials; {
+		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(maxTrials+1))
+		for at := float64(max(1, low)); len(numbers) < maxTrials; {
 			at *= step
 			numbers = append(numbers, uint64(at))
 		}
 	default:
-		for i := range uint64(mostTrials) {
-			numbers = append(numbers, low+(high-low)*(i+1)/(mostTrials+1))
+		for i := range uint64(maxTrials) {
+			numbers = append(numbers, low+(high-low)*(i+1)/(maxTrials+1))
 		}
 	}
 	if high == 0 {
-		high = s.greatest() + 1
+		high = s.maxNumber() + 1
 	}
 	numbers = append(numbers, low+1)
 	slices.Sort(numbers)
@@ -269,13 +269,13 @@ func (s *search) terms(n uint64) *descriptors.Terms {
 	return &t
 }
 
-// learn takes in what was tried.
-func (s *search) learn() {
+// update takes in what was tried.
+func (s *search) update() {
 	if s == nil || len(s.trials) == 0 {
 		return
 	}
 	for _, t := range s.trials {
-		if t.over > s.most(s.hits) {
+		if t.over > s.allowedDenials(s.hits) {
 			s.fails = max(s.fails, t.number)
 			continue
 		}
@@ -283,16 +283,16 @@ func (s *search) learn() {
 		break
 	}
 	s.trials = s.trials[:0]
-	if s.fails == s.greatest() {
-		s.none = fmt.Sprintf("no number has room for so many: %s is the greatest", s.text(s.terms(s.fails)))
+	if s.fails == s.maxNumber() {
+		s.reason = fmt.Sprintf("no number has room for so many: %s is the greatest", s.format(s.terms(s.fails)))
 		if s.ownBurst {
-			s.none = "no number has room for so many: it is the burst or slack that is too small"
+			s.reason = "no number has room for so many: it is the burst or slack that is too small"
 		}
 	}
 }
 
-// text is the limit with other terms.
-func (s *search) text(terms *descriptors.Terms) string {
+// format is the limit with other terms.
+func (s *search) format(terms *descriptors.Terms) string {
 	l := *s.limit
 	l.Terms = terms
 	return l.String()
@@ -300,10 +300,10 @@ func (s *search) text(terms *descriptors.Terms) string {
 
 // recommendation is what the search came to.
 func (s *search) recommendation() *report.Recommendation {
-	if s.none != "" {
-		return &report.Recommendation{Why: s.none}
+	if s.reason != "" {
+		return &report.Recommendation{Reason: s.reason}
 	}
 	return &report.Recommendation{
-		Limit: s.text(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
+		Limit: s.format(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
 	}
 }

@@ -44,9 +44,9 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 				if got == nil {
 					t.Fatal("nothing is recommended")
 				}
-				if got.Why != "" {
+				if got.Reason != "" {
 					if l := at(1<<31, 0); float64(l.Over) <= float64(l.Hits)*(100-percent)/100 {
-						t.Fatalf("%s, but %d of %d are over at the greatest", got.Why, l.Over, l.Hits)
+						t.Fatalf("%s, but %d of %d are over at the greatest", got.Reason, l.Over, l.Hits)
 					}
 					return
 				}
@@ -105,7 +105,7 @@ func TestWhatCannotBeRecommended(t *testing.T) {
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests bring their own numbers"},
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "it was only peeked at"},
 	} {
-		if got := one(test.change, test.log); got == nil || got.Why != test.want || got.Limit != "" {
+		if got := one(test.change, test.log); got == nil || got.Reason != test.want || got.Limit != "" {
 			t.Errorf("recommendation is %+v, want because %q", got, test.want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestEnough(t *testing.T) {
 		for i := range windows {
 			windows[i] = 1 + uint64(random.IntN(40))
 			if random.IntN(9) == 0 {
-				windows[i] += fewHits
+				windows[i] += denseHits
 			}
 			d.add(windows[i], 1)
 		}
@@ -160,7 +160,7 @@ func TestEnough(t *testing.T) {
 				break
 			}
 		}
-		if got := d.enough(most); got != want {
+		if got := d.smallestLimit(most); got != want {
 			t.Fatalf("enough(%d) of %d = %d, want %d", most, windows, got, want)
 		}
 	}

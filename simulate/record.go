@@ -23,10 +23,10 @@ import (
 type record struct {
 	recorded accesslog.Recorded
 	// shard tells the replica, unless it is noShard.
-	shard uint32
-	lasts time.Duration
-	calls int
-	rest  []byte
+	shard    uint32
+	duration time.Duration
+	calls    int
+	rest     []byte
 }
 
 // noShard says that nothing tells the replica.
@@ -47,9 +47,9 @@ type writer struct {
 	entries            int
 }
 
-// begin begins a record. Numbers of calls, descriptors and entries take a byte each, and
+// beginRecord begins a record. Numbers of calls, descriptors and entries take a byte each, and
 // are written as they become known.
-func (w *writer) begin(r accesslog.Recorded, shard, lasts uint32) (at int) {
+func (w *writer) beginRecord(r accesslog.Recorded, shard, lasts uint32) (at int) {
 	at = len(w.arena)
 	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(lasts))
 	w.calls = len(w.arena)
@@ -57,26 +57,26 @@ func (w *writer) begin(r accesslog.Recorded, shard, lasts uint32) (at int) {
 	return at
 }
 
-// mostOf bounds the calls of a record, the descriptors of a call and the entries of a
+// maxCount bounds the calls of a record, the descriptors of a call and the entries of a
 // descriptor, since a byte holds each. Envoy's configuration has a handful.
-const mostOf = 255
+const maxCount = 255
 
-// call begins a call. It reports false if the record is full.
-func (w *writer) call(domain []byte, hits uint32) bool {
-	if w.arena[w.calls] == mostOf {
+// beginCall begins a call. It reports false if the record is full.
+func (w *writer) beginCall(domain []byte, hits uint32) bool {
+	if w.arena[w.calls] == maxCount {
 		return false
 	}
 	w.arena[w.calls]++
-	w.text(domain)
+	w.appendText(domain)
 	w.arena = binary.AppendUvarint(w.arena, uint64(hits))
 	w.descriptors = len(w.arena)
 	w.arena = append(w.arena, 0)
 	return true
 }
 
-// descriptor begins a descriptor. It reports false if the call is full.
-func (w *writer) descriptor(d *descriptors.Descriptor) bool {
-	if w.arena[w.descriptors] == mostOf {
+// beginDescriptor begins a descriptor. It reports false if the call is full.
+func (w *writer) beginDescriptor(d *descriptors.Descriptor) bool {
+	if w.arena[w.descriptors] == maxCount {
 		return false
 	}
 	w.arena[w.descriptors]++
@@ -104,27 +104,27 @@ func (w *writer) descriptor(d *descriptors.Descriptor) bool {
 	return true
 }
 
-// key begins an entry, whose value is the text that follows. It reports false if the
+// beginEntry begins an entry, whose value is the text that follows. It reports false if the
 // descriptor is full.
-func (w *writer) key(key []byte) bool {
-	if w.arena[w.entries] == mostOf {
+func (w *writer) beginEntry(beginEntry []byte) bool {
+	if w.arena[w.entries] == maxCount {
 		return false
 	}
 	w.arena[w.entries]++
-	w.text(key)
+	w.appendText(beginEntry)
 	return true
 }
 
-// entry appends a whole entry.
-func (w *writer) entry(key, value []byte) bool {
-	if !w.key(key) {
+// addEntry appends a whole entry.
+func (w *writer) addEntry(key, value []byte) bool {
+	if !w.beginEntry(key) {
 		return false
 	}
-	w.text(value)
+	w.appendText(value)
 	return true
 }
 
-func (w *writer) text(b []byte) {
+func (w *writer) appendText(b []byte) {
 	w.arena = append(binary.AppendUvarint(w.arena, uint64(len(b))), b...)
 }
 
@@ -134,8 +134,8 @@ func (w *writer) dropDescriptor(at int) {
 	w.arena[w.descriptors]--
 }
 
-// endCall takes back the call that was begun at a place of the arena if it has no descriptor.
-func (w *writer) endCall(at int) {
+// dropEmptyCall takes back the call that was begun at a place of the arena if it has no descriptor.
+func (w *writer) dropEmptyCall(at int) {
 	if w.arena[w.descriptors] == 0 {
 		w.arena = w.arena[:at]
 		w.arena[w.calls]--
@@ -145,13 +145,13 @@ func (w *writer) endCall(at int) {
 // read begins to read a record.
 func (r *record) read(arena []byte) {
 	lasts, rest := cutNumber(arena[5:])
-	r.recorded, r.shard, r.lasts = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
+	r.recorded, r.shard, r.duration = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
 	r.calls, r.rest = int(rest[0]), rest[1:]
 }
 
-// next fills req with the next call, as views of the record's bytes. Req's descriptors
+// nextCall fills req with the next call, as views of the record's bytes. Req's descriptors
 // are reused.
-func (r *record) next(req *descriptors.Request) {
+func (r *record) nextCall(req *descriptors.Request) {
 	b := r.rest
 	req.Domain, b = cutText(b)
 	hits, b := cutNumber(b)
@@ -163,12 +163,12 @@ func (r *record) next(req *descriptors.Request) {
 	}
 	req.Descriptors = req.Descriptors[:count]
 	for i := range req.Descriptors {
-		b = readDescriptor(&req.Descriptors[i], b)
+		b = decodeDescriptor(&req.Descriptors[i], b)
 	}
 	r.rest = b
 }
 
-func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
+func decodeDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	flags := b[0]
 	b = b[1:]
 	d.HasHits, d.Refund, d.HasOverride = flags&hasHits != 0, flags&isRefund != 0, flags&hasOverride != 0

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// waiting is a request that waits for its turn.
-type waiting struct {
+// queuedRequest is a request that waits for its turn.
+type queuedRequest struct {
 	at     int64
 	batch  *batch
 	offset uint32
@@ -23,7 +23,7 @@ type waiting struct {
 type reorder struct {
 	// width is how long a slot is, in nanoseconds.
 	width int64
-	slots [][]waiting
+	slots [][]queuedRequest
 	// first is the number of the oldest slot that may have requests: time / width.
 	first int64
 	// newest is the number of the newest one that has.
@@ -32,7 +32,7 @@ type reorder struct {
 	order  uint32
 
 	// ready are requests in order, of which next have gone on.
-	ready []waiting
+	ready []queuedRequest
 	next  int
 }
 
@@ -40,11 +40,11 @@ type reorder struct {
 const slotsOfWindow = 1024
 
 func newReorder(window int64) *reorder {
-	return &reorder{width: max(1, window/slotsOfWindow), slots: make([][]waiting, slotsOfWindow+1)}
+	return &reorder{width: max(1, window/slotsOfWindow), slots: make([][]queuedRequest, slotsOfWindow+1)}
 }
 
-// put takes a request. It reports false if it comes too late: a later one may have gone on.
-func (r *reorder) put(w waiting) bool {
+// add takes a request. It reports false if it comes too late: a later one may have gone on.
+func (r *reorder) add(w queuedRequest) bool {
 	w.order = r.order
 	r.order++
 	n := w.at / r.width
@@ -76,7 +76,7 @@ func (r *reorder) release() {
 	if len(slot) == 0 {
 		return
 	}
-	slices.SortFunc(slot, func(a, b waiting) int {
+	slices.SortFunc(slot, func(a, b queuedRequest) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(int32(a.order-b.order), 0))
 	})
 	if r.next == len(r.ready) {
@@ -87,8 +87,8 @@ func (r *reorder) release() {
 	r.slots[i] = slot[:0]
 }
 
-// finish sends on the oldest slot that has requests. It reports whether there was one.
-func (r *reorder) finish() bool {
+// flush sends on the oldest slot that has requests. It reports whether there was one.
+func (r *reorder) flush() bool {
 	for r.begun && r.first <= r.newest && r.next == len(r.ready) {
 		r.release()
 		r.first++
@@ -96,8 +96,8 @@ func (r *reorder) finish() bool {
 	return r.next < len(r.ready)
 }
 
-// take returns the next request in order; ok is false if none is ready.
-func (r *reorder) take() (w waiting, ok bool) {
+// pop returns the next request in order; ok is false if none is ready.
+func (r *reorder) pop() (w queuedRequest, ok bool) {
 	if r.next == len(r.ready) {
 		return w, false
 	}

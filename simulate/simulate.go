@@ -73,9 +73,9 @@ type Options struct {
 	Recommend float64
 	// Progress is called now and then, by the goroutine that called Run. Optional.
 	Progress func(Progress)
-	// Each is called with the time of each request in the order of deciding, what the log
+	// OnDecision is called with the time of each request in the order of deciding, what the log
 	// says became of it, and whether the rules deny it. Optional.
-	Each func(at limiter.Time, recorded, denied bool)
+	OnDecision func(at limiter.Time, recorded, denied bool)
 }
 
 // Alternative is rules to compare with.
@@ -85,7 +85,7 @@ type Alternative struct {
 	Rules *descriptors.Set
 }
 
-func (o *Options) fill() {
+func (o *Options) setDefaults() {
 	if o.Reorder == 0 {
 		o.Reorder = time.Minute
 	}
@@ -104,32 +104,32 @@ func (o *Options) fill() {
 // Run simulates. It returns an error if nothing could be simulated; lines that cannot be
 // read are no error but in the report.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
-	o.fill()
-	r, err := newReader(&o)
+	o.setDefaults()
+	r, err := newReadPlan(&o)
 	if err != nil {
 		return nil, err
 	}
 	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, counts: newCounts()}
-	if run.rules, err = newSide(o.Rules, o.RulesName, &o); err != nil {
+	if run.rules, err = newVariant(o.Rules, o.RulesName, &o); err != nil {
 		return nil, err
 	}
 	for _, a := range o.Against {
-		s, err := newSide(a.Rules, a.Name, &o)
+		s, err := newVariant(a.Rules, a.Name, &o)
 		if err != nil {
 			return nil, err
 		}
-		run.against = append(run.against, s)
+		run.alternatives = append(run.alternatives, s)
 	}
 	if o.Envoys > 0 {
-		if run.divided, err = newDivided(&o); err != nil {
+		if run.divided, err = newDividedVariant(&o); err != nil {
 			return nil, err
 		}
 	}
-	run.sides = append([]*side{run.rules}, run.against...)
+	run.variants = append([]*variant{run.rules}, run.alternatives...)
 	if run.divided != nil {
-		run.sides = append(run.sides, run.divided)
+		run.variants = append(run.variants, run.divided)
 	}
-	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
+	if err := run.readLogs(ctx, r, run.countBatch, run.decideRequest); err != nil {
 		return nil, err
 	}
 	if err := run.finish(); err != nil {
@@ -155,7 +155,7 @@ type Progress struct {
 
 // readLogs reads the logs. It calls tell, if not nil, with each batch, and use with each request
 // in the order of their times.
-func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batch), use func(waiting)) error {
+func (r *run) readLogs(ctx context.Context, rd *readPlan, tell func(*stream, *batch), use func(queuedRequest)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
@@ -169,48 +169,48 @@ func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batc
 			r.options.Progress(Progress{r.pass, bytes.Load(), lines})
 		}
 	}, func(n int) { bytes.Add(int64(n)) })
-	defer p.end()
-	return p.each(ctx, use)
+	defer p.close()
+	return p.eachRequest(ctx, use)
 }
 
 // run is what a simulation has come to. One goroutine uses it.
 type run struct {
-	options *Options
-	rules   *side
-	against []*side
+	options      *Options
+	rules        *variant
+	alternatives []*variant
 	// divided is nil unless Envoys divide limits.
-	divided *side
-	// sides are the rules and all that they are compared with.
-	sides  []*side
-	record record
-	req    descriptors.Request
-	turn   int
+	divided *variant
+	// variants are the rules and all that they are compared with.
+	variants   []*variant
+	record     record
+	req        descriptors.Request
+	roundRobin int
 	// pass numbers the readings of the logs, from 0.
 	pass int
 	// stop ends a reading with an error.
 	stop context.CancelCauseFunc
-	// chained says that some request made several calls, one after another.
-	chained bool
+	// multiCall says that some request made several calls, one after another.
+	multiCall bool
 
 	counts
 
 	// put counts the requests that were put into order, and putBytes what they ask.
-	put, putBytes uint64
+	queued, queuedBytes uint64
 	// requests counts the lines that asked something, as they are decided.
 	requests uint64
 	from, to int64
 	// recorded counts the requests of which the log says what became of them, refused those
 	// of them that were denied, and agree those on which the rules agree.
-	recorded, refused, agree uint64
+	recorded, recordedDenied, agreed uint64
 }
 
-// batch takes in what is counted of a chunk.
-func (r *run) batch(s *stream, b *batch) {
-	r.add(&b.counts, s.name, s.row)
-	r.put += uint64(len(b.lines) - b.late)
-	r.putBytes += uint64(len(b.arena))
-	err := r.fits()
-	if waiting := r.put - r.requests; waiting*(r.putBytes/max(1, r.put)+bytesOfWaiting) > uint64(r.options.Memory) {
+// countBatch takes in what is counted of a chunk.
+func (r *run) countBatch(s *stream, b *batch) {
+	r.add(&b.counts, s.name, s.rows)
+	r.queued += uint64(len(b.requests) - b.late)
+	r.queuedBytes += uint64(len(b.arena))
+	err := r.checkMemory()
+	if waiting := r.queued - r.requests; waiting*(r.queuedBytes/max(1, r.queued)+queuedRequestBytes) > uint64(r.options.Memory) {
 		err = fmt.Errorf("%d lines of --reorder %v wait to be put into order, which do not fit into memory: lower --reorder, or raise --counter-memory", waiting, r.options.Reorder)
 	}
 	if err != nil {
@@ -218,40 +218,40 @@ func (r *run) batch(s *stream, b *batch) {
 	}
 }
 
-// bytesOfHeld is what a request takes that has not ended.
-const bytesOfHeld = 128
+// leaseBytes is what a request takes that has not ended.
+const leaseBytes = 128
 
-// bytesOfWaiting is what a request that waits takes beside what it asks: an element of a batch and
+// queuedRequestBytes is what a request that waits takes beside what it asks: an element of a batch and
 // one of a slot.
-const bytesOfWaiting = 64
+const queuedRequestBytes = 64
 
-// fits returns an error if what is kept does not fit into memory.
-func (r *run) fits() error {
+// checkMemory returns an error if what is kept does not fit into memory.
+func (r *run) checkMemory() error {
 	kept := int64(0)
-	for _, s := range r.sides {
-		if err := evicted(s.tables); err != nil {
+	for _, s := range r.variants {
+		if err := checkEvicted(s.tables); err != nil {
 			return err
 		}
-		kept += s.tally.bytes() + int64(len(s.running))*bytesOfHeld
+		kept += s.tally.memoryBytes() + int64(len(s.leases))*leaseBytes
 		if s.division != nil {
-			kept += int64(s.fleet.Buckets()) * bytesOfBucket
+			kept += int64(s.fleet.Buckets()) * bucketBytes
 		}
 	}
 	if kept > r.options.Memory {
 		return fmt.Errorf("what is kept of %d keys does not fit into memory (%d requests have not ended): raise --counter-memory, or look at a shorter time with --from and --to",
-			r.rules.tally.keys.n, len(r.rules.running))
+			r.rules.tally.keys.n, len(r.rules.leases))
 	}
 	return nil
 }
 
-// request decides a request.
-func (r *run) request(w waiting) {
+// decideRequest decides a request.
+func (r *run) decideRequest(w queuedRequest) {
 	r.record.read(w.batch.arena[w.offset:])
 	r.requests++
 	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
 	at := limiter.Time(w.at)
-	r.chained = r.chained || r.record.calls > 1
-	to := r.options.goesTo(&r.record, &r.turn)
+	r.multiCall = r.multiCall || r.record.calls > 1
+	to := r.options.target(&r.record, &r.roundRobin)
 	replica := to
 	if r.divided != nil { // one service divides
 		replica, r.divided.envoy = 0, to
@@ -262,34 +262,34 @@ func (r *run) request(w waiting) {
 		r.recorded++
 		was := r.record.recorded == accesslog.Denied
 		if was {
-			r.refused++
+			r.recordedDenied++
 		}
 		if was == denied {
-			r.agree++
+			r.agreed++
 		}
 	}
-	for _, other := range r.sides[1:] {
+	for _, other := range r.variants[1:] {
 		r.record = rest
 		switch against := r.decide(other, at, replica); {
 		case against && !denied:
-			other.more++
-			other.tally.blame(other.decided(), replica)
+			other.onlyDenied++
+			other.tally.countDenial(other.decidedPlan(), replica)
 		case denied && !against:
-			other.fewer++
+			other.onlyAdmitted++
 		}
 	}
-	if r.options.Each != nil {
-		r.options.Each(at, r.record.recorded == accesslog.Denied, denied)
+	if r.options.OnDecision != nil {
+		r.options.OnDecision(at, r.record.recorded == accesslog.Denied, denied)
 	}
 }
 
 // decide decides the calls of the record one after another: one that is denied is the
 // last.
-func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
-	s.tally.at(at)
+func (r *run) decide(s *variant, at limiter.Time, replica int) (denied bool) {
+	s.tally.setTime(at)
 	for range r.record.calls {
-		r.record.next(&r.req)
-		if s.decide(at, r.record.lasts, &r.req, replica) {
+		r.record.nextCall(&r.req)
+		if s.decide(at, r.record.duration, &r.req, replica) {
 			s.denied++
 			return true
 		}
@@ -297,8 +297,8 @@ func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
 	return false
 }
 
-// goesTo returns where a request goes; turn counts those that take turns.
-func (o *Options) goesTo(r *record, turn *int) int {
+// target returns where a request goes; turn counts those that take turns.
+func (o *Options) target(r *record, turn *int) int {
 	n := max(o.Replicas, o.Envoys)
 	if r.shard != noShard {
 		return int(r.shard) % n
@@ -308,43 +308,43 @@ func (o *Options) goesTo(r *record, turn *int) int {
 }
 
 func (r *run) finish() error {
-	for _, s := range r.sides {
+	for _, s := range r.variants {
 		s.tally.finish()
 	}
-	if err := r.fits(); err != nil {
+	if err := r.checkMemory(); err != nil {
 		return err
 	}
 	switch {
 	case r.Read == 0:
-		return accesslog.NoLines(r.options.Logs)
+		return accesslog.NoLinesError(r.options.Logs)
 	case r.requests > 0:
 		return nil
 	case r.NoRequest == r.Read:
 		return errors.New("no line is about a request")
 	case r.Bad > 0 && r.Bad == r.Read:
-		return fmt.Errorf("no line can be read:\n%w", r.firstBad())
+		return fmt.Errorf("no line can be read:\n%w", r.firstBadLines())
 	case r.computed == 0 && len(r.unknown) > 0:
-		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
-	case r.outside+r.NoRequest == r.Read:
-		return fmt.Errorf("all requests are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
+		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.unknownReasons(), "\n"))
+	case r.outsideRange+r.NoRequest == r.Read:
+		return fmt.Errorf("all requests are of another time than --from and --to say: from %s to %s", formatTime(r.first), formatTime(r.last))
 	default:
 		return errors.New("no line leads to a descriptor, so that nothing would be asked")
 	}
 }
 
-func showTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
-// firstBad returns the first lines that cannot be read as an error.
-func (r *run) firstBad() error {
+// firstBadLines returns the first lines that cannot be read as an error.
+func (r *run) firstBadLines() error {
 	var all []error
-	for _, b := range r.Worst {
+	for _, b := range r.FirstBad {
 		all = append(all, errors.New(b.String()))
 	}
 	return errors.Join(all...)
 }
 
-// reasons returns why descriptors are unknown, the commonest first.
-func (r *run) reasons() []string {
+// unknownReasons returns why descriptors are unknown, the commonest first.
+func (r *run) unknownReasons() []string {
 	var all []string
 	for _, u := range sortUnknown(r.unknown) {
 		all = append(all, fmt.Sprintf("  %d unknown: %s", u.Count, u.Reason))

@@ -85,7 +85,7 @@ func TestLinesAreDecidedInOrderOfTime(t *testing.T) {
 	two := usersLine(second(4), 429, "al") + usersLine(second(3), 200, "al") + usersLine(second(65), 200, "al")
 	var order []int
 	report := simulateUsers(t, func(o *Options) {
-		o.Each = func(at limiter.Time, recorded, denied bool) {
+		o.OnDecision = func(at limiter.Time, recorded, denied bool) {
 			s := int(time.Unix(0, int64(at)).Sub(noon) / time.Second)
 			order = append(order, s)
 			if want := s == 4 || s == 5; denied != want || recorded != want {
@@ -208,7 +208,7 @@ func TestGzipAndStandardInput(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report := simulateUsers(t, nil, accesslog.Once("stdin", &zipped))
+	report := simulateUsers(t, nil, accesslog.FromStream("stdin", &zipped))
 	if report.Requests != 2 || report.Rules.Keys != 2 {
 		t.Errorf("%d requests, %d keys, want 2, 2", report.Requests, report.Rules.Keys)
 	}
@@ -270,7 +270,7 @@ func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
 // TestAlternativesShareMemory parts it among the rules and their replicas.
 func TestAlternativesShareMemory(t *testing.T) {
 	o := &Options{Memory: 64 << 20, Replicas: 2, Against: make([]Alternative, 3)}
-	s, err := newSide(compile(t, perUser), "rules", o)
+	s, err := newVariant(compile(t, perUser), "rules", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestLinesOfOneMomentAreInOrder(t *testing.T) {
 	}
 	var order []int64
 	simulateUsers(t, func(o *Options) {
-		o.Each = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
+		o.OnDecision = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
 	}, logOf("log", log.String()))
 	if got := fmt.Sprint(order); got != "[1 3 5 7 9]" {
 		t.Errorf("order is %s", got)

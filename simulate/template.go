@@ -41,15 +41,15 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// templates are where descriptors come from if the log itself does not say.
-type templates struct {
+// templateSource are where descriptors come from if the log itself does not say.
+type templateSource struct {
 	domain []byte
 	all    []*Template
 	// ambiguous is parallel to all: why a value of it is not certain.
 	ambiguous []string
 }
 
-func (t *templates) resolve(f *accesslog.Format) error {
+func (t *templateSource) resolve(f *accesslog.Format) error {
 	for _, template := range t.all {
 		for i := range template.entries {
 			if err := template.entries[i].value.Resolve(f); err != nil {
@@ -61,36 +61,36 @@ func (t *templates) resolve(f *accesslog.Format) error {
 	return nil
 }
 
-func (t *templates) describe(r *reading, l *accesslog.Line) error {
+func (t *templateSource) appendCalls(r *worker, l *accesslog.Line) error {
 	w := &r.writer
 	call := len(w.arena)
-	w.call(t.domain, 0)
+	w.beginCall(t.domain, 0)
 	for i, template := range t.all {
 		m := len(w.arena)
-		if !w.descriptor(&descriptors.Descriptor{}) {
+		if !w.beginDescriptor(&descriptors.Descriptor{}) {
 			break
 		}
 		s := accesslog.Present
 		for j := range template.entries {
-			if !w.key(template.entries[j].key) {
+			if !w.beginEntry(template.entries[j].key) {
 				break
 			}
 			var value []byte
 			if value, s = template.entries[j].value.Value(l); s != accesslog.Present {
 				break
 			}
-			w.text(value)
+			w.appendText(value)
 		}
 		switch s {
 		case accesslog.Present:
 			r.batch.computed++
-		case accesslog.Unsure:
-			r.unknown(t.ambiguous[i])
+		case accesslog.Ambiguous:
+			r.addUnknown(t.ambiguous[i])
 			w.dropDescriptor(m)
 		case accesslog.Absent:
 			w.dropDescriptor(m)
 		}
 	}
-	w.endCall(call)
+	w.dropEmptyCall(call)
 	return nil
 }

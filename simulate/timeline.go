@@ -2,9 +2,9 @@ package simulate
 
 import "github.com/sluice-ratelimit/sluice/simulate/report"
 
-// mostBins is how many whiles a timeline has. Each is a second at first; they become
+// maxBins is how many whiles a timeline has. Each is a second at first; they become
 // longer as the log does.
-const mostBins = 240
+const maxBins = 240
 
 // timeline parts the log's time into bins, the same for all limits.
 type timeline struct {
@@ -17,22 +17,22 @@ type timeline struct {
 	factor int
 }
 
-// at makes a time, in seconds, the current one. It reports whether bins are to be folded,
+// advance makes a time, in seconds, the current one. It reports whether bins are to be folded,
 // after which settle is to be called.
-func (t *timeline) at(second int64) bool {
+func (t *timeline) advance(second int64) bool {
 	if second < t.until {
 		return false
 	}
 	if t.width == 0 {
 		t.width, t.start = 1, second
 	}
-	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= mostBins; {
+	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= maxBins; {
 		t.factor *= 2
 	}
 	if t.factor > 1 {
 		return true
 	}
-	t.settle(second)
+	t.setBin(second)
 	return false
 }
 
@@ -46,7 +46,7 @@ func (t *timeline) fold(bins []report.Bin) {
 	}
 }
 
-func (t *timeline) settle(second int64) {
+func (t *timeline) setBin(second int64) {
 	t.width *= int64(t.factor)
 	t.factor = 1
 	t.now = int((second - t.start) / t.width)

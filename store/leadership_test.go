@@ -40,7 +40,7 @@ func TestLeadership(t *testing.T) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
 		srv.Must("ACL", "SETUSER", "sluice", "~mine:s1{*")
-		server := at(srv)
+		server := serverAt(srv)
 		server.Auth = redis.Auth{User: "sluice", Password: "password"}
 		s := runStore(t, Options{Server: server, Prefix: "mine:"})
 		storetest.Eventually(t, "up", s.Up)
@@ -91,7 +91,7 @@ func TestLeadership(t *testing.T) {
 func TestForeignLeadershipKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{role:list}", "x")
 	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
@@ -140,19 +140,19 @@ func TestLeadershipOnCluster(t *testing.T) {
 // AcquireLeadership returns, nothing panics, and requests are decided in time.
 func TestHostileLeadershipReplies(t *testing.T) {
 	t.Parallel()
-	for _, lie := range append(lies, struct {
+	for _, lie := range append(hostileReplies, struct {
 		name  string
 		says  func(w io.Writer) bool
 		kinds []redis.Kind
 		named string
-	}{name: "a long name", says: says("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
+	}{name: "a long name", says: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
 		t.Run(lie.name, func(t *testing.T) {
 			t.Parallel()
-			server := redis.Server{Network: "tcp", Address: newLiar(t, func(w io.Writer, command []string) bool {
+			server := redis.Server{Network: "tcp", Address: newHostileServer(t, func(w io.Writer, command []string) bool {
 				if strings.Contains(strings.Join(command, " "), "s1{role:") {
 					return lie.says(w)
 				}
-				return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+				return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 			}).addr}
 			s := runStore(t, Options{
 				Server: server, Fallback: Deny, Timeout: 300 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
@@ -166,7 +166,7 @@ func TestHostileLeadershipReplies(t *testing.T) {
 					}
 				}
 				var c caller
-				if err := c.ask(s, hit(1, plenty)); err != nil {
+				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil {
 					t.Errorf("a request gets %v", err)
 				}
 			}
@@ -178,7 +178,7 @@ func TestHostileLeadershipReplies(t *testing.T) {
 func TestLeadershipWithoutStore(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Kill()
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })

@@ -37,7 +37,7 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 		if f, ok := c.in.(*os.File); ok {
 			info, err = f.Stat()
 		}
-		return accesslog.Once("standard input", c.in), info, err
+		return accesslog.FromStream("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
@@ -55,5 +55,5 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 	if err != nil {
 		return log, nil, err
 	}
-	return accesslog.Once(path, f), info, nil
+	return accesslog.FromStream(path, f), info, nil
 }

@@ -54,7 +54,7 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 			}
 			var at []limiter.Time
 			var differ []bool
-			o.Each = func(now limiter.Time, recorded, denied bool) {
+			o.OnDecision = func(now limiter.Time, recorded, denied bool) {
 				at = append(at, now)
 				differ = append(differ, recorded != denied)
 			}

@@ -10,7 +10,7 @@ import (
 // csvFormat is lines of fields with commas between them (RFC 4180), the first of which
 // names them. A field cannot have a new line.
 type csvFormat struct {
-	named
+	namedFields
 	header  []byte
 	columns []string
 	slots   []int
@@ -21,31 +21,31 @@ var (
 	errFields = errors.New("has more or fewer fields than the header")
 )
 
-func (*csvFormat) about() kind { return fieldKind("csv", "CSV", mostLine) }
+func (*csvFormat) info() formatInfo { return fieldFormatInfo("csv", "CSV", maxLineBytes) }
 
-func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &csvFormat{named: named{names: names}, header: sample[0]}
+func newCSVFormat(names map[string]string, sample [][]byte) (lineParser, error) {
+	f := &csvFormat{namedFields: namedFields{renamed: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
-		f.learn(string(value))
+		f.observeName(string(value))
 		f.columns = append(f.columns, string(value)) // of two fields with one name the first counts
 	})
 	if err != nil || len(f.columns) < 2 {
-		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
+		return nil, fmt.Errorf("the first line is no header of CSV: %q", truncate(sample[0]))
 	}
 	for _, line := range sample[1:] {
 		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // a line that is none is counted later
 			if i < len(f.columns) {
-				f.see(f.columns[i], value)
+				f.observeValue(f.columns[i], value)
 			}
 		})
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-func (f *csvFormat) use(l *layout) error {
+func (f *csvFormat) bind(l *layout) error {
 	f.slots = slices.Repeat([]int{-1}, len(f.columns))
 	for slot, name := range l.names {
-		if i := slices.Index(f.columns, f.calledIn(name)); i >= 0 {
+		if i := slices.Index(f.columns, f.logName(name)); i >= 0 {
 			f.slots[i] = slot
 		}
 	}
@@ -59,7 +59,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func(error) error) error 
 	n := 0
 	err := eachField(line, &l.Scratch, func(i, column int, value []byte) {
 		n++
-		if i < len(f.slots) && f.slots[i] >= 0 && !isNone(value) {
+		if i < len(f.slots) && f.slots[i] >= 0 && !isAbsent(value) {
 			l.set(f.slots[i], column, value)
 		}
 	})

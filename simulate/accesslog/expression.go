@@ -81,7 +81,7 @@ func (e *Expression) Resolve(f *Format) error {
 		if p.field == "" {
 			continue
 		}
-		if p.slot = f.Want(p.field); p.slot < 0 {
+		if p.slot = f.Select(p.field); p.slot < 0 {
 			return fmt.Errorf("{%s}: the log has no such field: it has %s%s", p.field, f.FieldList(), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
 		}
 	}
@@ -95,7 +95,7 @@ type State uint8
 const (
 	Present State = iota
 	Absent
-	Unsure
+	Ambiguous
 )
 
 // Value returns the expression's value, which stands until the next one is asked for.
@@ -103,7 +103,7 @@ func (e *Expression) Value(l *Line) ([]byte, State) {
 	if len(e.parts) == 1 && len(e.parts[0].filters) == 0 {
 		return e.parts[0].value(l)
 	}
-	l.made = l.made[:0]
+	l.expanded = l.expanded[:0]
 	for i := range e.parts {
 		p := &e.parts[i]
 		value, s := p.value(l)
@@ -118,9 +118,9 @@ func (e *Expression) Value(l *Line) ([]byte, State) {
 			}
 			value = out
 		}
-		l.made = append(l.made, value...)
+		l.expanded = append(l.expanded, value...)
 	}
-	return l.made, Present
+	return l.expanded, Present
 }
 
 // value is that of the part before it goes through filters.
@@ -128,10 +128,10 @@ func (p *part) value(l *Line) ([]byte, State) {
 	if p.field == "" {
 		return p.literal, Present
 	}
-	if l.IsUnsure(p.slot) {
-		return nil, Unsure
+	if l.IsAmbiguous(p.slot) {
+		return nil, Ambiguous
 	}
-	if value := l.of[p.slot]; value != nil {
+	if value := l.values[p.slot]; value != nil {
 		return value, Present
 	}
 	return nil, Absent

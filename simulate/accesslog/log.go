@@ -23,10 +23,10 @@ type Log struct {
 const (
 	// chunkBytes is how much of a log is parsed at once.
 	chunkBytes = 256 << 10
-	// mostLine is the longest line. Envoy takes 60 KiB of headers.
-	mostLine = 1 << 20
-	// mostOTLPLine is for what a collector writes as a line: many requests.
-	mostOTLPLine = 64 << 20
+	// maxLineBytes is the longest line. Envoy takes 60 KiB of headers.
+	maxLineBytes = 1 << 20
+	// maxOTLPLineBytes is for what a collector writes as a line: many requests.
+	maxOTLPLineBytes = 64 << 20
 )
 
 // byteOrderMark is how some programs begin a text.
@@ -43,14 +43,14 @@ type Chunk struct {
 	memory   *[chunkBytes]byte
 }
 
-// freeChunks is memory of chunks to be used again: it need not be zeroed.
-var freeChunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+// chunkPool is memory of chunks to be used again: it need not be zeroed.
+var chunkPool = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
 
 // newChunk returns a chunk with room for more than a begin, which it has.
 func newChunk(begin []byte) Chunk {
 	var c Chunk
 	if len(begin) < chunkBytes/2 {
-		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:forcetypeassert // nothing else is there
+		c.memory = chunkPool.Get().(*[chunkBytes]byte) //nolint:forcetypeassert // nothing else is there
 		c.Bytes = c.memory[:]
 	} else {
 		c.Bytes = make([]byte, 2*len(begin))
@@ -62,14 +62,14 @@ func newChunk(begin []byte) Chunk {
 // Free gives a chunk's memory back. Nothing may refer to it any more.
 func (c *Chunk) Free() {
 	if c.memory != nil {
-		freeChunks.Put(c.memory)
+		chunkPool.Put(c.memory)
 	}
 	*c = Chunk{}
 }
 
-// chunks reads a log, gzipped or not, and yields it in chunks, to each of which it gives
+// readChunks reads a log, gzipped or not, and yields it in chunks, to each of which it gives
 // memory of its own. It returns an error of the log itself.
-func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
+func readChunks(in io.Reader, longest int, yield func(Chunk) error) error {
 	// What is read is longer than this buffer, and so does not go through it.
 	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -77,7 +77,7 @@ func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
 		if err != nil {
 			return fmt.Errorf("unzip: %w", err)
 		}
-		buffered = bufio.NewReader(unzipped{zip})
+		buffered = bufio.NewReader(gzipText{zip})
 	}
 	if mark, _ := buffered.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
 		_, _ = buffered.Discard(len(byteOrderMark)) // it is there
@@ -129,10 +129,10 @@ func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
 	}
 }
 
-// unzipped is the text of a gzipped log. That ends only where the log says so.
-type unzipped struct{ *gzip.Reader }
+// gzipText is the text of a gzipped log. That ends only where the log says so.
+type gzipText struct{ *gzip.Reader }
 
-func (z unzipped) Read(p []byte) (int, error) {
+func (z gzipText) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("the gzipped log is cut: for what is there, pipe it: gzip -dc LOG | sluice simulate -")
@@ -140,9 +140,9 @@ func (z unzipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Once returns a log that can be read only once, such as a pipe. It remembers the first
+// FromStream returns a log that can be read only once, such as a pipe. It remembers the first
 // part, by which the format is recognised.
-func Once(name string, in io.Reader) Log {
+func FromStream(name string, in io.Reader) Log {
 	var begun bytes.Buffer
 	opened := 0
 	return Log{Name: name, Open: func() (io.ReadCloser, error) {
@@ -158,8 +158,8 @@ func Once(name string, in io.Reader) Log {
 	}}
 }
 
-// NoLines is the error that logs have no lines.
-func NoLines(logs []Log) error {
+// NoLinesError is the error that logs have no lines.
+func NoLinesError(logs []Log) error {
 	var names []string
 	for _, l := range logs {
 		names = append(names, l.Name)

@@ -7,7 +7,7 @@ import (
 
 // ltsvFormat is Labeled Tab-separated Values (ltsv.org): LABEL:VALUE with tabs between them.
 type ltsvFormat struct {
-	named
+	namedFields
 	slots map[string]int
 }
 
@@ -18,35 +18,35 @@ var ltsvNames = map[string]string{
 
 var errLTSV = errors.New("is no LABEL:VALUE")
 
-func (*ltsvFormat) about() kind { return fieldKind("ltsv", "LTSV", mostLine) }
+func (*ltsvFormat) info() formatInfo { return fieldFormatInfo("ltsv", "LTSV", maxLineBytes) }
 
-func newLTSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &ltsvFormat{named: named{names: names}}
+func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error) {
+	f := &ltsvFormat{namedFields: namedFields{renamed: names}}
 	for name, label := range names {
 		names[name] = ltsvName([]byte(label))
 	}
 	first := errors.New("no line is LABEL:VALUE with tabs between them")
 	for _, line := range sample {
 		_ = eachLabel(line, func(label, value []byte, _ int) { // a line that is none is counted later
-			f.learn(ltsvName(label))
-			f.see(ltsvName(label), value)
+			f.observeName(ltsvName(label))
+			f.observeValue(ltsvName(label), value)
 		})
 	}
-	if len(f.first) < 2 {
+	if len(f.observed) < 2 {
 		return nil, first
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-func (f *ltsvFormat) use(l *layout) error {
-	f.slots = f.named.slots(l, nil)
+func (f *ltsvFormat) bind(l *layout) error {
+	f.slots = f.namedFields.slotsByName(l, nil)
 	return nil
 }
 
 func (f *ltsvFormat) read(line []byte, l *Line, request func(error) error) error {
 	err := eachLabel(line, func(label, value []byte, column int) {
 		slot, wanted := f.slots[ltsvName(label)]
-		if !wanted || isNone(value) {
+		if !wanted || isAbsent(value) {
 			return
 		}
 		if slot == slotTime && value[0] == '[' {

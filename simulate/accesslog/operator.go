@@ -11,23 +11,23 @@ type operator struct {
 	// name is the field's.
 	name string
 	// class bounds what the value can be.
-	class class
+	class valueClass
 	// layout is the strftime format of START_TIME; empty for Envoy's own.
 	layout string
 }
 
-// fieldNames are what the fields of operators are called if not as they are.
-var fieldNames = map[string]string{
+// operatorFields are what the fields of operators are called if not as they are.
+var operatorFields = map[string]string{
 	"START_TIME": fieldTime, "RESPONSE_CODE": fieldStatus, "RESPONSE_FLAGS": fieldFlags, "RESPONSE_FLAGS_LONG": fieldFlags,
 	"UPSTREAM_CLUSTER_RAW":                          "upstream_cluster",
 	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":        FieldRemote,
 	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": FieldDirect,
 }
 
-// classes are those of operators whose values are known to be more than free text.
-var classes = map[class][]string{
-	digits: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
-	tight: strings.Fields(`
+// operatorClasses are those of operators whose values are known to be more than free text.
+var operatorClasses = map[valueClass][]string{
+	integer: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
+	word: strings.Fields(`
 DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_LOCAL_ADDRESS
 DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT PROTOCOL REQUESTED_SERVER_NAME
 RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG UPSTREAM_CLUSTER UPSTREAM_CLUSTER_RAW
@@ -55,10 +55,10 @@ func newOperator(command string) (operator, error) {
 	}
 	free := operator{name: strings.ToLower(name)}
 	op := free
-	if field, ok := fieldNames[name]; ok {
+	if field, ok := operatorFields[name]; ok {
 		op.name = field
 	}
-	for class, commands := range classes {
+	for class, commands := range operatorClasses {
 		if slices.Contains(commands, name) {
 			op.class = class
 		}
@@ -69,7 +69,7 @@ func newOperator(command string) (operator, error) {
 	case name == "REQ" || name == "REQUEST_HEADER":
 		op = requestHeader(strings.ToLower(argument))
 	case name == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
-		op = operator{name: FieldMetadata, class: object}
+		op = operator{name: FieldMetadata, class: jsonObject}
 	case hasArgument && op == free:
 		op.name += "(" + strings.ToLower(argument) + ")"
 	}
@@ -90,7 +90,7 @@ func requestHeader(argument string) operator {
 	}
 	op := operator{name: name}
 	if name == ":method" || name == ":scheme" {
-		op.class = tight
+		op.class = word
 	}
 	return op
 }

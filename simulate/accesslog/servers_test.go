@@ -25,16 +25,16 @@ func readAll(t *testing.T, text, format string, fields []string, use func(l *Lin
 	}
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, f.Want(name))
+		slots = append(slots, f.Select(name))
 	}
-	if err := f.Settle(); err != nil {
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	r := f.NewReader(math.MaxInt64, func(l *Line) error {
 		use(l, slots)
 		return nil
 	})
-	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+	err = f.ReadChunks(strings.NewReader(text), func(c Chunk) error {
 		of := r.Read(c)
 		counts.Add(&of, "log", counts.Rows)
 		c.Free()
@@ -54,7 +54,7 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
 		for _, slot := range slots {
 			switch {
-			case l.IsUnsure(slot):
+			case l.IsAmbiguous(slot):
 				values = append(values, "?")
 			case l.Value(slot) == nil:
 				values = append(values, "-")
@@ -87,12 +87,12 @@ func TestTextFormatsAreFenced(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", test.format, err)
 		}
-		if f.hasVariables && !f.fenced && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
+		if f.hasVariables && !f.delimited && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
 			t.Errorf("%s: a line can be read in several ways", test.format)
 		}
 	}
 	for _, prefix := range prefixes {
-		if f, err := newTextFormat(prefix); err != nil || !f.fenced {
+		if f, err := newTextFormat(prefix); err != nil || !f.delimited {
 			t.Errorf("%s: a line can be read in several ways, or %v", prefix, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestColumnsOfLinesBehindOthers(t *testing.T) {
 	} {
 		_, counts := valuesOf(t, test.good+"\n"+test.good+"\n"+test.bad+"\n", "auto")
 		want := strings.LastIndex(test.bad, test.at) + 1
-		if counts.Bad != 1 || counts.Worst[0].Column != want || counts.Worst[0].Line != 3 {
+		if counts.Bad != 1 || counts.FirstBad[0].Column != want || counts.FirstBad[0].Line != 3 {
 			t.Errorf("%s: %+v, want column %d", test.bad, counts, want)
 		}
 	}
@@ -199,7 +199,7 @@ func TestRecordsCountByThemselves(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
 			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
 		}
-		for i, bad := range counts.Worst {
+		for i, bad := range counts.FirstBad {
 			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
 				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
 			}
@@ -213,7 +213,7 @@ func TestAPartIsWantedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b, c := f.Want(":path"), f.Want(":path"), f.Want(":method"); a != b || a == c || a < 0 {
+	if a, b, c := f.Select(":path"), f.Select(":path"), f.Select(":method"); a != b || a == c || a < 0 {
 		t.Errorf("slots are %d, %d and %d", a, b, c)
 	}
 }
@@ -289,21 +289,21 @@ func TestReadingServersAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Want(FieldRemote)
-		f.Want(":path")
-		if err := f.Settle(); err != nil {
+		f.Select(FieldRemote)
+		f.Select(":path")
+		if err := f.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		r := f.NewReader(math.MaxInt64, func(*Line) error { return nil })
 		lines := bytes.Split([]byte(strings.TrimSpace(test.log)), []byte("\n"))
 		line := lines[0]
 		for _, l := range lines { // one that is a request, not a comment or what a program says else
-			if r.line.clear(); f.lines.read(l, r.line, r.each) == nil {
+			if r.line.clear(); f.parser.read(l, r.line, r.onRequest) == nil {
 				line = l
 			}
 		}
-		r.one(line)
-		if n := testing.AllocsPerRun(100, func() { r.one(line) }); n > 0 {
+		r.readLine(line)
+		if n := testing.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
 			t.Errorf("%s: a line takes %v allocations", test.name, n)
 		}
 	}

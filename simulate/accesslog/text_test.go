@@ -17,9 +17,9 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	of := newFormat(f)
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, of.Want(name))
+		slots = append(slots, of.Select(name))
 	}
-	if err := of.Settle(); err != nil {
+	if err := of.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	v := newLine(of.layout)
@@ -29,12 +29,12 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	var got []string
 	for _, slot := range slots {
 		switch {
-		case v.IsUnsure(slot):
+		case v.IsAmbiguous(slot):
 			got = append(got, "?")
-		case v.of[slot] == nil:
+		case v.values[slot] == nil:
 			got = append(got, "-")
 		default:
-			got = append(got, string(v.of[slot]))
+			got = append(got, string(v.values[slot]))
 		}
 	}
 	return got, nil
@@ -95,10 +95,10 @@ func TestFormatsThatAreNot(t *testing.T) {
 			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)
 		}
 	}
-	if _, err := newClock("%H:%M"); err == nil {
+	if _, err := newTimeFormat("%H:%M"); err == nil {
 		t.Error("newClock(%H:%M) = nil, want an error")
 	}
-	if _, err := newClock("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
+	if _, err := newTimeFormat("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
 		t.Error("newClock(%Q) = nil, want an error")
 	}
 }

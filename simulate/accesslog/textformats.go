@@ -4,8 +4,8 @@ package accesslog
 // names of the same kind for what nginx does not have.
 type serverFormat struct {
 	server, format string
-	// none is the request line of lines without a request.
-	none string
+	// noRequest is the request line of lines without a request.
+	noRequest string
 }
 
 // textFormats are recognised. A line is of the first one that fits.
@@ -25,8 +25,8 @@ var textFormats = []serverFormat{
 	{"the common log format with more behind", commonFormat + ` $rest`, ""},
 	{"Apache's format of virtual hosts", `$server_name:$server_port ` + combinedFormat, ""},
 	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`, ""},
-	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
-	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + npmFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $status ` + npmFormat + `"$http_user_agent" "$http_referer"`, ""},
 	{"NPMplus' format", `[$time_local] $host $remote_addr $request_time "$request" $status $body_bytes_sent $request_length $rest`, ""},
 	{"HAProxy's format", haproxyFormat, ""},
 	{"HAProxy's format", haproxyFormat + ` $rest`, ""},
@@ -75,7 +75,7 @@ var prefixes = []string{
 const (
 	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
-	managerFormat  = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
+	npmFormat      = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
 	haproxyFormat  = `$client [$accept_date] $frontend_name $backend_server $timers $status_code $bytes_read $captured_request_cookie ` +
 		`$captured_response_cookie $termination_state $connections $queues $captured"$request"`
 	elbShortFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +

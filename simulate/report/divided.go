@@ -17,7 +17,7 @@ func (r *Report) writeDivided(b *strings.Builder) {
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "divided limit\trequests\tone counter admits\t\t%s\n", d.head())
+	fmt.Fprintf(t, "divided limit\trequests\tone counter admits\t\t%s\n", d.envoysTitle())
 	for i := range d.shown() {
 		l := &d.Divided[i]
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Requests),
@@ -31,18 +31,18 @@ func (r *Report) writeDivided(b *strings.Builder) {
 
 // text says how Envoys differ from one counter.
 func (d *Division) text() string {
-	text := fmt.Sprintf("divided among %s: %s more denied than by one counter, %s fewer", counted(asUint(d.Envoys), "Envoy"), thousands(d.More), thousands(d.Fewer))
+	text := fmt.Sprintf("divided among %s: %s more denied than by one counter, %s fewer", counted(toUint(d.Envoys), "Envoy"), thousands(d.More), thousands(d.Fewer))
 	switch {
 	case len(d.Divided) == 0:
 		return text + "; no request asked for a limit that is divided"
-	case d.Without > 0:
-		text += fmt.Sprintf("; %s passed before there was a share", counted(d.Without, "request"))
+	case d.WithoutShare > 0:
+		text += fmt.Sprintf("; %s passed before there was a share", counted(d.WithoutShare, "request"))
 	}
 	return text
 }
 
-// head is the title of the column of what Envoys admit.
-func (d *Division) head() string {
+// envoysTitle is the title of the column of what Envoys admit.
+func (d *Division) envoysTitle() string {
 	if d.Envoys == 1 {
 		return "1 Envoy admits"
 	}

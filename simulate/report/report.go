@@ -19,10 +19,10 @@ type Report struct {
 	// that led to a decision.
 	Lines    int    `json:"lines"`
 	Requests uint64 `json:"requests"`
-	// Silent counts lines that lead to no descriptor, so that nothing is asked about them.
-	Silent int `json:"asked_nothing"`
-	// Outside counts the lines of another time than was wanted.
-	Outside int `json:"outside_of_time,omitempty"`
+	// WithoutDescriptor counts lines that lead to no descriptor, so that nothing is asked about them.
+	WithoutDescriptor int `json:"without_descriptor"`
+	// OutsideRange counts the lines of another time than was wanted.
+	OutsideRange int `json:"outside_time_range,omitempty"`
 	// NoRequest counts the lines about connections and other messages of the server. They are left out.
 	NoRequest int `json:"without_request,omitempty"`
 	// Bad counts the lines that could not be read, and Late those that came too late to be
@@ -32,10 +32,10 @@ type Report struct {
 	FirstBad []accesslog.BadLine `json:"first_unreadable"`
 	// OtherDomain counts the calls to other domains than the one that is looked at, and
 	// Strange those to domains without rules.
-	OtherDomain int       `json:"other_domain,omitempty"`
-	Strange     uint64    `json:"domain_without_rules,omitempty"`
-	From        time.Time `json:"from"`
-	To          time.Time `json:"to"`
+	OtherDomain   int       `json:"other_domain,omitempty"`
+	UnknownDomain uint64    `json:"domain_without_rules,omitempty"`
+	From          time.Time `json:"from"`
+	To            time.Time `json:"to"`
 	// Source says where descriptors come from.
 	Source   string    `json:"source"`
 	Computed int       `json:"descriptors_computed"`
@@ -85,7 +85,7 @@ type Comparison struct {
 	More  uint64 `json:"more_denied"`
 	Fewer uint64 `json:"fewer_denied"`
 	// Keys are those that the most of these requests are denied for.
-	Most []Key `json:"most_of_them"`
+	MostDenied []Key `json:"most_denied_keys"`
 	// MoreKeys counts the keys over limit beyond those of the first rules.
 	MoreKeys int `json:"more_keys_over"`
 }
@@ -96,8 +96,8 @@ type Division struct {
 	Comparison
 
 	Envoys int `json:"envoys"`
-	// Without counts the requests that passed while their bucket had no share.
-	Without uint64 `json:"without_a_share"`
+	// WithoutShare counts the requests that passed while their bucket had no share.
+	WithoutShare uint64 `json:"without_share"`
 	// Divided has each limit that is divided and has had a request.
 	Divided []Divided `json:"divided_limits"`
 }
@@ -185,8 +185,8 @@ type Recommendation struct {
 	// Hits and Over are what a run with it found.
 	Hits uint64 `json:"hits,omitempty"`
 	Over uint64 `json:"over,omitempty"`
-	// Why says why there is none.
-	Why string `json:"none_because,omitempty"`
+	// Reason says why there is none.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Use is in how many windows of its keys a limit was used so much.

@@ -43,7 +43,7 @@ func (r *Report) computedText() string {
 	for _, u := range r.Unknown {
 		unknown += u.Count
 	}
-	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(asUint(r.Computed), asUint(r.Computed+unknown)))
+	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(toUint(r.Computed), toUint(r.Computed+unknown)))
 }
 
 // notes are what a reader has to know of the numbers below.
@@ -56,7 +56,7 @@ func (r *Report) notes() []string {
 		}
 		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason))
 	}
-	all = append(all, r.comparedWithLog())
+	all = append(all, r.recordedText())
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
@@ -64,15 +64,15 @@ func (r *Report) notes() []string {
 		n         any
 		one, many string
 	}{
-		{r.Silent, "line leads to no descriptor: nothing is asked about it", "lines lead to no descriptor: nothing is asked about them"},
+		{r.WithoutDescriptor, "line leads to no descriptor: nothing is asked about it", "lines lead to no descriptor: nothing is asked about them"},
 		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
-		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
-		{r.Outside, "line is of another time", "lines are of another time"},
+		{r.UnknownDomain, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
+		{r.OutsideRange, "line is of another time", "lines are of another time"},
 		{r.NoRequest, "line is not about a request, and is left out", "lines are not about requests, and are left out"},
 		{r.Late, "line came too late to be put into order, and is left out: sort the log by time, or raise --reorder", "lines came too late to be put into order, and are left out: sort the log by time, or raise --reorder"},
 		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
 	} {
-		switch n := asUint(note.n); {
+		switch n := toUint(note.n); {
 		case n == 1:
 			all = append(all, "1 "+note.one)
 		case n > 1:
@@ -85,8 +85,8 @@ func (r *Report) notes() []string {
 	return all
 }
 
-// comparedWithLog compares what the rules deny with what the log says.
-func (r *Report) comparedWithLog() string {
+// recordedText compares what the rules deny with what the log says.
+func (r *Report) recordedText() string {
 	denied := percent(r.Rules.Denied, r.Requests)
 	switch c := r.Recorded; {
 	case c != nil && c.Denied > 0:
@@ -119,7 +119,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
-			thousands(asUint(l.Keys)), thousands(asUint(l.KeysOver)), spark(l.Timeline), worst,
+			thousands(toUint(l.Keys)), thousands(toUint(l.KeysOver)), spark(l.Timeline), worst,
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
 	_ = t.Flush() // to memory
@@ -206,8 +206,8 @@ func (r *Report) recommendedText() string {
 
 // text is the recommended limit, and what a run with it found.
 func (r *Recommendation) text() string {
-	if r.Why != "" {
-		return "no number: " + r.Why
+	if r.Reason != "" {
+		return "no number: " + r.Reason
 	}
 	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
@@ -233,7 +233,7 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rules\tdenied\t\tmore\tfewer\tkeys over")
 	line := func(o *Outcome, more, fewer string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(asUint(o.KeysOver())))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(toUint(o.KeysOver())))
 	}
 	line(&r.Rules, "-", "-")
 	for i := range r.Against {
@@ -245,7 +245,7 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 
 func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
 	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
-	for i, k := range c.Most {
+	for i, k := range c.MostDenied {
 		if i == 0 {
 			b.WriteString("; most of them:")
 		} else {
@@ -282,8 +282,8 @@ func thousands(n uint64) string {
 	return text
 }
 
-// asUint is a count.
-func asUint(n any) uint64 {
+// toUint is a count.
+func toUint(n any) uint64 {
 	switch n := n.(type) {
 	case int:
 		return uint64(max(0, n))

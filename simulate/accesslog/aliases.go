@@ -9,11 +9,11 @@ import (
 // otlpTime is what OpenTelemetry calls the time.
 const otlpTime = "timeUnixNano"
 
-// otherNames are what a field is called in logs, the best name first: in those of Envoy Gateway,
+// fieldAliases are what a field is called in logs, the best name first: in those of Envoy Gateway,
 // Istio, OpenTelemetry, nginx, Caddy, Traefik, HAProxy, AWS, Google Cloud, Azure Front Door,
 // Cloudflare, Fastly, Kong, APISIX, Zeek, of Node.js's pino and in the W3C's format. A field that is not
 // here has its own name only.
-var otherNames = map[string][]string{
+var fieldAliases = map[string][]string{
 	// When a request began is what Envoy asks at, so that is better than when it ended.
 	fieldTime: {
 		"start_time", "StartUTC", "request_creation_time", "EdgeStartTimestamp", "started_at", fieldTime, otlpTime, "time_iso8601", "msec", "time_local", "accept_date",
@@ -55,12 +55,12 @@ var otherNames = map[string][]string{
 // durationUnits are in which unit servers say how long a request took, by what they call it.
 var durationUnits = map[string]time.Duration{FieldDuration: time.Millisecond, "request_time": time.Second, "Duration": time.Nanosecond}
 
-// headerNames are what servers call the header NAME, whose case and dashes they change.
-var headerNames = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)", "req.headers.NAME"}
+// headerPatterns are what servers call the header NAME, whose case and dashes they change.
+var headerPatterns = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)", "req.headers.NAME"}
 
-// namesOf returns what a field may be called.
-func namesOf(name string) []string {
-	if names := otherNames[name]; names != nil {
+// aliasesOf returns what a field may be called.
+func aliasesOf(name string) []string {
+	if names := fieldAliases[name]; names != nil {
 		return names
 	}
 	return []string{name}
@@ -95,8 +95,8 @@ var urlParts = map[string]func(url []byte) []byte{
 	},
 }
 
-// partsOf returns how a field of a log is cut into others, by their names; nil if it is not.
-func partsOf(called string) map[string]func(value []byte) []byte {
+// partExtractors returns how a field of a log is cut into others, by their names; nil if it is not.
+func partExtractors(called string) map[string]func(value []byte) []byte {
 	switch {
 	case called == requestLine:
 		return requestParts

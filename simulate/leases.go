@@ -16,42 +16,42 @@ import (
 // Limits that give leases hold something until a request ends, which a log says by how long it took. The call at the
 // end, of which no log tells, is decided then.
 
-// running are the leases of requests that have not ended, as a heap by their ends.
-type running []held
+// leaseHeap are the leases of requests that have not ended, as a heap by their ends.
+type leaseHeap []lease
 
-// held is what a request holds on one counter.
-type held struct {
+// lease is what a request holds on one counter.
+type lease struct {
 	ends    limiter.Time
 	replica int
-	charge  limiter.Charge // that gives it back
+	release limiter.Charge // that gives it back
 	// cost is charged in its place, by a limit that reserves.
 	cost        uint64
 	reservation *descriptors.Reservation
 }
 
 // Len, Less, Swap, Push and Pop are for package heap.
-func (r *running) Len() int           { return len(*r) }
-func (r *running) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
-func (r *running) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
+func (r *leaseHeap) Len() int           { return len(*r) }
+func (r *leaseHeap) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
+func (r *leaseHeap) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
 
 // Push adds a lease.
-func (r *running) Push(h any) { *r = append(*r, h.(held)) } //nolint:forcetypeassert // nothing else is pushed
+func (r *leaseHeap) Push(h any) { *r = append(*r, h.(lease)) } //nolint:forcetypeassert // nothing else is pushed
 
 // Pop takes the last one.
-func (r *running) Pop() any {
+func (r *leaseHeap) Pop() any {
 	last := (*r)[len(*r)-1]
 	*r = (*r)[:len(*r)-1]
 	return last
 }
 
-// end ends the requests that have by the time now.
-func (s *side) end(now limiter.Time) {
-	for len(s.running) > 0 && s.running[0].ends <= now {
-		h := heap.Pop(&s.running).(held) //nolint:forcetypeassert // nothing else is pushed
-		b := &s.ending
+// endRequests ends the requests that have by the time now.
+func (s *variant) endRequests(now limiter.Time) {
+	for len(s.leases) > 0 && s.leases[0].ends <= now {
+		h := heap.Pop(&s.leases).(lease) //nolint:forcetypeassert // nothing else is pushed
+		b := &s.endBatch
 		b.Reset()
-		if b.Charges = append(b.Charges, h.charge); h.reservation != nil {
-			b.Charges = append(b.Charges, limiter.Charge{ID: h.charge.ID, Policy: h.charge.Policy, Hits: h.cost, Group: 1})
+		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
+			b.Charges = append(b.Charges, limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}
 		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
 			h.reservation.RecordCost(h.cost)
@@ -60,7 +60,7 @@ func (s *side) end(now limiter.Time) {
 }
 
 // reserve has charges of a request reserve whose hits are what it will have cost.
-func (s *side) reserve() {
+func (s *variant) reserve() {
 	for i := range s.plan.Batch.Charges {
 		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
 			c.Reserve, c.Hits = true, s.plan.Limits[i].Reservation.Hits(c.Policy)
@@ -68,23 +68,23 @@ func (s *side) reserve() {
 	}
 }
 
-// begin keeps the leases of a request that was decided until it ends.
-func (s *side) begin(ends limiter.Time, replica int) {
+// addLeases keeps the leases of a request that was decided until it ends.
+func (s *variant) addLeases(ends limiter.Time, replica int) {
 	for i, at := range s.plan.AllLeases() {
 		c := &s.plan.Batch.Charges[at]
-		h := held{ends: ends, replica: replica, charge: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
+		h := lease{ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
 		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the plan may have its policy
-			h.charge.Policy = new(c.Policy.Clone(nil))
+			h.release.Policy = new(c.Policy.Clone(nil))
 		}
 		if c.Policy.Reserve != nil {
 			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
 		}
-		heap.Push(&s.running, h)
+		heap.Push(&s.leases, h)
 	}
 }
 
-// wantDurations finds where lines say how long requests took, if a limit needs that.
-func (r *reader) wantDurations(o *Options) error {
+// selectDuration finds where lines say how long requests took, if a limit needs that.
+func (r *readPlan) selectDuration(o *Options) error {
 	sets := []*descriptors.Set{o.Rules}
 	for _, alternative := range o.Against {
 		sets = append(sets, alternative.Rules)
@@ -94,7 +94,7 @@ func (r *reader) wantDurations(o *Options) error {
 			if l.Rule.Unlimited || !l.Policy.UsesLeases() {
 				continue
 			}
-			if r.duration = r.format.Want(accesslog.FieldDuration); r.duration < 0 {
+			if r.duration = r.format.Select(accesslog.FieldDuration); r.duration < 0 {
 				return fmt.Errorf("how long did requests take? %s at %v holds what they take until they end, and the log does not say when: "+
 					"add %%DURATION%% to its format, or as a field %q in milliseconds (--format json duration=FIELD); the log has %s",
 					l.Rule.Path(), l.Pos, accesslog.FieldDuration, r.format.FieldList())
@@ -108,8 +108,8 @@ func (r *reader) wantDurations(o *Options) error {
 
 var errDuration = errors.New("duration: want milliseconds, for a limit that holds what requests take until they end")
 
-// lasts returns how many milliseconds the request of a line took.
-func (r *reader) lasts(l *accesslog.Line) (uint32, error) {
+// durationOf returns how many milliseconds the request of a line took.
+func (r *readPlan) durationOf(l *accesslog.Line) (uint32, error) {
 	if r.duration < 0 {
 		return 0, nil
 	}

@@ -10,21 +10,21 @@ func FuzzInstant(f *testing.F) {
 	for _, s := range []string{"2026-11-21T09:00:00.123Z", "2026-11-21T09:00:00+01:00", "1763715600", "1763715600.5", "1763715600123", "9223372036854775807", "2262-01-01T00:00:00Z"} {
 		f.Add([]byte(s))
 	}
-	own, err := newClock("%d/%b/%Y:%H:%M:%S.%f %z")
+	own, err := newTimeFormat("%d/%b/%Y:%H:%M:%S.%f %z")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, c := range []*clock{anyClock, own} {
-			at, err := c.read(b, &second{})
+		for _, c := range []*timeFormat{anyTimeFormat, own} {
+			at, err := c.parse(b, &parsedSecond{})
 			if err == nil && at < 0 {
 				t.Errorf("read(%q) = %d", b, at)
 			}
 			// What was read before changes nothing.
-			var last second
+			var last parsedSecond
 			for _, before := range []string{"2026-11-21T09:00:00.123Z", "21/Nov/2026:09:00:00.123456789 +0000", string(b)} {
-				_, _ = c.read([]byte(before), &last)
-				if again, errAgain := c.read(b, &last); again != at || (err == nil) != (errAgain == nil) {
+				_, _ = c.parse([]byte(before), &last)
+				if again, errAgain := c.parse(b, &last); again != at || (err == nil) != (errAgain == nil) {
 					t.Errorf("read(%q) = %d, %v after %q, want %d, %v", b, again, errAgain, before, at, err)
 				}
 			}
@@ -41,15 +41,15 @@ func TestZoneOfTheMachine(t *testing.T) {
 		if time.Local, err = time.LoadLocation(zone); err != nil {
 			t.Fatal(err)
 		}
-		c, err := newClock("%F %T %Z")
+		c, err := newTimeFormat("%F %T %Z")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := c.read([]byte("2026-11-21 09:00:00 UTC"), &second{}); err != nil || got != 1795251600e9 {
+		if got, err := c.parse([]byte("2026-11-21 09:00:00 UTC"), &parsedSecond{}); err != nil || got != 1795251600e9 {
 			t.Errorf("in %s: %d, %v", zone, got, err)
 		}
 		for _, other := range []string{"EST", "CET", "PDT"} {
-			if got, err := c.read([]byte("2026-11-21 09:00:00 "+other), &second{}); err == nil {
+			if got, err := c.parse([]byte("2026-11-21 09:00:00 "+other), &parsedSecond{}); err == nil {
 				t.Errorf("in %s: %s is read as %d, want an error", zone, other, got)
 			}
 		}
@@ -109,15 +109,15 @@ func TestClocks(t *testing.T) {
 		{"%FT%TZ", "2026-11-21T09:00:00", -1},
 		{"%FT%TZ", "20261121", -1},
 	} {
-		c := anyClock
+		c := anyTimeFormat
 		if test.format != "" {
 			var err error
-			if c, err = newClock(test.format); err != nil {
+			if c, err = newTimeFormat(test.format); err != nil {
 				t.Errorf("newClock(%q) = %v", test.format, err)
 				continue
 			}
 		}
-		got, err := c.read([]byte(test.text), &second{})
+		got, err := c.parse([]byte(test.text), &parsedSecond{})
 		if err != nil {
 			got = -1
 		}
@@ -126,7 +126,7 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	for _, format := range []string{"", "%H:%M", "%Q", "%", "%3", "%3Y", "%s %s", "%s %H", "%3f %s.%3f", "%F %T 2006"} {
-		if _, err := newClock(format); err == nil {
+		if _, err := newTimeFormat(format); err == nil {
 			t.Errorf("newClock(%q) = nil, want an error", format)
 		}
 	}
@@ -135,7 +135,7 @@ func TestClocks(t *testing.T) {
 // TestTimesOutOfRange holds that a time that cannot be counted is not called something else.
 func TestTimesOutOfRange(t *testing.T) {
 	for _, text := range []string{"31/Dec/1969:23:59:59 +0000", "10/Apr/9999:03:49:35 +0000", "99999999999"} {
-		if _, err := anyClock.read([]byte(text), &second{}); !errors.Is(err, errRange) {
+		if _, err := anyTimeFormat.parse([]byte(text), &parsedSecond{}); !errors.Is(err, errRange) {
 			t.Errorf("%s: %v, want %v", text, err, errRange)
 		}
 	}

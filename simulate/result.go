@@ -21,10 +21,10 @@ const (
 // ReportSchema returns the JSON Schema (draft-07) of the report that [Run] returns.
 func ReportSchema() []byte { return report.Schema() }
 
-func newReport(r *run, rd *reader) *report.Report {
+func newReport(r *run, rd *readPlan) *report.Report {
 	out := &report.Report{
-		Version: 1, Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late,
-		FirstBad: r.Worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
+		Version: 1, Lines: r.Read, Requests: r.requests, WithoutDescriptor: r.withoutDescriptor, OutsideRange: r.outsideRange, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late,
+		FirstBad: r.FirstBad, OtherDomain: r.otherDomain, UnknownDomain: r.rules.unknownDomain,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,
 		Rules: r.rules.outcome(),
@@ -37,20 +37,20 @@ func newReport(r *run, rd *reader) *report.Report {
 	}
 	out.StatusHint = rd.format.StatusHint()
 	if r.recorded > 0 {
-		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.refused, Agree: r.agree}
+		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.recordedDenied, Agree: r.agreed}
 	}
-	for _, a := range r.against {
-		out.Against = append(out.Against, r.comparison(a))
+	for _, a := range r.alternatives {
+		out.Against = append(out.Against, r.newComparison(a))
 	}
 	if r.divided != nil {
-		out.Divided = r.division()
+		out.Divided = r.newDivision()
 	}
 	return out
 }
 
 func sourceName(s source) string {
 	switch s := s.(type) {
-	case *described:
+	case *loggedCalls:
 		if s.object >= 0 {
 			return "dynamic metadata"
 		}
@@ -62,23 +62,23 @@ func sourceName(s source) string {
 	}
 }
 
-func (s *side) outcome() report.Outcome {
+func (s *variant) outcome() report.Outcome {
 	t := s.tally
 	o := report.Outcome{Name: s.name, Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC()}
-	slices.Sort(t.touched)
+	slices.Sort(t.active)
 	largest, most := make([]ranking, len(t.limits)), make([]ranking, len(t.limits))
 	for i := range largest {
-		largest[i] = ranking{n: shownKeys, of: func(k *key) uint64 { return k.hits }}
-		most[i] = ranking{n: deniedKeys, of: func(k *key) uint64 { return k.over }}
+		largest[i] = ranking{n: shownKeys, score: func(k *key) uint64 { return k.hits }}
+		most[i] = ranking{n: deniedKeys, score: func(k *key) uint64 { return k.over }}
 	}
 	for i := range t.keys.n {
 		k := t.keys.at(i)
-		largest[k.limit].take(i, k)
-		most[k.limit].take(i, k)
+		largest[k.limit].add(i, k)
+		most[k.limit].add(i, k)
 	}
-	for _, i := range t.touched {
-		l := t.limit(i)
-		l.Largest, l.MostOver = t.named(&largest[i]), t.named(&most[i])
+	for _, i := range t.active {
+		l := t.reportLimit(i)
+		l.Largest, l.MostOver = t.reportKeys(&largest[i]), t.reportKeys(&most[i])
 		o.Limits = append(o.Limits, l)
 	}
 	for i, l := range s.set.Limits {
@@ -89,7 +89,7 @@ func (s *side) outcome() report.Outcome {
 	return o
 }
 
-func (t *tally) limit(i int32) report.Limit {
+func (t *tally) reportLimit(i int32) report.Limit {
 	l := &t.limits[i]
 	out := report.Limit{
 		Hits: l.hits, Over: l.over, Keys: l.keys, KeysOver: l.keysOver,
@@ -99,7 +99,7 @@ func (t *tally) limit(i int32) report.Limit {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
 		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
 	}
-	asked, number := &l.demand, l.number
+	asked, number := &l.demand, l.allowance
 	if l.shares != nil {
 		asked, number = l.shares, thousandths
 	}
@@ -114,7 +114,7 @@ func (t *tally) limit(i int32) report.Limit {
 }
 
 func (t *tally) keysOver() (n int) {
-	for _, i := range t.touched {
+	for _, i := range t.active {
 		n += t.limits[i].keysOver
 	}
 	return n
@@ -122,44 +122,44 @@ func (t *tally) keysOver() (n int) {
 
 // ranking is the keys with the greatest of something. Of equals the one that came first is first.
 type ranking struct {
-	n    int
-	of   func(*key) uint64
-	best []place
+	n     int
+	score func(*key) uint64
+	best  []ranked
 }
 
-// place is a key's in a ranking.
-type place struct {
-	of    uint64
-	order int
+// ranked is a key's in a ranking.
+type ranked struct {
+	score uint64
+	index int
 }
 
-// take takes in the key of an order.
-func (r *ranking) take(order int, k *key) {
-	v := r.of(k)
+// add takes in the key of an order.
+func (r *ranking) add(order int, k *key) {
+	v := r.score(k)
 	full := len(r.best) == r.n
-	if v == 0 || full && v <= r.best[r.n-1].of {
+	if v == 0 || full && v <= r.best[r.n-1].score {
 		return
 	}
 	if full {
 		r.best = r.best[:r.n-1]
 	}
-	r.best = append(r.best, place{v, order})
-	slices.SortStableFunc(r.best, func(a, b place) int { return cmp.Compare(b.of, a.of) })
+	r.best = append(r.best, ranked{v, order})
+	slices.SortStableFunc(r.best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
 }
 
-// named are the keys of a ranking for people.
-func (t *tally) named(r *ranking) []report.Key {
+// reportKeys are the keys of a ranking for people.
+func (t *tally) reportKeys(r *ranking) []report.Key {
 	all := []report.Key{}
 	for _, p := range r.best {
-		k := t.keys.at(p.order)
-		all = append(all, report.Key{Name: t.name(k), Hits: k.hits, Over: k.over, More: k.more, Peak: float64(k.peak) / float64(t.numberOf(k))})
+		k := t.keys.at(p.index)
+		all = append(all, report.Key{Name: t.keyName(k), Hits: k.hits, Over: k.over, More: k.moreDenied, Peak: float64(k.peak) / float64(t.allowanceOf(k))})
 	}
 	return all
 }
 
-// name is a key for people: its values, or the rule and a hash that tells it apart within
+// keyName is a key for people: its values, or the rule and a hash that tells it apart within
 // this report.
-func (t *tally) name(k *key) string {
+func (t *tally) keyName(k *key) string {
 	if k.text > 0 {
 		return t.keys.texts[k.text-1]
 	}
@@ -167,7 +167,7 @@ func (t *tally) name(k *key) string {
 	if l := t.limits[k.limit].limit; l != nil {
 		rule = metricKey(l.Rule)
 	}
-	return fmt.Sprintf("%s#%08x", rule, hash(k.id))
+	return fmt.Sprintf("%s#%08x", rule, shortHash(k.id))
 }
 
 // metricKey is a rule's name without values of requests.

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// leftmost finds each literal as far left as it can be, and reports whether that is the
+// scanLeftmost finds each literal as far left as it can be, and reports whether that is the
 // only reading. From the right: if the literals after i have one place, i has another only
 // to the right of its own, in the value that follows it. Bad is the column of what does not
 // fit, -1 if all does.
-func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bool) {
+func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, only bool) {
 	first, last := f.literals[0], f.literals[len(f.literals)-1]
 	if !bytes.HasPrefix(line, first) {
 		return 0, false
@@ -19,7 +19,7 @@ func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bo
 	only = true
 	for i := range n - 1 {
 		from, next := at, f.literals[i+1]
-		if f.ops[i].class == object {
+		if f.ops[i].class == jsonObject {
 			from = at + objectLength(line[at:])
 		}
 		j := bytes.IndexByte(line[from:], next[0])
@@ -31,8 +31,8 @@ func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bo
 		}
 		end := from + j
 		starts[i], ends[i] = at, end
-		if f.again[i].possible {
-			only = only && f.isOnly(i, line[at:end])
+		if f.repeats[i].possible {
+			only = only && f.isUnambiguous(i, line[at:end])
 		}
 		at = end + len(next)
 	}
@@ -41,20 +41,20 @@ func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bo
 		return len(line), false
 	}
 	starts[n-1], ends[n-1] = at, end
-	return -1, only && f.isOnly(n-1, line[at:end])
+	return -1, only && f.isUnambiguous(n-1, line[at:end])
 }
 
-// isOnly reports whether value i does not have the literal before it again.
-func (f *textFormat) isOnly(i int, value []byte) bool {
-	switch a := &f.again[i]; {
-	case f.ops[i].class == digits && f.slots[i] >= 0 && !isNumber(value):
+// isUnambiguous reports whether value i does not have the literal before it again.
+func (f *textFormat) isUnambiguous(i int, value []byte) bool {
+	switch a := &f.repeats[i]; {
+	case f.ops[i].class == integer && f.slots[i] >= 0 && !isNumber(value):
 		return false
-	case f.ops[i].class == object && len(value) > 1:
+	case f.ops[i].class == jsonObject && len(value) > 1:
 		return true
-	case a.inside && bytes.Contains(value, f.literals[i]):
+	case a.inValue && bytes.Contains(value, f.literals[i]):
 		return false
 	default:
-		for _, head := range a.heads {
+		for _, head := range a.overlaps {
 			if bytes.HasPrefix(value, head) {
 				return false
 			}
@@ -63,21 +63,21 @@ func (f *textFormat) isOnly(i int, value []byte) bool {
 	}
 }
 
-// mostReadings bounds how many places of a literal are looked at. A line with more is
+// maxReadings bounds how many places of a literal are looked at. A line with more is
 // nobody's honest request.
-const mostReadings = 64
+const maxReadings = 64
 
-// edge is a place that a value may have.
-type edge struct{ start, end int }
+// valueSpan is a place that a value may have.
+type valueSpan struct{ start, end int }
 
-// others finds all readings of a line. A value that is not the same in all of them has the
+// findReadings finds all readings of a line. A value that is not the same in all of them has the
 // start -1.
-func (f *textFormat) others(line []byte, l *Line) error {
-	edges := make([][]edge, len(f.ops))
+func (f *textFormat) findReadings(line []byte, l *Line) error {
+	edges := make([][]valueSpan, len(f.ops))
 	starts := []int{len(f.literals[0])}
 	for i := range edges {
-		if edges[i] = f.edges(i, starts, line); len(edges[i]) > mostReadings {
-			return &LineError{edges[i][mostReadings].start, errAmbiguous}
+		if edges[i] = f.candidates(i, starts, line); len(edges[i]) > maxReadings {
+			return &LineError{edges[i][maxReadings].start, errAmbiguous}
 		}
 		starts = nil
 		for _, e := range edges[i] {
@@ -89,10 +89,10 @@ func (f *textFormat) others(line []byte, l *Line) error {
 	// From the right: an edge counts if what follows it does.
 	after := []int{len(line)}
 	for i, of := range slices.Backward(edges) {
-		of = slices.DeleteFunc(of, func(e edge) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
+		of = slices.DeleteFunc(of, func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
 		switch len(of) {
 		case 0:
-			return &LineError{len(f.literals[0]), errNotTheFormat}
+			return &LineError{len(f.literals[0]), errFormatMismatch}
 		case 1:
 			l.starts[i], l.ends[i] = of[0].start, of[0].end
 		default:
@@ -106,12 +106,12 @@ func (f *textFormat) others(line []byte, l *Line) error {
 	return nil
 }
 
-// edges returns the places of a value that begins at one of starts, one more than mostReadings
+// candidates returns the places of a value that begins at one of starts, one more than mostReadings
 // at most.
-func (f *textFormat) edges(i int, starts []int, line []byte) (all []edge) {
+func (f *textFormat) candidates(i int, starts []int, line []byte) (all []valueSpan) {
 	class, next := f.ops[i].class, f.literals[i+1]
 	for _, start := range starts {
-		for from := start; from <= len(line) && len(all) <= mostReadings; {
+		for from := start; from <= len(line) && len(all) <= maxReadings; {
 			end := from + bytes.Index(line[from:], next)
 			if i == len(f.ops)-1 {
 				end = len(line) - len(next)
@@ -121,8 +121,8 @@ func (f *textFormat) edges(i int, starts []int, line []byte) (all []edge) {
 			}
 			from = end + 1
 			if f.ops[i].fits(line[start:end]) {
-				all = append(all, edge{start, end})
-			} else if class == tight || class == digits {
+				all = append(all, valueSpan{start, end})
+			} else if class == word || class == integer {
 				break // a longer one does not fit either
 			}
 			if i == len(f.ops)-1 {

@@ -42,7 +42,7 @@ func TestPlacesAreGivenBack(t *testing.T) {
 	denied, wrong := 0, 0
 	report := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Format = compile(t, atOnce), timed
-		o.Each = func(at limiter.Time, _, over bool) {
+		o.OnDecision = func(at limiter.Time, _, over bool) {
 			if over {
 				denied++
 			}
@@ -90,7 +90,7 @@ func TestReservedRequests(t *testing.T) {
 	var denied []bool
 	report := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Format, o.Templates = compile(t, budget), "json", nil
-		o.Each = func(_ limiter.Time, _, over bool) { denied = append(denied, over) }
+		o.OnDecision = func(_ limiter.Time, _, over bool) { denied = append(denied, over) }
 	}, logOf("log", log.String()))
 	if !slices.Equal(denied, []bool{false, false, true, false}) {
 		t.Errorf("denied are %v of %d requests, want the third: %v", denied, report.Requests, report.FirstBad)

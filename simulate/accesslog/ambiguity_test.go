@@ -39,9 +39,9 @@ func TestReadingsAreAll(t *testing.T) {
 		of := newFormat(f)
 		var slots []int
 		for _, op := range f.ops {
-			slots = append(slots, of.Want(op.name))
+			slots = append(slots, of.Select(op.name))
 		}
-		if err := of.Settle(); err != nil {
+		if err := of.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		v := newLine(of.layout)
@@ -58,14 +58,14 @@ func TestReadingsAreAll(t *testing.T) {
 				same = same && values[i] == all[0][i]
 			}
 			want := all[0][i]
-			if isNone([]byte(want)) {
+			if isAbsent([]byte(want)) {
 				want = ""
 			}
 			switch {
-			case !same && !v.IsUnsure(slot):
-				t.Fatalf("read(%q) by %q: value %d is sure, %q, but there are readings %q", line, format, i, v.of[slot], all)
-			case len(all) == 1 && (v.IsUnsure(slot) || string(v.of[slot]) != want):
-				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.of[slot], want)
+			case !same && !v.IsAmbiguous(slot):
+				t.Fatalf("read(%q) by %q: value %d is sure, %q, but there are readings %q", line, format, i, v.values[slot], all)
+			case len(all) == 1 && (v.IsAmbiguous(slot) || string(v.values[slot]) != want):
+				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.values[slot], want)
 			case !same:
 				unsure++
 			}

@@ -6,30 +6,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// class is what the values of an operator are made of.
-type class uint8
+// valueClass is what the values of an operator are made of.
+type valueClass uint8
 
 const (
-	// free is anything that a client may have sent.
-	free class = iota
-	// tight has neither spaces nor quotes.
-	tight
-	// digits is a number, or - for none, for which HAProxy writes -1.
-	digits
-	// object is JSON.
-	object
+	// anyText is anything that a client may have sent.
+	anyText valueClass = iota
+	// word has neither spaces nor quotes.
+	word
+	// integer is a number, or - for none, for which HAProxy writes -1.
+	integer
+	// jsonObject is JSON.
+	jsonObject
 	// escaped has no quote but behind a backslash.
 	escaped
-	// shortest is anything that ends where what stands behind it comes first.
-	shortest
-	// addresses are words with a comma and a space between them.
-	addresses
+	// untilLiteral is anything that ends where what stands behind it comes first.
+	untilLiteral
+	// addressList are words with a comma and a space between them.
+	addressList
 	// host is tight, and has no slash.
 	host
 	// cell has no tab.
 	cell
-	// padded is tight, after leading spaces that are not part of it.
-	padded
+	// paddedWord is tight, after leading spaces that are not part of it.
+	paddedWord
 	// quoted is escaped and in quotes, or a dash.
 	quoted
 )
@@ -37,13 +37,13 @@ const (
 // fits reports whether a value can be the operator's.
 func (op *operator) fits(value []byte) bool {
 	switch op.class {
-	case tight, padded:
+	case word, paddedWord:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
 	case cell:
 		return bytes.IndexByte(value, '\t') < 0
 	case host:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '/') < 0
-	case addresses:
+	case addressList:
 		for {
 			i := bytes.IndexByte(value, ' ')
 			if i < 0 {
@@ -54,12 +54,12 @@ func (op *operator) fits(value []byte) bool {
 			}
 			value = value[i+1:]
 		}
-	case digits:
+	case integer:
 		return isNumber(value)
 	case escaped:
 		return quoteEnd(value) < 0
-	case object:
-		return isNone(value) || objectLength(value) == len(value)
+	case jsonObject:
+		return isAbsent(value) || objectLength(value) == len(value)
 	default:
 		return true
 	}

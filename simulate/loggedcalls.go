@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// described are calls that the log itself has: the dynamic metadata that the service puts
+// loggedCalls are calls that the log itself has: the dynamic metadata that the service puts
 // into its replies, or lines of requests.
-type described struct {
-	// only is the one domain that counts, empty for all.
-	only []byte
+type loggedCalls struct {
+	// onlyDomain is the one domain that counts, empty for all.
+	onlyDomain []byte
 	// object is the slot of an object with domain and descriptors; -1 where these stand in
 	// the line itself, at the slots domain, hits and list.
 	object             int
@@ -23,15 +23,15 @@ type described struct {
 }
 
 var (
-	errEntries     = errors.New("entries: want [[\"key\", \"value\"]] or [\"key=value\"]")
-	errDescriptors = errors.New("want domain and descriptors")
-	errTooMany     = errors.New("has more than 255 descriptors or entries")
-	errLimit       = errors.New("limit: want 5/hour or requests_per_unit:5 unit:HOUR")
-	errHits        = errors.New("hits: want a whole number")
+	errEntries        = errors.New("entries: want [[\"key\", \"value\"]] or [\"key=value\"]")
+	errDescriptors    = errors.New("want domain and descriptors")
+	errTooManyEntries = errors.New("has more than 255 descriptors or entries")
+	errLimit          = errors.New("limit: want 5/hour or requests_per_unit:5 unit:HOUR")
+	errHits           = errors.New("hits: want a whole number")
 )
 
-// describe appends the call of a line. A line whose object is absent asked nothing.
-func (d *described) describe(r *reading, l *accesslog.Line) error {
+// appendCalls appends the call of a line. A line whose object is absent asked nothing.
+func (d *loggedCalls) appendCalls(r *worker, l *accesslog.Line) error {
 	var domain, hits, list []byte
 	var column int
 	if d.object >= 0 {
@@ -41,40 +41,40 @@ func (d *described) describe(r *reading, l *accesslog.Line) error {
 		}
 		column = l.Column(d.object)
 		var err error
-		if domain, hits, list, err = cutObject(object, l); err != nil {
-			return &accesslog.LineError{Column: column, Why: err}
+		if domain, hits, list, err = parseMetadata(object, l); err != nil {
+			return &accesslog.LineError{Column: column, Err: err}
 		}
 	} else {
 		domain, hits, list = l.Value(d.domain), l.Value(d.hits), l.Value(d.list)
 		column = l.Column(d.list)
 	}
 	if len(domain) == 0 || list == nil {
-		return &accesslog.LineError{Column: column, Why: errDescriptors}
+		return &accesslog.LineError{Column: column, Err: errDescriptors}
 	}
-	if len(d.only) > 0 && !bytes.Equal(d.only, domain) {
+	if len(d.onlyDomain) > 0 && !bytes.Equal(d.onlyDomain, domain) {
 		r.batch.otherDomain++
 		return nil
 	}
 	addend, err := parseHits(hits)
 	if err != nil {
-		return &accesslog.LineError{Column: column, Why: err}
+		return &accesslog.LineError{Column: column, Err: err}
 	}
 	call := len(r.writer.arena)
-	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
+	r.writer.beginCall(domain, uint32(min(addend, 1<<32-1)))
 	s := jsonview.Scanner{Bytes: list}
 	err = s.List(func() error {
 		r.batch.computed++
-		return r.descriptor(&s, l)
+		return r.readDescriptor(&s, l)
 	})
 	if err != nil {
-		return &accesslog.LineError{Column: column + s.Offset, Why: err}
+		return &accesslog.LineError{Column: column + s.Offset, Err: err}
 	}
-	r.writer.endCall(call)
+	r.writer.dropEmptyCall(call)
 	return nil
 }
 
-// cutObject cuts what the filter keeps of a reply.
-func cutObject(b []byte, l *accesslog.Line) (domain, hits, list []byte, err error) {
+// parseMetadata cuts what the filter keeps of a reply.
+func parseMetadata(b []byte, l *accesslog.Line) (domain, hits, list []byte, err error) {
 	s := jsonview.Scanner{Bytes: b}
 	err = s.Object(func(key []byte) (err error) {
 		var value []byte
@@ -107,8 +107,8 @@ func parseHits(b []byte) (uint64, error) {
 	return uint64(f), nil
 }
 
-// descriptor takes a descriptor and appends it.
-func (r *reading) descriptor(s *jsonview.Scanner, l *accesslog.Line) error {
+// readDescriptor takes a descriptor and appends it.
+func (r *worker) readDescriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	var d descriptors.Descriptor
 	var entries []byte
 	err := s.Object(func(key []byte) (err error) {
@@ -134,18 +134,18 @@ func (r *reading) descriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	if err != nil {
 		return err
 	}
-	if !r.writer.descriptor(&d) {
-		return errTooMany
+	if !r.writer.beginDescriptor(&d) {
+		return errTooManyEntries
 	}
 	if entries == nil {
 		return nil
 	}
 	inner := jsonview.Scanner{Bytes: entries}
-	return inner.List(func() error { return r.entry(&inner, l) })
+	return inner.List(func() error { return r.readEntry(&inner, l) })
 }
 
-// entry takes an entry, a pair or text, and appends it.
-func (r *reading) entry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
+// readEntry takes an entry, a pair or text, and appends it.
+func (r *worker) readEntry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
 	var of [2][]byte
 	switch s.Next() {
 	case '[':
@@ -168,8 +168,8 @@ func (r *reading) entry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
 	default:
 		err = errEntries
 	}
-	if err == nil && !r.writer.entry(of[0], of[1]) {
-		err = errTooMany
+	if err == nil && !r.writer.addEntry(of[0], of[1]) {
+		err = errTooManyEntries
 	}
 	return err
 }
