@@ -158,7 +158,7 @@ func TestRulesChange(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.writeRules(t, strings.Replace(rules100, "100", "40", 1))
 		suite.Eventually(t, "both Envoys have a share of the lower limit", func() bool { b := s.largest(t); return b.isConfirmedBy(2, 40) })
-		time.Sleep(process.Stretch(time.Second)) // until all threads of the Envoys apply it
+		time.Sleep(process.ScaleByLoad(time.Second)) // until all threads of the Envoys apply it
 		from := time.Since(s.begun)
 		time.Sleep(5 * time.Second)
 		s.dropAdmittedBefore(from)

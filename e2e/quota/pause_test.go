@@ -34,7 +34,7 @@ func TestEnvoySuspended(t *testing.T) {
 	})
 	s.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 5 * time.Millisecond}, func() {
 		suite.Eventually(t, "the Envoy has reconnected", func() bool { return s.metric(t, "sluice_quota_streams") == 2 })
-		time.Sleep(12*time.Second + process.Stretch(time.Second)) // until each assignment that it may have read has expired
+		time.Sleep(12*time.Second + process.ScaleByLoad(time.Second)) // until each assignment that it may have read has expired
 		from := time.Since(s.begun)
 		time.Sleep(5 * time.Second)
 		s.dropAdmittedBefore(from)
