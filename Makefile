@@ -181,7 +181,7 @@ $(ONCE:%=once-%): once-%:
 TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
-RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Steady|Volume)$$
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.

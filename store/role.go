@@ -23,29 +23,29 @@ func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []s
 	if holder == "" || len(holder) > maxHolderName {
 		return
 	}
-	questions := make([]script.Role, len(roles))
-	lanes := map[*shard][]*script.Role{}
+	queries := make([]script.Role, len(roles))
+	byShard := map[*shard][]*script.Role{}
 	for i, role := range roles {
-		q := &questions[i]
+		q := &queries[i]
 		q.Key, q.Err = s.options.Prefix+"s1{role:"+role+"}", ErrUnavailable
 		if sh := s.main.shardOf(redis.SlotOf([]byte(q.Key))); sh != nil {
-			lanes[sh] = append(lanes[sh], q)
+			byShard[sh] = append(byShard[sh], q)
 		}
 	}
 	var all sync.WaitGroup
-	for sh, mine := range lanes {
-		all.Go(func() { sh.holdRoles(holder, int(length.Milliseconds()), mine) })
+	for sh, mine := range byShard {
+		all.Go(func() { sh.acquireRoles(holder, int(length.Milliseconds()), mine) })
 	}
 	all.Wait()
-	for i := range questions {
-		if q := &questions[i]; q.Err == nil {
+	for i := range queries {
+		if q := &queries[i]; q.Err == nil {
 			answer(i, q.Before)
 		}
 	}
 }
 
-// holdRoles sends all roles of the shard in one write.
-func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) {
+// acquireRoles sends all roles of the shard in one write.
+func (sh *shard) acquireRoles(holder string, milliseconds int, all []*script.Role) {
 	sh.mu.Lock()
 	c := sh.conn
 	sh.mu.Unlock()
@@ -54,7 +54,7 @@ func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) 
 	}
 	// If it fails the prober handles the connection, which requests use, too.
 	_ = sh.guarded(func() error {
-		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.HoldRoles(c, holder, milliseconds, all) })
+		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.AcquireRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
 		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by AcquireLeadership

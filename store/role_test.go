@@ -12,20 +12,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// long is how long a role lasts that is not to end while a test runs.
-const long = time.Hour
+// longRole is how long a role lasts that is not to end while a test runs.
+const longRole = time.Hour
 
-// holdOne asks for one role. It returns who had it before, "?" if the store has not said.
-func holdOne(tb testing.TB, s *Store, holder, role string, length time.Duration) string {
+// acquireOne asks for one role. It returns who had it before, "?" if the store has not said.
+func acquireOne(tb testing.TB, s *Store, holder, role string, length time.Duration) string {
 	tb.Helper()
-	all := holdAll(tb, s, holder, length, role)
+	all := acquireAll(tb, s, holder, length, role)
 	if before, answered := all[role]; answered {
 		return before
 	}
 	return "?"
 }
 
-func holdAll(tb testing.TB, s *Store, holder string, length time.Duration, roles ...string) map[string]string {
+func acquireAll(tb testing.TB, s *Store, holder string, length time.Duration, roles ...string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
 	s.AcquireLeadership(holder, length, roles, func(i int, before string) { all[roles[i]] = before })
@@ -40,7 +40,7 @@ func TestRoles(t *testing.T) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
 		srv.Must("ACL", "SETUSER", "sluice", "~mine:s1{*")
-		server := at(srv)
+		server := serverAt(srv)
 		server.Auth = redis.Auth{User: "sluice", Password: "password"}
 		s := runStore(t, Options{Server: server, Prefix: "mine:"})
 		storetest.Eventually(t, "up", s.Up)
@@ -49,38 +49,38 @@ func TestRoles(t *testing.T) {
 			length       time.Duration
 			want         string
 		}{
-			{"a", "shop", long, ""},
-			{"b", "shop", long, "a"},
+			{"a", "shop", longRole, ""},
+			{"b", "shop", longRole, "a"},
 			{"b", "shop", 0, "a"}, // it is not his to give back
-			{"a", "shop", long, "a"},
-			{"b", "other", long, ""},
-			{"a", "other", long, "b"},
+			{"a", "shop", longRole, "a"},
+			{"b", "other", longRole, ""},
+			{"a", "other", longRole, "b"},
 			{"a", "shop", 0, "a"},
 			{"a", "shop", 0, ""},
-			{"b", "shop", long, ""},
-			{"a", "shop", long, "b"},
-			{"a", "with { and } and \xff", long, ""},
-			{"b", "with { and } and \xff", long, "a"},
-			{strings.Repeat("x", maxHolderName), "long", long, ""},
-			{"a", "long", long, strings.Repeat("x", maxHolderName)},
-			{strings.Repeat("x", maxHolderName), "long", long, strings.Repeat("x", maxHolderName)},
-			{strings.Repeat("x", maxHolderName+1), "longer", long, "?"},
-			{"", "nobody", long, "?"},
+			{"b", "shop", longRole, ""},
+			{"a", "shop", longRole, "b"},
+			{"a", "with { and } and \xff", longRole, ""},
+			{"b", "with { and } and \xff", longRole, "a"},
+			{strings.Repeat("x", maxHolderName), "long", longRole, ""},
+			{"a", "long", longRole, strings.Repeat("x", maxHolderName)},
+			{strings.Repeat("x", maxHolderName), "long", longRole, strings.Repeat("x", maxHolderName)},
+			{strings.Repeat("x", maxHolderName+1), "longer", longRole, "?"},
+			{"", "nobody", longRole, "?"},
 		} {
-			if got := holdOne(t, s, step.holder, step.role, step.length); got != step.want {
+			if got := acquireOne(t, s, step.holder, step.role, step.length); got != step.want {
 				t.Errorf("step %d: %q asks for %q, which %q had, want %q", i, step.holder, step.role, got, step.want)
 			}
 		}
 		// A role lasts as long as was said, from when it was kept last.
-		holdOne(t, s, "a", "short", long)
-		holdOne(t, s, "a", "short", time.Minute)
+		acquireOne(t, s, "a", "short", longRole)
+		acquireOne(t, s, "a", "short", time.Minute)
 		if ms, err := strconv.Atoi(srv.Must("PTTL", "mine:s1{role:short}")); err != nil || ms <= 0 || ms > 60_000 {
 			t.Errorf("a role of a minute ends in %d ms, %v", ms, err)
 		}
-		holdOne(t, s, "a", "short", time.Millisecond)
-		storetest.Eventually(t, "the role has ended", func() bool { return holdOne(t, s, "b", "short", time.Millisecond) == "" })
+		acquireOne(t, s, "a", "short", time.Millisecond)
+		storetest.Eventually(t, "the role has ended", func() bool { return acquireOne(t, s, "b", "short", time.Millisecond) == "" })
 		srv.Must("FLUSHALL")
-		if got := holdOne(t, s, "a", "shop", long); got != "" {
+		if got := acquireOne(t, s, "a", "shop", longRole); got != "" {
 			t.Errorf("%q has a role after the store lost all", got)
 		}
 	}
@@ -90,18 +90,18 @@ func TestRoles(t *testing.T) {
 func TestForeignRoles(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{role:list}", "x")
 	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
-	all := holdAll(t, s, "a", long, "list", "text", "shop")
+	all := acquireAll(t, s, "a", longRole, "list", "text", "shop")
 	if _, answered := all["list"]; answered || len(all) != 2 || all["shop"] != "" || all["text"] != strings.Repeat("y", maxHolderName+1) {
 		t.Errorf("the roles were held by %.200q", all)
 	}
 	if n := srv.Must("LLEN", "s1{role:list}") + srv.Must("STRLEN", "s1{role:text}"); n != "1"+strconv.Itoa(1<<20) {
 		t.Errorf("the keys of another program have %s", n)
 	}
-	if got := holdOne(t, s, "a", "shop", long); got != "a" {
+	if got := acquireOne(t, s, "a", "shop", longRole); got != "a" {
 		t.Errorf("%q has the role beside them", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestRolesOfCluster(t *testing.T) {
 		roles = append(roles, fmt.Sprintf("domain%d", n))
 	}
 	for _, want := range []string{"", "a"} {
-		got := holdAll(t, s, "a", long, roles...)
+		got := acquireAll(t, s, "a", longRole, roles...)
 		for _, role := range roles {
 			if before, answered := got[role]; !answered || before != want {
 				t.Errorf("%q had the role %s, want %q", before, role, want)
@@ -126,7 +126,7 @@ func TestRolesOfCluster(t *testing.T) {
 	}
 	all[0].Kill()
 	storetest.Eventually(t, "the store knows", func() bool { return !s.Up() })
-	got := holdAll(t, s, "a", long, roles...)
+	got := acquireAll(t, s, "a", longRole, roles...)
 	for _, role := range roles {
 		gone := redis.SlotOf([]byte("s1{role:"+role+"}")) <= 16384/3-1
 		if before, answered := got[role]; answered == gone || answered && before != "a" {
@@ -138,19 +138,19 @@ func TestRolesOfCluster(t *testing.T) {
 // Whatever a server says of roles, Hold ends, nothing panics, and requests are decided in time all the same.
 func TestHostileRoles(t *testing.T) {
 	t.Parallel()
-	for _, lie := range append(lies, struct {
+	for _, lie := range append(hostileReplies, struct {
 		name  string
 		says  func(w io.Writer) bool
 		kinds []redis.Kind
 		named string
-	}{name: "a long name", says: says("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
+	}{name: "a long name", says: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
 		t.Run(lie.name, func(t *testing.T) {
 			t.Parallel()
-			server := redis.Server{Network: "tcp", Address: newLiar(t, func(w io.Writer, command []string) bool {
+			server := redis.Server{Network: "tcp", Address: newHostileServer(t, func(w io.Writer, command []string) bool {
 				if strings.Contains(strings.Join(command, " "), "s1{role:") {
 					return lie.says(w)
 				}
-				return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+				return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 			}).addr}
 			s := runStore(t, Options{
 				Server: server, Fallback: Deny, Timeout: 300 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
@@ -158,13 +158,13 @@ func TestHostileRoles(t *testing.T) {
 			})
 			for range 3 {
 				storetest.Eventually(t, "up", s.Up)
-				for role, before := range holdAll(t, s, "a", long, "shop", "other") {
+				for role, before := range acquireAll(t, s, "a", longRole, "shop", "other") {
 					if before == "a" {
 						t.Errorf("the role %s is held by who was never told to be", role)
 					}
 				}
 				var c caller
-				if err := c.ask(s, hit(1, plenty)); err != nil {
+				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil {
 					t.Errorf("a request gets %v", err)
 				}
 			}
@@ -176,11 +176,11 @@ func TestHostileRoles(t *testing.T) {
 func TestRolesWithoutStore(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Kill()
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
-	if got := holdOne(t, s, "a", "shop", long); got != "?" {
+	if got := acquireOne(t, s, "a", "shop", longRole); got != "?" {
 		t.Errorf("%q has the role, says nobody", got)
 	}
 }

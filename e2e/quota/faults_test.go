@@ -158,7 +158,7 @@ func TestRulesChange(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.write(t, strings.Replace(hundredASecond, "100", "40", 1))
 		suite.Eventually(t, "both Envoys have a share of the lower limit", func() bool { b := s.largest(t); return b.confirmed(2, 40) })
-		time.Sleep(process.Stretch(time.Second)) // in which their threads have it
+		time.Sleep(process.ScaleByLoad(time.Second)) // in which their threads have it
 		from := time.Since(s.begun)
 		time.Sleep(5 * time.Second)
 		s.since(from)

@@ -33,7 +33,7 @@ func TestEnvoyPauses(t *testing.T) {
 	})
 	s.during(t, "al", []time.Duration{5 * time.Millisecond, 5 * time.Millisecond}, func() {
 		suite.Eventually(t, "the Envoy is back", func() bool { return s.metric(t, "sluice_quota_streams") == 2 })
-		time.Sleep(12*time.Second + process.Stretch(time.Second)) // in which all that it may have taken has ended
+		time.Sleep(12*time.Second + process.ScaleByLoad(time.Second)) // in which all that it may have taken has ended
 		from := time.Since(s.begun)
 		time.Sleep(5 * time.Second)
 		s.since(from)

@@ -25,7 +25,7 @@ func (r *Report) writeDivided(b *strings.Builder) {
 	}
 	_ = t.Flush() // to memory
 	if n := len(d.Divided) - len(d.shown()); n > 0 {
-		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
+		fmt.Fprintf(b, "and %s; --output json lists them\n", counted(uint64(n), "more limit"))
 	}
 }
 
@@ -34,9 +34,9 @@ func (d *Division) text() string {
 	text := fmt.Sprintf("divided among %s: %s more denied than by one counter, %s fewer", counted(toUint(d.Envoys), "Envoy"), thousands(d.More), thousands(d.Fewer))
 	switch {
 	case len(d.Divided) == 0:
-		return text + "; no request asked for a limit that is divided"
+		return text + "; no requests for a divided limit"
 	case d.WithoutShare > 0:
-		text += fmt.Sprintf("; %s passed before there was a share", counted(d.WithoutShare, "request"))
+		text += fmt.Sprintf("; %s admitted before a share was assigned", counted(d.WithoutShare, "request"))
 	}
 	return text
 }

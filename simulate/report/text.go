@@ -64,13 +64,13 @@ func (r *Report) notes() []string {
 		n         any
 		one, many string
 	}{
-		{r.WithoutDescriptor, "line leads to no descriptor: nothing is asked about it", "lines lead to no descriptor: nothing is asked about them"},
-		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
-		{r.UnknownDomain, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
-		{r.OutsideRange, "line is of another time", "lines are of another time"},
-		{r.NoRequest, "line is not about a request, and is left out", "lines are not about requests, and are left out"},
-		{r.Late, "line came too late to be put into order, and is left out: sort the log by time, or raise --reorder", "lines came too late to be put into order, and are left out: sort the log by time, or raise --reorder"},
-		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
+		{r.WithoutDescriptor, "line has no descriptor, so Envoy would not query the service", "lines have no descriptor, so Envoy would not query the service"},
+		{r.OtherDomain, "call to another domain skipped", "calls to other domains skipped"},
+		{r.UnknownDomain, "call to a domain without rules, which nothing limits", "calls to domains without rules, which nothing limits"},
+		{r.OutsideRange, "line outside the time range skipped", "lines outside the time range skipped"},
+		{r.NoRequest, "line without a request skipped", "lines without a request skipped"},
+		{r.Late, "line skipped because it came too late to be sorted; sort the log by time, or raise --reorder", "lines skipped because they came too late to be sorted; sort the log by time, or raise --reorder"},
+		{r.Bad, "unreadable line skipped:", "unreadable lines skipped:"},
 	} {
 		switch n := toUint(note.n); {
 		case n == 1:
@@ -90,14 +90,14 @@ func (r *Report) recordedText() string {
 	denied := percent(r.Rules.Denied, r.Requests)
 	switch c := r.Recorded; {
 	case c != nil && c.Denied > 0:
-		return fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
+		return fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of requests",
 			percent(c.Denied, c.Requests), denied, percent(c.Agree, c.Requests))
 	case c != nil:
-		return fmt.Sprintf("these rules deny %s; the log records no denial", denied)
+		return fmt.Sprintf("these rules deny %s; the log records no denials", denied)
 	case r.StatusHint != "":
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no field is known as the status: %s", denied, r.StatusHint)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no status field is known: %s", denied, r.StatusHint)
 	default:
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status code", denied)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no line has a status code", denied)
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		clock = "01-02 15:04"
 	}
 	if len(o.Limits) == 0 {
-		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
+		fmt.Fprintf(b, "no requests for %s\n", o.unused())
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
@@ -124,10 +124,10 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	}
 	_ = t.Flush() // to memory
 	if n := len(o.Limits) - len(o.shown()); n > 0 {
-		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
+		fmt.Fprintf(b, "and %s; --output json lists them\n", counted(uint64(n), "more limit"))
 	}
 	if unused := o.unused(); unused != "" {
-		fmt.Fprintf(b, "no request asked for %s\n", unused)
+		fmt.Fprintf(b, "no requests for %s\n", unused)
 	}
 	o.writeMostOver(b)
 }
@@ -180,9 +180,9 @@ func (o *Outcome) unused() string {
 	case len(o.Limits) > 0:
 		return counted(uint64(o.Unused), "other limit")
 	case o.Unused == 0:
-		return "a limit, since the rules have none"
+		return "a limit, because the rules have none"
 	default:
-		return "any limit: sluice explain shows what a descriptor matches"
+		return "any limit: sluice explain shows the rule of a descriptor"
 	}
 }
 
@@ -201,13 +201,13 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 
 // recommendedText says what is recommended.
 func (r *Report) recommendedText() string {
-	return "recommended, to have room for " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of the hits of each limit, were it alone:"
+	return "recommended limits, each admitting " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of its hits if it were the only limit:"
 }
 
 // text is the recommended limit, and what a run with it found.
 func (r *Recommendation) text() string {
 	if r.Reason != "" {
-		return "no number: " + r.Reason
+		return "none: " + r.Reason
 	}
 	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
@@ -247,7 +247,7 @@ func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
 	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
 	for i, k := range c.MostDenied {
 		if i == 0 {
-			b.WriteString("; most of them:")
+			b.WriteString("; most affected:")
 		} else {
 			b.WriteString(",")
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 //go:embed role.lua
-var holdRole string
+var roleScript string
 
 // A Role is a key that one holder has at a time.
 type Role struct {
@@ -19,14 +19,14 @@ type Role struct {
 	reply  resp.Reply
 }
 
-// HoldRoles acquires or renews all roles for the given duration, unless other holders have them, in one write. It waits until
+// AcquireRoles acquires or renews all roles for the given duration, unless other holders have them, in one write. It waits until
 // all replies are there or the connection is closed.
-func HoldRoles(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
+func AcquireRoles(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
 	x := c.Begin()
 	defer c.Free(x)
 	for _, r := range all {
 		r.reply.Reset(redis.ShortReply)
-		x.Append(&r.reply, "EVAL", holdRole, "1", r.Key, holder, numeral(milliseconds))
+		x.Append(&r.reply, "EVAL", roleScript, "1", r.Key, holder, numeral(milliseconds))
 	}
 	if err := c.Exchange(x); err != nil {
 		return err
