@@ -91,7 +91,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 	}{
 		{[]string{shopEnvoy}, "d", codes.OK, ""},
 		{[]string{shopEnvoy}, "e", codes.OK, ""}, // without rules
-		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not ask for domain "other": --grpc-allow does not grant it`},
+		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not request domain "other": --grpc-allow does not grant it`},
 		{[]string{shopEnvoy}, "", codes.Unknown, "domain must not be empty"},
 		{[]string{"edge.example.com"}, "d", codes.OK, ""},
 		{[]string{"edge.example.com"}, "other", codes.OK, ""},

@@ -65,7 +65,7 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 			}
 			body, err := io.ReadAll(reply.Body)
 			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
-				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, as --http-addr says")) {
+				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, set by --http-addr")) {
 				t.Errorf("the answer is %q, %v", said, err)
 			}
 			_ = conn.Close()
@@ -90,8 +90,8 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 // TestHintsNameWhatThereIs holds that an address is named only where /json is answered.
 func TestHintsNameWhatThereIs(t *testing.T) {
 	for want, o := range map[string]Options{
-		"/json is on :8080, as --http-addr says.\n":          {JSON: true, HTTPAddr: ":8080"},
-		"/json is over TLS on :8443, as --json-addr says.\n": {JSON: true, HTTPAddr: ":8080", JSONAddr: ":8443"},
+		"/json is on :8080, set by --http-addr.\n":          {JSON: true, HTTPAddr: ":8080"},
+		"/json is over TLS on :8443, set by --json-addr.\n": {JSON: true, HTTPAddr: ":8080", JSONAddr: ":8443"},
 		"or curl --http2-prior-knowledge.\n":                 {JSON: false, HTTPAddr: ":8080"},
 		"sluice call, or curl --http2-prior-knowledge.\n":    {JSON: true},
 	} {

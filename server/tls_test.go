@@ -258,7 +258,7 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		want    string
 	}{
 		{"no certificate", access.TLSOptions{Key: good.Key}, "needs a certificate and its key"},
-		{"name without authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs an authority to check them against"},
+		{"name without authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs a CA that verifies the clients"},
 		{"missing certificate", access.TLSOptions{Cert: missing, Key: good.Key}, missing},
 		{"missing key", access.TLSOptions{Cert: good.Cert, Key: missing}, missing},
 		{"missing authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},

@@ -59,7 +59,7 @@ func TestAllowList(t *testing.T) {
 		{[]string{"twice.example.com"}, []string{"a", "b"}},
 		// What only looks like the name.
 		{[]string{"evil.envoy.example.com", "envoy.example.com.evil.test", "xenvoy.example.com", "*.example.com", "*"}, nil},
-		// A DNS name is no URI, nor the other way around.
+		// A DNS name is not a URI, nor the reverse.
 		{[]string{"https://envoy.example.com", "spiffe://envoy.example.com"}, nil},
 
 		{[]string{"spiffe://cluster.local/ns/shop/sa/envoy"}, []string{"both", "exact", "shop", "cluster"}},
@@ -144,9 +144,9 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 		"spiffe://cluster.local/*/sa=shop":  "may only be the last segment of a URI",
 		"spiffe://cluster.local/ns*=shop":   "may only be the last segment of a URI",
 		"spiffe://cluster.local/*/*=shop":   "may only be the last segment of a URI",
-		"spiffe:///*=shop":                  "is no URI",
-		"://cluster.local=shop":             "is no URI",
-		"spiffe://cluster local/x=shop":     "is no URI",
+		"spiffe:///*=shop":                  "is not a URI",
+		"://cluster.local=shop":             "is not a URI",
+		"spiffe://cluster local/x=shop":     "is not a URI",
 		"envoy.example.com/*=shop":          "neither a DNS name nor a URI",
 		"envoy example=shop":                "neither a DNS name nor a URI",
 		"spiffe://cluster.local/a/../*=b":   "empty, dotted or escaped segments",

@@ -214,7 +214,7 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
 		"?domain=d&token=x":  "the token does not match this selection",
 		"?domain=d":          "nothing to reset",
-		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
+		"?domain=d&key=":     "parameter key is empty: omit it to reset all",
 		"?domain=d&key=%23":  "parameter key is empty",
 		"?domain=d&rule=":    "parameter rule is empty",
 	} {
