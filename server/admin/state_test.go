@@ -136,8 +136,8 @@ func TestStateRejectsBadQueries(t *testing.T) {
 	}
 }
 
-// TestStateSaysThatMemoryIsFull evicts counters.
-func TestStateSaysThatMemoryIsFull(t *testing.T) {
+// TestMemoryFullCondition evicts counters.
+func TestMemoryFullCondition(t *testing.T) {
 	table, err := limiter.New(limiter.Options{Bytes: limiter.MinBytes})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	}
 }
 
-// TestResetAsksFirst holds the preview, the token and what a reset does.
-func TestResetAsksFirst(t *testing.T) {
+// TestResetHasPreview holds the preview, the token and what a reset does.
+func TestResetHasPreview(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, shownRules)
 	addr, logs := debugServer(t, s)
 	for range 5 {
@@ -319,8 +319,8 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	}
 }
 
-// TestPageBeforeThereAreRules holds that it says so.
-func TestPageBeforeThereAreRules(t *testing.T) {
+// TestPageWithoutRules holds that it says so.
+func TestPageWithoutRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
 	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
 		t.Errorf("the page is\n%s", body)
