@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Demand is counted by the windows of the calendar.
-func TestWindowsOfACalendar(t *testing.T) {
+// Demand is counted in calendar windows.
+func TestCalendarWindows(t *testing.T) {
 	w := &windows{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).WithUnit(limiter.Months)}
 	at := func(month time.Month, day, hour int) uint32 {
 		return w.number(time.Date(2026, month, day, hour, 0, 0, 0, time.UTC).Unix())

@@ -19,7 +19,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, log, format string
-		// descriptor is empty where the log says what was asked.
+		// descriptor is empty if the log contains the descriptors.
 		descriptor string
 	}{
 		{"json of Envoy Gateway", lines(func(i, status int) string {
@@ -84,8 +84,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestFieldsOfTwoNames asks for a field by the name that the log has for it and by ours.
-func TestFieldsOfTwoNames(t *testing.T) {
+// TestFieldByEitherName selects a field by the log's name and by ours.
+func TestFieldByEitherName(t *testing.T) {
 	at := noon.Format(time.RFC3339)
 	for format, log := range map[string]string{
 		"json": fmt.Sprintf(`{"ts":%q,"code":"429"}`, at),
@@ -102,8 +102,8 @@ func TestFieldsOfTwoNames(t *testing.T) {
 	}
 }
 
-// TestLogsThatSayTooLittle has errors that say what to do.
-func TestLogsThatSayTooLittle(t *testing.T) {
+// TestInsufficientLogs checks errors and their remedies.
+func TestInsufficientLogs(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
 		{"prose", "once upon a time\n", "auto", "user={x}", "unknown log format"},
@@ -167,9 +167,9 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestLogsOfOneFormat has several logs. If one is not like the first that has lines, the error
-// names both.
-func TestLogsOfOneFormat(t *testing.T) {
+// TestSeveralLogs has several logs. If the format of one differs from the first nonempty one, the
+// error names both.
+func TestSeveralLogs(t *testing.T) {
 	text := strings.Repeat(`[2026-11-21T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1" "al" "id" "a.example" "10.0.0.1:80"`+"\n", 2)
 	const (
 		json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
@@ -180,7 +180,7 @@ func TestLogsOfOneFormat(t *testing.T) {
 		name   string
 		logs   []string
 		format string
-		want   string // "" if all lines are read
+		want   string // "" if all lines are readable
 	}{
 		{"alike", []string{"", text, "\n", text}, "auto", ""},
 		{"JSON", []string{json, json}, "auto", ""},

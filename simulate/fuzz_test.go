@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// fuzzReader reads bytes as lines of a format. Whatever they are, each line is read, bad,
-// or asks nothing.
+// fuzzReader reads any bytes as lines of a format. Each line must be read, be bad, or have no
+// descriptor.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
 	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []accesslog.Log{logOf("log", sample)}}

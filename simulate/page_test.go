@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPage holds that the page has what the report says, that values cannot become a part of
-// the page, and that each picture is well-formed and has a text.
+// TestPage checks that the page has the report's content, that values are escaped, and that each
+// diagram is well-formed and has a title.
 func TestPage(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	var log strings.Builder
@@ -67,7 +67,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestReportWithoutLimits has a request that no limit is for.
+// TestReportWithoutLimits has a request that matches no limit.
 func TestReportWithoutLimits(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) { o.Templates, o.Recommend = []*Template{newTemplate(t, "name={x-user}")}, 99 }, logOf("log", usersLine(noon, 200, "al")))
 	var text, page strings.Builder

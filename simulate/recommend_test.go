@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// TestRecommendedNumbersAreTheSmallest holds the numbers that are recommended for limits of all
-// algorithms against runs with every number up to them: theirs is the first with which no more
-// than the share of hits is over.
+// TestRecommendedNumbersAreTheSmallest compares the recommendations for limits of all algorithms
+// with runs of all smaller numbers.
 func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 	limits := []string{
 		"unit: minute",
@@ -64,7 +63,7 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 	}
 }
 
-// burstyLog is of users who come alone and in bursts.
+// burstyLog has users with single requests and with bursts.
 func burstyLog(lines int, prefix string, users int) string {
 	random := rand.New(rand.NewPCG(3, 4))
 	var b strings.Builder
@@ -80,8 +79,8 @@ func burstyLog(lines int, prefix string, users int) string {
 	return b.String()
 }
 
-// TestWhatCannotBeRecommended says why.
-func TestWhatCannotBeRecommended(t *testing.T) {
+// TestNoRecommendation checks the reasons.
+func TestNoRecommendation(t *testing.T) {
 	one := func(change func(*Options), log string) *report.Recommendation {
 		return simulateUsers(t, func(o *Options) {
 			o.Recommend = 99
@@ -111,9 +110,9 @@ func TestWhatCannotBeRecommended(t *testing.T) {
 	}
 }
 
-// TestRecommendsForEachLimitAlone has a list, a candidate, a shadow rule and several replicas.
-// What is recommended for a limit is what is for the limit without the others.
-func TestRecommendsForEachLimitAlone(t *testing.T) {
+// TestRecommendEachLimitAlone has a list, a candidate, a shadow rule and several replicas. A
+// limit's recommendation is the same without the others.
+func TestRecommendEachLimitAlone(t *testing.T) {
 	text := func(limits string) *descriptors.Set {
 		return compile(t, "{domain: shop, descriptors: [{key: user, rate_limits: ["+limits+"]}]}")
 	}
@@ -136,8 +135,8 @@ func TestRecommendsForEachLimitAlone(t *testing.T) {
 	}
 }
 
-// TestEnough compares with looking at each number.
-func TestEnough(t *testing.T) {
+// TestSmallestLimit compares with a linear search.
+func TestSmallestLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
 		var d demand
@@ -166,8 +165,8 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// TestRecommendsByReplica has keys that only one of two replicas knows.
-func TestRecommendsByReplica(t *testing.T) {
+// TestRecommendWithReplicas has keys at one of two replicas only.
+func TestRecommendWithReplicas(t *testing.T) {
 	var log strings.Builder
 	for i := range 10 {
 		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, "al")) // to one replica
@@ -179,9 +178,8 @@ func TestRecommendsByReplica(t *testing.T) {
 	}
 }
 
-// TestRefundsAreNoHits has refunds among the hits: they come back, and there need not be room
-// for them.
-func TestRefundsAreNoHits(t *testing.T) {
+// TestRecommendIgnoresRefunds has refunds among the hits, which need not be admitted.
+func TestRecommendIgnoresRefunds(t *testing.T) {
 	line := func(more string) string {
 		return fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"]%s}]}`+"\n", noon.Unix(), more)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// TestHitsWhoseSumNoNumberHas simulates requests of 2^64-1 hits each. Sums stop there, and every form of the report can be
-// written.
-func TestHitsWhoseSumNoNumberHas(t *testing.T) {
+// TestSumsSaturate simulates requests of 2^64-1 hits each. Sums saturate, and every form of the
+// report can be written.
+func TestSumsSaturate(t *testing.T) {
 	for _, hits := range []uint64{math.MaxUint64, math.MaxUint64 - 1, 1 << 63, math.MaxUint64 / 7} {
 		var log strings.Builder
 		for i := range 12 {
@@ -49,7 +49,6 @@ func TestHitsWhoseSumNoNumberHas(t *testing.T) {
 	}
 }
 
-// writeAll writes a report in every form.
 func writeAll(t *testing.T, r *report.Report) {
 	t.Helper()
 	var text, page strings.Builder

@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// TestLogsOfPerIPGiveItsDecisions sends requests through the real Envoy of examples/per-ip to the
+// TestPerIPLogs sends requests through the real Envoy of examples/per-ip to the
 // real service. For each log format, the simulation must deny the same lines.
-func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
+func TestPerIPLogs(t *testing.T) {
 	dir := t.TempDir()
 	logs := writeLogs(t, dir)
 	set, diagnostics, err := source.Load([]string{filepath.Join(root, "examples/per-ip/rules.yaml")}, "", descriptors.Options{})

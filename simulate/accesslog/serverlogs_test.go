@@ -1,6 +1,6 @@
 package accesslog
 
-// serverLogs are lines as servers write them, and the values that are read from them.
+// serverLogs are lines as servers write them, and the expected values.
 var serverLogs = []struct{ name, log, want string }{
 	{
 		"common", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 512
