@@ -14,6 +14,6 @@ func TestCalendarWindows(t *testing.T) {
 		return w.number(time.Date(2026, month, day, hour, 0, 0, 0, time.UTC).Unix())
 	}
 	if at(3, 15, 0) != at(4, 14, 23) || at(4, 15, 0) == at(4, 14, 23) || at(1, 31, 0) == at(2, 28, 0) {
-		t.Error("windows are not those from the 15th on")
+		t.Error("windows do not start on the 15th")
 	}
 }

@@ -69,7 +69,7 @@ func TestDivided(t *testing.T) {
 		}
 		l, main := d.Divided[0], found.Rules.Limits[0]
 		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.WithoutShare != fleet.UnassignedAllowed() || d.Envoys != 3 {
-			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
+			t.Errorf("%s: %+v, %d without a share; want %d of %d admitted, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
 		}
 		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
 			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
@@ -97,15 +97,15 @@ func TestDividedWithOtherLimits(t *testing.T) {
 		return found.Divided.Denied, l
 	}
 	if denied, l := run("name={x-user}"); denied != 700 || l["name"] != 1000 {
-		t.Errorf("without a divided limit %d are denied, with hits %v", denied, l)
+		t.Errorf("without a divided limit: %d denied, hits %v", denied, l)
 	}
 	if denied, l := run("name={x-user}", "free={x-user}"); denied != 700 || l["name"] != 1000 || len(l) != 1 {
-		t.Errorf("beside one that is unlimited %d are denied, with hits %v", denied, l)
+		t.Errorf("with an unlimited descriptor: %d denied, hits %v", denied, l)
 	}
 	// Each Envoy admits the first request, before it learns that the limit is 0. Requests that it
 	// denies do not reach the service.
 	if denied, l := run("name={x-user}", "none={x-user}"); denied != 998 || l["name"] != 2 || l["none"] != 1000 {
-		t.Errorf("beside one of 0 %d are denied, with hits %v", denied, l)
+		t.Errorf("with a limit of 0: %d denied, hits %v", denied, l)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestDividedText(t *testing.T) {
 		}
 	}, logOf("log", log.String()))
 	if denials != found.Rules.Denied {
-		t.Errorf("%d requests are told as denied, %d are by one counter", denials, found.Rules.Denied)
+		t.Errorf("OnDecision reported %d denials, want %d", denials, found.Rules.Denied)
 	}
 	var text, page strings.Builder
 	if err := found.WriteText(&text); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // TestFormats simulates the same four requests in each format.
 func TestFormats(t *testing.T) {
-	const asked = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
+	const call = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
 	stamp := func(i int) string { return noon.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano) }
 	nanos := func(i int) int64 { return noon.Add(time.Duration(i) * time.Second).UnixNano() }
 	lines := func(line func(i, status int) string) string {
@@ -31,11 +31,11 @@ func TestFormats(t *testing.T) {
 		{"json with names", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"ts":%d,"code":"%d","who":"al"}`+"\n", nanos(i)/1e6, status)
 		}), "json time=ts status=code", "user={who}"},
-		{"json with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, call)
 		}) + fmt.Sprintf(`{"start_time":%q,"response_code":200,"asked":null}`+"\n", stamp(4)), "auto", ""},
-		{"text with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, asked)
+		{"text with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, call)
 		}), "%START_TIME(%s.%9f)% %RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%", ""},
 		{"requests", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"time":%q,"status":%d,"domain":"shop","descriptors":[{"entries":[["user","al"]],"hits":1}]}`+"\n", stamp(i), status)
@@ -49,8 +49,8 @@ func TestFormats(t *testing.T) {
 		{"json with other metadata", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"who":"al"}`+"\n", stamp(i), status)
 		}), "auto", "user={who}"},
-		{"json with what was asked and other metadata", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors and other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, call)
 		}), "auto", ""},
 		{"csv with other metadata", "start_time,response_code,metadata,who\n" + lines(func(i, status int) string {
 			return fmt.Sprintf("%s,%d,web-0,al\n", stamp(i), status)
@@ -64,8 +64,8 @@ func TestFormats(t *testing.T) {
 		{"otlp with several records and text", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(lines(func(i, status int) string {
 			return fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":%q}},`, nanos(i), fmt.Sprintf(`[%s] "GET / HTTP/1.1" %d - 0 1 1 - "-" "al" "-" "-" "-"`, stamp(i), status))
 		}), ",") + "]}]}]}\n", "auto", "user={user-agent}"},
-		{"otlp with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, asked)
+		{"otlp with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, call)
 		}), "otlp", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

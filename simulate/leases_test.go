@@ -52,10 +52,10 @@ func TestConcurrencyLeases(t *testing.T) {
 		}
 	}, logOf("log", log.String()))
 	if wrong > 0 || denied == 0 || most != 3 {
-		t.Errorf("%d of %d requests are not decided as counted, %d are denied", wrong, len(all), denied)
+		t.Errorf("%d of %d decisions differ, %d denials", wrong, len(all), denied)
 	}
 	if l := report.Rules.Limits[0]; l.Used.Max != 4.0/3 || int(l.Over) != denied {
-		t.Errorf("the limit is %+v, want one more asked for than it holds, and %d over", l, denied)
+		t.Errorf("the limit is %+v, want a peak of one more than the limit, and %d over", l, denied)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestReservedRequests(t *testing.T) {
 		o.OnDecision = func(_ limiter.Time, _, over bool) { denied = append(denied, over) }
 	}, logOf("log", log.String()))
 	if !slices.Equal(denied, []bool{false, false, true, false}) {
-		t.Errorf("denied are %v of %d requests, want the third: %v", denied, report.Requests, report.FirstBad)
+		t.Errorf("denials %v of %d requests, want the third: %v", denied, report.Requests, report.FirstBad)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestEnvoyLeaseEnd(t *testing.T) {
 	}, logOf("log", log.String()))
 	// Requests 0, 1 and 2 run until 3.5, 4.5 and 5.5, and so on.
 	if len(report.Unknown) > 0 || report.Rules.Denied != 2 {
-		t.Errorf("%d are denied of %d, and unknown are %v", report.Rules.Denied, report.Requests, report.Unknown)
+		t.Errorf("%d of %d denied, unknown: %v", report.Rules.Denied, report.Requests, report.Unknown)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestMemoryOfLeases(t *testing.T) {
 		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Second,
 	})
 	if err == nil || !strings.Contains(err.Error(), "12 keys do not fit into memory (") {
-		t.Errorf("40,000 requests that run are %v", err)
+		t.Errorf("Run() with 40,000 running requests = %v", err)
 	}
 }
 
@@ -189,6 +189,6 @@ func TestReservationsLearn(t *testing.T) {
 	}
 	report := simulateUsers(t, func(o *Options) { o.Rules, o.Format = compile(t, budget), timed }, logOf("log", log.String()))
 	if report.Requests != 105 || report.Rules.Denied != 0 {
-		t.Errorf("%d of %d requests are denied", report.Rules.Denied, report.Requests)
+		t.Errorf("%d of %d requests denied, want none", report.Rules.Denied, report.Requests)
 	}
 }

@@ -28,7 +28,7 @@ func TestMostOver(t *testing.T) {
 	}
 	want := "user=flood6 7 of 10, user=flood5 6 of 9, user=flood4 5 of 8, user=flood3 4 of 7, user=flood2 3 of 6"
 	if got := strings.Join(names, ", "); got != want {
-		t.Errorf("most over the limit are %s, want %s", got, want)
+		t.Errorf("keys most over the limit: %s, want %s", got, want)
 	}
 	var text, page strings.Builder
 	if err := found.WriteText(&text); err != nil {

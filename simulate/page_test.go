@@ -38,7 +38,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if !strings.Contains(page, "<title>log by less.yaml: sluice simulate</title>") || !strings.Contains(page, "<h1>log by less.yaml</h1>") {
-		t.Error("the page's title does not say the log and the rules")
+		t.Error("the page's title does not name the log and the rules")
 	}
 	if strings.Contains(page, "<th></th>") || strings.Count(page, "<th>share over</th>") != 4 {
 		t.Error("a column has no head")
@@ -48,14 +48,14 @@ func TestPage(t *testing.T) {
 	}
 	pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
 	if len(pictures) != 4 {
-		t.Errorf("%d pictures, want 4", len(pictures))
+		t.Errorf("%d diagrams, want 4", len(pictures))
 	}
 	for _, picture := range pictures {
 		if !strings.Contains(picture, "<title>") || !strings.Contains(picture, "aria-label=") {
-			t.Errorf("a picture has no text: %.100s", picture)
+			t.Errorf("a diagram has no title: %.100s", picture)
 		}
 		if strings.Count(picture, `class="grid"`) < 2 {
-			t.Errorf("a picture's axis has no numbers: %.100s", picture)
+			t.Errorf("a diagram's axis has no numbers: %.100s", picture)
 		}
 		for d := xml.NewDecoder(strings.NewReader(picture)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -78,6 +78,6 @@ func TestReportWithoutLimits(t *testing.T) {
 		t.Errorf("the report says\n%s", text.String())
 	}
 	if !strings.Contains(page.String(), "No requests for any limit: ") {
-		t.Error("the page does not say that no requests for any limit")
+		t.Error("the page does not report that no limit has requests")
 	}
 }

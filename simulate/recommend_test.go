@@ -41,21 +41,21 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 				}
 				got := at(7, percent).Recommended
 				if got == nil {
-					t.Fatal("nothing is recommended")
+					t.Fatal("no recommendation")
 				}
 				if got.Reason != "" {
 					if l := at(1<<31, 0); float64(l.Over) <= float64(l.Hits)*(100-percent)/100 {
-						t.Fatalf("%s, but %d of %d are over at the greatest", got.Reason, l.Over, l.Hits)
+						t.Fatalf("%s, but %d of %d hits are over at the maximum", got.Reason, l.Over, l.Hits)
 					}
 					return
 				}
 				most := uint64(float64(got.Hits)*(100-percent)/100 + 1e-6)
 				if l := at(got.RequestsPerUnit, 0); l.Over != got.Over || l.Hits != got.Hits || l.Over > most || l.Limit != got.Limit {
-					t.Errorf("%+v, but a run finds %d of %d over at %s; %d may be", got, l.Over, l.Hits, l.Limit, most)
+					t.Errorf("%+v, but a run denies %d of %d hits at %s; %d are allowed", got, l.Over, l.Hits, l.Limit, most)
 				}
 				if got.RequestsPerUnit > 1 {
 					if l := at(got.RequestsPerUnit-1, 0); l.Over <= most {
-						t.Errorf("%+v, but at one less %d of %d are over, and %d may be", got, l.Over, l.Hits, most)
+						t.Errorf("%+v, but the next smaller number denies %d of %d hits; %d are allowed", got, l.Over, l.Hits, most)
 					}
 				}
 			})
@@ -105,7 +105,7 @@ func TestNoRecommendation(t *testing.T) {
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "all its requests were peeks"},
 	} {
 		if got := one(test.change, test.log); got == nil || got.Reason != test.want || got.Limit != "" {
-			t.Errorf("recommendation is %+v, want because %q", got, test.want)
+			t.Errorf("recommendation %+v, want reason %q", got, test.want)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestRecommendEachLimitAlone(t *testing.T) {
 			want = append(want, numbers(text(one))...)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) || got[0] < 3 {
-			t.Errorf("%d replicas: recommended are %d, want %d", replicas, got, want)
+			t.Errorf("%d replicas: recommended %d, want %d", replicas, got, want)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestSmallestLimit(t *testing.T) {
 			}
 		}
 		if got := d.smallestLimit(most); got != want {
-			t.Fatalf("enough(%d) of %d = %d, want %d", most, windows, got, want)
+			t.Fatalf("smallestLimit(%d) of %d = %d, want %d", most, windows, got, want)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestRecommendWithReplicas(t *testing.T) {
 	}
 	got := simulateUsers(t, func(o *Options) { o.Recommend, o.Replicas = 100, 2 }, logOf("log", log.String())).Rules.Limits[0].Recommended
 	if want := (report.Recommendation{Limit: "10/minute", RequestsPerUnit: 10, Hits: 20}); *got != want {
-		t.Errorf("recommended is %+v, want %+v", *got, want)
+		t.Errorf("recommended %+v, want %+v", *got, want)
 	}
 }
 
@@ -186,6 +186,6 @@ func TestRecommendIgnoresRefunds(t *testing.T) {
 	log := strings.Repeat(line(""), 10) + line(`,"hits":4,"refund":true`) + strings.Repeat(line(""), 10) + strings.Repeat(line(`,"hits":50,"refund":true`), 9)
 	got := simulateUsers(t, func(o *Options) { o.Format, o.Templates, o.Recommend = "requests", nil, 90 }, logOf("log", log)).Rules.Limits[0].Recommended
 	if want := (report.Recommendation{Limit: "14/minute", RequestsPerUnit: 14, Hits: 20, Over: 2}); *got != want {
-		t.Errorf("recommended is %+v, want %+v", *got, want)
+		t.Errorf("recommended %+v, want %+v", *got, want)
 	}
 }

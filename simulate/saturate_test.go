@@ -41,7 +41,7 @@ func TestSumsSaturate(t *testing.T) {
 			}
 			for _, k := range counts.Largest {
 				if k.Hits != math.MaxUint64 && hits > 1<<62 || k.Over != k.Hits || k.Peak < 1e15 {
-					t.Errorf("%d hits: a key has %+v", hits, k)
+					t.Errorf("%d hits: key %+v", hits, k)
 				}
 			}
 		}

@@ -78,12 +78,12 @@ func TestReportSchema(t *testing.T) {
 		objects++
 		o["more"] = 1
 		if schema.Validate(whole) == nil {
-			t.Errorf("another field is allowed in %v", o)
+			t.Errorf("an additional field is valid in %v", o)
 		}
 		delete(o, "more")
 	})
 	if objects < 15 {
-		t.Errorf("%d objects were looked at, want all", objects)
+		t.Errorf("%d objects checked, want all", objects)
 	}
 }
 

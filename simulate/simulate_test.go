@@ -247,20 +247,20 @@ func TestMemoryOfKeysAndQueue(t *testing.T) {
 		return err
 	}
 	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys do not fit into memory (0 requests have not ended); raise --counter-memory, or shorten the time range") {
-		t.Errorf("%d keys are %v", keys, err)
+		t.Errorf("Run() with %d keys = %v", keys, err)
 	}
 	var long strings.Builder
 	for i := range 60 { // keys that together exceed the memory
 		long.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, fmt.Sprint(i, strings.Repeat("a", 100_000))))
 	}
 	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys do not fit") {
-		t.Errorf("long keys that are shown are %v", err)
+		t.Errorf("Run() with long shown keys = %v", err)
 	}
 	if err := run(long.String(), "1ms", false); err != nil {
-		t.Errorf("long keys that are not shown are %v", err)
+		t.Errorf("Run() with long hidden keys = %v", err)
 	}
 	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "do not fit into memory; reduce --reorder") {
-		t.Errorf("%d lines of one moment are %v", keys, err)
+		t.Errorf("Run() with %d simultaneous lines = %v", keys, err)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestMemoryOfTableRows(t *testing.T) {
 			Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Millisecond,
 		})
 		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "the statistics of") {
-			t.Errorf("with %d bytes of rows %d keys are %v", len(file), keys, err)
+			t.Errorf("Run() with %d bytes of rows and %d keys = %v", len(file), keys, err)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestPerIPLogs(t *testing.T) {
 				}
 			}
 			if wrong > edges {
-				t.Errorf("%d of %d decisions differ, and %d requests are near the edge of a minute", wrong, len(differ), edges)
+				t.Errorf("%d of %d decisions differ; %d requests are near the edge of a minute", wrong, len(differ), edges)
 			}
 			t.Logf("%s: %d requests, %d denied, %d differ, %d near an edge", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
 		})

@@ -63,7 +63,7 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 			}
 			switch {
 			case !same && !v.IsAmbiguous(slot):
-				t.Fatalf("read(%q) by %q: value %d is sure, %q, but there are readings %q", line, format, i, v.values[slot], all)
+				t.Fatalf("read(%q) by %q: value %d is unambiguous, %q, but readings are %q", line, format, i, v.values[slot], all)
 			case len(all) == 1 && (v.IsAmbiguous(slot) || string(v.values[slot]) != want):
 				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.values[slot], want)
 			case !same:
@@ -72,7 +72,7 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 		}
 	}
 	if unsure < 1000 {
-		t.Errorf("%d values were not certain, want many", unsure)
+		t.Errorf("%d ambiguous values, want many", unsure)
 	}
 }
 

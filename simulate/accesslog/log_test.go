@@ -27,7 +27,7 @@ func TestChunksOwnTheirMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != log.String() {
-		t.Errorf("chunks have %d bytes that are not the %d of the log", got.Len(), log.Len())
+		t.Errorf("chunks differ from the log: %d bytes, want %d", got.Len(), log.Len())
 	}
 }
 
@@ -49,7 +49,7 @@ func TestTruncatedGzip(t *testing.T) {
 	}
 	for n := 2; n < log.Len(); n++ { // at least gzip's magic number
 		if read(n) == nil {
-			t.Errorf("%d of %d bytes are taken for a whole log", n, log.Len())
+			t.Errorf("the first %d of %d bytes: no error for a truncated log", n, log.Len())
 		}
 	}
 	if err := read(log.Len()); err != nil {

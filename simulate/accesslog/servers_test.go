@@ -86,12 +86,12 @@ func TestTextFormatsAreDelimited(t *testing.T) {
 			t.Fatalf("%s: %v", test.format, err)
 		}
 		if f.hasVariables && !f.delimited && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
-			t.Errorf("%s: a line can be read in several ways", test.format)
+			t.Errorf("%s: a line is ambiguous", test.format)
 		}
 	}
 	for _, prefix := range prefixes {
 		if f, err := newTextFormat(prefix); err != nil || !f.delimited {
-			t.Errorf("%s: a line can be read in several ways, or %v", prefix, err)
+			t.Errorf("%s: a line is ambiguous, or %v", prefix, err)
 		}
 	}
 }
@@ -114,10 +114,10 @@ func TestNginxVariables(t *testing.T) {
 		}
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "no text between msec and status") {
-		t.Errorf("two variables without anything between them are %v", err)
+		t.Errorf("format with adjacent variables: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
-		t.Errorf("a format without a time is %v", err)
+		t.Errorf("format without a time: %v", err)
 	}
 }
 
@@ -137,10 +137,10 @@ func TestRecogniseMinority(t *testing.T) {
 	}
 	timed := strings.Repeat(line+" 0.1\n", 400) + strings.Repeat(line+" 0.1 more\n", 5)
 	if f, err := Recognise([]Log{logOf(timed)}, "auto"); err != nil || !f.Has("request_time") {
-		t.Errorf("the format that 400 of 405 lines have is not taken: %v", err)
+		t.Errorf("the format of 400 of 405 lines is not recognised: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf(strings.Repeat(started, 2) + line + "\n")}, "auto"); err == nil {
-		t.Error("one line of 81 is enough")
+		t.Error("one line of 81 suffices")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestBadRecordsOfOneLine(t *testing.T) {
 		}
 		for i, bad := range counts.FirstBad {
 			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
-				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
+				t.Errorf("%s: %+v is at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func TestW3CHeaderIsNotBad(t *testing.T) {
 		}
 		return
 	}
-	t.Error("there is no such log")
+	t.Error("no such log")
 }
 
 // TestNestedFields reads fields of nested objects in any order.
@@ -275,7 +275,7 @@ func TestNestedFields(t *testing.T) {
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
 	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {
-		t.Error("an object of 100 levels is read")
+		t.Error("an object of 100 levels is accepted")
 	}
 }
 

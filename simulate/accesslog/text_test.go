@@ -76,7 +76,7 @@ func TestTextLinesThatAreNot(t *testing.T) {
 	}
 	// The time for a hostile line is bounded.
 	if got, err := read(t, envoyFormat, `[t] "GET / HTTP/1.1" 200 - 0 28 1 0 `+strings.Repeat(`" "`, 1000), "user-agent"); err == nil && got[0] != "?" {
-		t.Errorf("read(quotes) = %q, want it uncertain", got)
+		t.Errorf("read(quotes) = %q, want it ambiguous", got)
 	}
 }
 
@@ -95,9 +95,9 @@ func TestInvalidFormats(t *testing.T) {
 		}
 	}
 	if _, err := newTimeFormat("%H:%M"); err == nil {
-		t.Error("newClock(%H:%M) = nil, want an error")
+		t.Error("newTimeFormat(%H:%M) = nil, want an error")
 	}
 	if _, err := newTimeFormat("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
-		t.Error("newClock(%Q) = nil, want an error")
+		t.Error("newTimeFormat(%Q) = nil, want an error")
 	}
 }

@@ -113,7 +113,7 @@ func TestTimeFormats(t *testing.T) {
 		if test.format != "" {
 			var err error
 			if c, err = newTimeFormat(test.format); err != nil {
-				t.Errorf("newClock(%q) = %v", test.format, err)
+				t.Errorf("newTimeFormat(%q) = %v", test.format, err)
 				continue
 			}
 		}
@@ -127,7 +127,7 @@ func TestTimeFormats(t *testing.T) {
 	}
 	for _, format := range []string{"", "%H:%M", "%Q", "%", "%3", "%3Y", "%s %s", "%s %H", "%3f %s.%3f", "%F %T 2006"} {
 		if _, err := newTimeFormat(format); err == nil {
-			t.Errorf("newClock(%q) = nil, want an error", format)
+			t.Errorf("newTimeFormat(%q) = nil, want an error", format)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestUnused(t *testing.T) {
 		{0, 0, "a limit, because the rules have none"},
 	} {
 		if got := (&Outcome{Limits: make([]Limit, tt.limits), Unused: tt.unused}).unused(); got != tt.want {
-			t.Errorf("%d with hits, %d without: no request asked for %s, want %s", tt.limits, tt.unused, got, tt.want)
+			t.Errorf("%d limits with hits, %d without: no requests for %s, want %s", tt.limits, tt.unused, got, tt.want)
 		}
 	}
 }
@@ -36,7 +36,7 @@ func TestUnused(t *testing.T) {
 func TestMoreKeys(t *testing.T) {
 	for n, want := range map[int]string{0: "0 more keys", 1: "1 more key", 1200: "1,200 more keys", -1: "1 fewer key", -2: "2 fewer keys"} {
 		if got := moreKeys(n); got != want {
-			t.Errorf("%d keys more are %s, want %s", n, got, want)
+			t.Errorf("moreKeys(%d) = %s, want %s", n, got, want)
 		}
 	}
 }
