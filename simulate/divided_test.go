@@ -68,8 +68,8 @@ func TestDivided(t *testing.T) {
 			t.Fatalf("%s: found %+v", name, d)
 		}
 		l, main := d.Divided[0], found.Rules.Limits[0]
-		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.Without != fleet.UnassignedAllowed() || d.Envoys != 3 {
-			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.Without, want, len(at), fleet.UnassignedAllowed())
+		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.WithoutShare != fleet.UnassignedAllowed() || d.Envoys != 3 {
+			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
 		}
 		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
 			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
@@ -128,7 +128,7 @@ func TestDividedErrors(t *testing.T) {
 		want   string
 	}{
 		"no quota":  {func(o *Options) { o.Rules = compile(t, perUser) }, `no rule has "quota"`},
-		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "leave --against out"},
+		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "--against exclude each other"},
 		"replicas":  {func(o *Options) { o.Replicas = 2 }, "--replicas exclude each other"},
 		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
@@ -152,7 +152,7 @@ func TestDividedText(t *testing.T) {
 	denials := uint64(0)
 	found := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Envoys = compile(t, dividedRules), 2
-		o.Each = func(_ limiter.Time, _, denied bool) {
+		o.OnDecision = func(_ limiter.Time, _, denied bool) {
 			if denied {
 				denials++
 			}
@@ -168,7 +168,7 @@ func TestDividedText(t *testing.T) {
 	if err := found.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " passed before there was a share", "one counter admits", "2 Envoys admit"} {
+	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " admitted before a share was assigned", "one counter admits", "2 Envoys admit"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, &text)
 		}

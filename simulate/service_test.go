@@ -106,7 +106,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	n := 0
 	report, err := Run(t.Context(), Options{
 		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, rules), Timeout: patience, Now: now,
-		Each: func(at limiter.Time, _, denied bool) {
+		OnDecision: func(at limiter.Time, _, denied bool) {
 			if n < len(want) && denied != want[n] {
 				t.Errorf("request %d at %d: denied is %v, want %v", n, at, denied, want[n])
 			}

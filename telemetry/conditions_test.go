@@ -67,7 +67,7 @@ func TestConditionsOfTheLog(t *testing.T) {
 		RaiseWithLines(logger, RulesRejected, "", "rules: ", []string{"a.yaml:7: worse"})
 		expect("store_unavailable", "store_unavailable", "rules_rejected a.yaml:7: worse")
 		want := Condition{
-			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is unavailable; --store-fallback decides",
+			Code: StoreUnavailable, Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is unavailable; --store-fallback decides",
 			Remedy: "start it", Docs: "docs/store.md#errors", Fields: map[string]any{"error": "no"},
 		}
 		active := e.conditions.Active(time.Now())
@@ -212,9 +212,6 @@ func TestConditionsAreInTheDocs(t *testing.T) {
 			t.Errorf("%+v lacks something, or is there twice", d)
 		}
 		seen[d.Code] = true
-		if d.Kind != "" && !strings.Contains(string(text), "`"+d.Kind+"`") {
-			t.Errorf("docs/state.md lacks the older name `%s`", d.Kind)
-		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the table of docs/state.md is not that of Definitions (-definitions +docs):\n%s", diff)

@@ -20,7 +20,7 @@ func checkStdinOnce(paths ...[]string) error {
 		}
 	}
 	if n > 1 {
-		return errors.New("standard input (-) is named twice but can be read only once: save it to a file first")
+		return errors.New("standard input (-) is named twice but can be read only once; save it to a file first")
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 			}
 		}
 		if several && (path == "-" || !info.Mode().IsRegular()) {
-			return nil, fmt.Errorf("--recommend reads the logs several times, but %s can be read only once: save it to a file first", log.Name)
+			return nil, fmt.Errorf("--recommend reads the logs several times, but %s can be read only once; save it to a file first", log.Name)
 		}
 		logs, infos = append(logs, log), append(infos, info)
 	}
@@ -38,7 +38,7 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 		if f, ok := c.in.(*os.File); ok {
 			info, err = f.Stat()
 		}
-		return accesslog.Once("standard input", c.in), info, err
+		return accesslog.FromStream("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
@@ -56,5 +56,5 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 	if err != nil {
 		return log, nil, err
 	}
-	return accesslog.Once(path, f), info, nil
+	return accesslog.FromStream(path, f), info, nil
 }

@@ -103,7 +103,7 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 		if err != nil {
 			missing := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)
 			missing.Text = err.Error()
-			sum.Wrong = append([]telemetry.Condition{missing}, sum.Wrong...)
+			sum.Conditions = append([]telemetry.Condition{missing}, sum.Conditions...)
 		}
 	}
 	return sum, err

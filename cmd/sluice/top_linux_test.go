@@ -24,8 +24,8 @@ func topState() *live.State {
 	at := time.Unix(1_700_000_000, 0)
 	return &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
-		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
-		Wrong:  []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
+		Config:     live.Config{Hash: "cafe", Limits: 2, Domains: 1},
+		Conditions: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
 			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
 			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Meant: "user", Seen: 3, Last: at}},
@@ -94,7 +94,7 @@ func TestTopNamesAClientOnce(t *testing.T) {
 func TestTopFitsWideCharacters(t *testing.T) {
 	wide := strings.Repeat("漢", 100)
 	s := topState()
-	s.Wrong[0].Text = wide + " " + wide
+	s.Conditions[0].Text = wide + " " + wide
 	s.Domains[0].DeniedKeys[0].Descriptor = "user=" + wide
 	s.Domains[0].DeniedKeys[1] = live.Key{Descriptor: "user=" + strings.Repeat("e\u0301", 8), Rule: wide}
 	s.Domains[0].Rules[0].Rule = wide

@@ -83,7 +83,7 @@ func (v *view) render(s *live.State, height int) []string {
 		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
 	}
 	share := max(3, (room-len(all))/5)
-	add("CONDITIONS", 2*share, v.conditions(s.Wrong))
+	add("CONDITIONS", 2*share, v.conditions(s.Conditions))
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))

@@ -16,7 +16,7 @@ func TestPageShowsEveryPart(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	got, err := admin.RenderPage(&live.State{
 		Time: at, Counters: "store", ShadowMode: true, TopKeys: live.Hashed,
-		Wrong: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "a condition", Remedy: "a remedy", Docs: "docs/a.md", Lines: []string{"a line"}}},
+		Conditions: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "a condition", Remedy: "a remedy", Docs: "docs/a.md", Lines: []string{"a line"}}},
 		Domains: []live.DomainState{{
 			Domain:     "shop",
 			DeniedKeys: []live.Key{{Hash: "cafe", Rule: "user", Limit: "5/hour", PenaltyUntil: &at}},

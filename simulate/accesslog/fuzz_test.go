@@ -23,11 +23,11 @@ func FuzzRecognise(f *testing.F) {
 			return
 		}
 		for _, name := range []string{FieldRemote, ":method", ":path", ":authority", "user-agent", "a.b"} {
-			if slot := found.Want(name); (slot >= 0) != found.Has(name) {
+			if slot := found.Select(name); (slot >= 0) != found.Has(name) {
 				t.Errorf("the slot of %s is %d", name, slot)
 			}
 		}
-		if err := found.Settle(); err != nil {
+		if err := found.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		requests := 0
@@ -38,7 +38,7 @@ func FuzzRecognise(f *testing.F) {
 			return nil
 		})
 		var counts Counts
-		err = found.Chunks(bytes.NewReader(text), func(c Chunk) error {
+		err = found.ReadChunks(bytes.NewReader(text), func(c Chunk) error {
 			of := r.Read(c)
 			counts.Add(&of, "log", counts.Rows)
 			c.Free()

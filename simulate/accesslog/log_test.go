@@ -17,7 +17,7 @@ func TestChunksMayBeOverwritten(t *testing.T) {
 	}
 	log.WriteString(strings.Repeat("y", chunkBytes*3) + "\n" + "the last") // longer than a chunk
 	var got bytes.Buffer
-	err := chunks(strings.NewReader(log.String()), mostLine, func(c Chunk) error {
+	err := readChunks(strings.NewReader(log.String()), maxLineBytes, func(c Chunk) error {
 		got.Write(c.Bytes)
 		clear(c.Bytes[:cap(c.Bytes)])
 		c.Free()
@@ -43,7 +43,7 @@ func TestCutGzipIsNoWholeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(n int) error {
-		return chunks(bytes.NewReader(log.Bytes()[:n]), mostLine, func(c Chunk) error {
+		return readChunks(bytes.NewReader(log.Bytes()[:n]), maxLineBytes, func(c Chunk) error {
 			c.Free()
 			return nil
 		})

@@ -25,16 +25,16 @@ func readAll(t *testing.T, text, format string, fields []string, use func(l *Lin
 	}
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, f.Want(name))
+		slots = append(slots, f.Select(name))
 	}
-	if err := f.Settle(); err != nil {
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	r := f.NewReader(math.MaxInt64, func(l *Line) error {
 		use(l, slots)
 		return nil
 	})
-	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+	err = f.ReadChunks(strings.NewReader(text), func(c Chunk) error {
 		of := r.Read(c)
 		counts.Add(&of, "log", counts.Rows)
 		c.Free()
@@ -54,7 +54,7 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
 		for _, slot := range slots {
 			switch {
-			case l.IsUnsure(slot):
+			case l.IsAmbiguous(slot):
 				values = append(values, "?")
 			case l.Value(slot) == nil:
 				values = append(values, "-")
@@ -87,12 +87,12 @@ func TestTextFormatsAreFenced(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", test.format, err)
 		}
-		if f.hasVariables && !f.fenced && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
+		if f.hasVariables && !f.delimited && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
 			t.Errorf("%s: a line can be read in several ways", test.format)
 		}
 	}
 	for _, prefix := range prefixes {
-		if f, err := newTextFormat(prefix); err != nil || !f.fenced {
+		if f, err := newTextFormat(prefix); err != nil || !f.delimited {
 			t.Errorf("%s: a line can be read in several ways, or %v", prefix, err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s by %s is %q, want %q", test.log, test.format, got, test.want)
 		}
 	}
-	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "nothing stands between msec and status") {
+	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "no text between msec and status") {
 		t.Errorf("two variables without anything between them are %v", err)
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
@@ -162,7 +162,7 @@ func TestColumnsOfLinesBehindOthers(t *testing.T) {
 	} {
 		_, counts := valuesOf(t, test.good+"\n"+test.good+"\n"+test.bad+"\n", "auto")
 		want := strings.LastIndex(test.bad, test.at) + 1
-		if counts.Bad != 1 || counts.Worst[0].Column != want || counts.Worst[0].Line != 3 {
+		if counts.Bad != 1 || counts.FirstBad[0].Column != want || counts.FirstBad[0].Line != 3 {
 			t.Errorf("%s: %+v, want column %d", test.bad, counts, want)
 		}
 	}
@@ -199,7 +199,7 @@ func TestRecordsCountByThemselves(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
 			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
 		}
-		for i, bad := range counts.Worst {
+		for i, bad := range counts.FirstBad {
 			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
 				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
 			}
@@ -213,7 +213,7 @@ func TestAPartIsWantedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b, c := f.Want(":path"), f.Want(":path"), f.Want(":method"); a != b || a == c || a < 0 {
+	if a, b, c := f.Select(":path"), f.Select(":path"), f.Select(":method"); a != b || a == c || a < 0 {
 		t.Errorf("slots are %d, %d and %d", a, b, c)
 	}
 }
@@ -221,15 +221,15 @@ func TestAPartIsWantedOnce(t *testing.T) {
 // TestNearestFormat holds what is said of a line that no format has.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "the nearest is Envoy's format, [%START_TIME%]",
-		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "the nearest is APISIX's format, ",
-		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "the nearest is Squid's format, ",
-		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "the nearest is HAProxy's format, ",
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "from which it differs at column 60: ",
-		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "the nearest is the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent, from which it differs at column 32: ",
-		"once upon a time":    "no format that is known: give",
-		"#Software: IIS 10.0": "the first lines are comments, and none is a #Fields:",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "(most similar: Envoy's format, [%START_TIME%]",
+		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "(most similar: APISIX's format, ",
+		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "(most similar: Squid's format, ",
+		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "(most similar: HAProxy's format, ",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "differs at column 60)",
+		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
+		"once upon a time":    "unknown log format; give",
+		"#Software: IIS 10.0": "the first lines are comments without #Fields:",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
@@ -289,21 +289,21 @@ func TestReadingServersAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Want(FieldRemote)
-		f.Want(":path")
-		if err := f.Settle(); err != nil {
+		f.Select(FieldRemote)
+		f.Select(":path")
+		if err := f.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		r := f.NewReader(math.MaxInt64, func(*Line) error { return nil })
 		lines := bytes.Split([]byte(strings.TrimSpace(test.log)), []byte("\n"))
 		line := lines[0]
 		for _, l := range lines { // one that is a request, not a comment or what a program says else
-			if r.line.clear(); f.lines.read(l, r.line, r.each) == nil {
+			if r.line.clear(); f.parser.read(l, r.line, r.onRequest) == nil {
 				line = l
 			}
 		}
-		r.one(line)
-		if n := testing.AllocsPerRun(100, func() { r.one(line) }); n > 0 {
+		r.readLine(line)
+		if n := testing.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
 			t.Errorf("%s: a line takes %v allocations", test.name, n)
 		}
 	}

@@ -17,9 +17,9 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	of := newFormat(f)
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, of.Want(name))
+		slots = append(slots, of.Select(name))
 	}
-	if err := of.Settle(); err != nil {
+	if err := of.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	v := newLine(of.layout)
@@ -29,12 +29,12 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	var got []string
 	for _, slot := range slots {
 		switch {
-		case v.IsUnsure(slot):
+		case v.IsAmbiguous(slot):
 			got = append(got, "?")
-		case v.of[slot] == nil:
+		case v.values[slot] == nil:
 			got = append(got, "-")
 		default:
-			got = append(got, string(v.of[slot]))
+			got = append(got, string(v.values[slot]))
 		}
 	}
 	return got, nil
@@ -84,21 +84,21 @@ func TestTextLinesThatAreNot(t *testing.T) {
 func TestFormatsThatAreNot(t *testing.T) {
 	for format, want := range map[string]string{
 		"x":                           "want auto, json",
-		"%START_TIME":                 "without an end",
-		"%START_TIME%%REQ(A)%":        "nothing stands between",
-		"%START_TIME% %REQ(A)%%PATH%": "nothing stands between",
-		"%START_TIMES% %PATH%":        `%START_TIMES% is no operator of Envoy (write %REQ(ANY)% in place of one of your own extensions); did you mean "START_TIME",`,
-		"%start_time%":                "no operator",
-		"%REQ(A%":                     "without an end",
+		"%START_TIME":                 "unterminated",
+		"%START_TIME%%REQ(A)%":        "no text between",
+		"%START_TIME% %REQ(A)%%PATH%": "no text between",
+		"%START_TIMES% %PATH%":        `%START_TIMES% is not an operator of Envoy; for one of your own extensions, write %REQ(ANY)%; did you mean "START_TIME",`,
+		"%start_time%":                "not an operator",
+		"%REQ(A%":                     "unterminated",
 	} {
 		if _, err := newTextFormat(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)
 		}
 	}
-	if _, err := newClock("%H:%M"); err == nil {
+	if _, err := newTimeFormat("%H:%M"); err == nil {
 		t.Error("newClock(%H:%M) = nil, want an error")
 	}
-	if _, err := newClock("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
+	if _, err := newTimeFormat("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
 		t.Error("newClock(%Q) = nil, want an error")
 	}
 }

@@ -78,7 +78,7 @@ func TestW3CDates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Settle(); err != nil {
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -86,12 +86,12 @@ func TestW3CDates(t *testing.T) {
 		got = append(got, time.Unix(0, l.At).UTC().Format(time.RFC3339))
 		return nil
 	}).Read(Chunk{Bytes: []byte(log)})
-	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "which no #Date: above it has") {
+	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.FirstBad[0].Reason, "and no #Date: precedes it") {
 		t.Errorf("%s, %+v\nwant %s", all, counts, want)
 	}
 	// A later chunk has the date of the one above it.
 	var read []string
-	yield := rememberComments(func(c Chunk) error {
+	yield := trackComments(func(c Chunk) error {
 		f.NewReader(math.MaxInt64, func(l *Line) error {
 			read = append(read, time.Unix(0, l.At).UTC().Format(time.RFC3339))
 			return nil
@@ -131,12 +131,12 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := f.Want(":path")
-	if err := f.Settle(); err != nil {
+	path := f.Select(":path")
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	read, chunks := 0, 0
-	err = f.Chunks(strings.NewReader(log.String()), func(c Chunk) error {
+	err = f.ReadChunks(strings.NewReader(log.String()), func(c Chunk) error {
 		chunks++
 		counts := f.NewReader(1<<62, func(l *Line) error {
 			if string(l.Value(path)) != "/a" {
@@ -159,7 +159,7 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 // TestW3CErrors has logs that cannot be read, or lines of them.
 func TestW3CErrors(t *testing.T) {
 	for _, log := range []string{"#Date: 21-Nov-2026 09:00:00\n#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
-		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "have the server log both") {
+		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "configure the server to log both") {
 			t.Errorf("%q: %v, want an error about the date", log, err)
 		}
 	}
