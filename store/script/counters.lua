@@ -141,8 +141,8 @@ local function ring()
     return now, h, counts
   end
 
-  -- turned returns the counts of the ring advanced to the sub-window newest. They begin at index 1 of the table.
-  local function turned(k, h, counts, newest)
+  -- advance returns the counts of the ring advanced to the sub-window newest. They begin at index 1 of the table.
+  local function advance(k, h, counts, newest)
     local t = {}
     for i = newest - k, newest do
       t[i % (k + 1) + 1] = h and i <= h and i >= h - k and counts[i % (k + 1) + 2] or 0
@@ -156,7 +156,7 @@ local function ring()
     return text
   end
 
-  return read_ring, turned, write_ring
+  return read_ring, advance, write_ring
 end
 
 -- log returns the functions that read the newest hit of a log, and count its expired hits.
@@ -239,10 +239,10 @@ local function reservations()
     return sum, many, first, ended, tombstones
   end
 
-  -- drop removes a lease with the given value, which may be nil. If a replica granted the lease, and so may still report it
-  -- as held, drop writes a tombstone. Ends of tombstones are rounded to few moments, because all leases are read at each.
-  -- drop returns the hits that were held, the earliest end, and the number of tombstones.
-  local function drop(key, lease, value, ttl, first, tombstones, longest)
+  -- drop_lease removes a lease with the given value, which may be nil. If a replica granted the lease, and so may still report it
+  -- as held, drop_lease writes a tombstone. Ends of tombstones are rounded to few moments, because all leases are read at each.
+  -- drop_lease returns the hits that were held, the earliest end, and the number of tombstones.
+  local function drop_lease(key, lease, value, ttl, first, tombstones, longest)
     local ends, hits = pair(value or '')
     if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, tombstones end
     if value then call('HDEL', key, lease) end
@@ -263,13 +263,13 @@ local function reservations()
     if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
-  return read_held, write_held, drop, text
+  return read_held, write_held, drop_lease, text
 end
 
--- places returns the functions that read, acquire, release and write the slots of a concurrency limit. The key is a sorted set:
+-- slots returns the functions that read, acquire, release and write the slots of a concurrency limit. The key is a sorted set:
 -- its members are leases, and the scores are their expiries in milliseconds. A negative score is a tombstone: a replica
 -- granted the lease without the store, and it has been released. See sync.lua.
-local function places()
+local function slots()
   local now = s * 1000 + floor(n / 1e6)
 
   local function text(number) return format('%.0f', number) end
@@ -280,14 +280,14 @@ local function places()
 
   local function count(key, window) return call('ZCOUNT', key, '(' .. text(now), text(latest(window))) end
 
-  -- read_places returns the number of held slots, and whether some started ahead. newest is the latest expiry.
-  local function read_places(key, newest, window)
+  -- read_slots returns the number of held slots, and whether some started ahead. newest is the latest expiry.
+  local function read_slots(key, newest, window)
     if newest <= now then return 0, false end
     return count(key, window), newest > latest(window)
   end
 
-  -- take acquires a slot under a lease that is not in use, and returns the lease.
-  local function take(key, nonce, seal, window)
+  -- acquire acquires a slot under a lease that is not in use, and returns the lease.
+  local function acquire(key, nonce, seal, window)
     while true do
       local lease = lease_of(nonce, seal)
       if math.abs(tonumber(call('ZSCORE', key, lease) or 0)) <= now then
@@ -298,14 +298,14 @@ local function places()
     end
   end
 
-  -- hold records a lease that a replica granted, unless it has been released already.
-  local function hold(key, lease, ends)
+  -- record_lease records a lease that a replica granted, unless it has been released already.
+  local function record_lease(key, lease, ends)
     if ends > now and tonumber(call('ZSCORE', key, lease) or 0) >= 0 then call('ZADD', key, ends, lease) end
   end
 
-  -- free releases a lease, and reports whether it was held. The tombstone of a replica's lease keeps the replica from
+  -- release releases a lease, and reports whether it was held. The tombstone of a replica's lease keeps the replica from
   -- acquiring it later, or again after a lost reply.
-  local function free(key, lease, window)
+  local function release(key, lease, window)
     local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
     local held = score > now and score <= latest(window)
     if held then call('ZREM', key, text(lease)) end
@@ -320,12 +320,12 @@ local function places()
     return held
   end
 
-  -- write_places removes expired slots and, if ahead is set, slots that started ahead. It sets the expiry of the key.
-  local function write_places(key, window, ahead)
+  -- write_slots removes expired slots and, if ahead is set, slots that started ahead. It sets the expiry of the key.
+  local function write_slots(key, window, ahead)
     call('ZREMRANGEBYSCORE', key, -now, now)
     if ahead then call('ZREMRANGEBYSCORE', key, '(' .. text(latest(window)), '+inf') end
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places, hold, count
+  return read_slots, is_lease, acquire, release, write_slots, record_lease, count
 end

@@ -20,8 +20,8 @@
 -- reply is -1 and the number of the key. The reply of a run of many charges ends with its duration in microseconds, if the
 -- server can measure it.
 
--- parse reads the charge at pos, and emits the state of its counter before this request.
-local function parse()
+-- parse_charge reads the charge at pos, and emits the state of its counter before this request.
+local function parse_charge()
   local op = ops[ARGV[pos]]
   if not op then
     op = make[ARGV[pos]]()
@@ -44,7 +44,7 @@ local function parse()
     op.report(c, x)
   end
   x.c = c
-  if x.act == 'h' or x.act == 's' or x.act == 'y' then reserving(x, id) end
+  if x.act == 'h' or x.act == 's' or x.act == 'y' then read_reservation(x, id) end
   if x.act ~= act then
     penalty = penalty or make_penalty()
     penalty.read(x)
@@ -74,7 +74,7 @@ local function decide(x)
     reset(x.c)
     return true
   end
-  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
+  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = decide_reservation(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 
@@ -102,7 +102,7 @@ end
 local function admit(x)
   admitted = admitted + 1
   if x.act == 'h' then reserve(x) end
-  if x.op.leases then x.op.place(x.c, x) end
+  if x.op.leases then x.op.acquire(x.c, x) end
 end
 
 local function save(x)
@@ -116,8 +116,8 @@ local function restore(at)
   if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
--- together decides a group: first the charges that do not depend on it, then the others as if it were admitted.
-local function together(xs, lo, hi, deny)
+-- decide_group decides a group: first the charges that do not depend on it, then the others as if it were admitted.
+local function decide_group(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
     if xs[i].act == 't' or xs[i].act == 'h' and xs[i].takes then charged[xs[i].c] = true end
@@ -163,10 +163,10 @@ local function split(xs)
   return groups
 end
 
--- conclude determines which groups are denied, undoes their charges, and admits the others.
-local function conclude(xs, groups, unpassed)
+-- finish_groups determines which groups are denied, undoes their charges, and admits the others.
+local function finish_groups(xs, groups, unpassed)
   local denied_any = false
-  local function drop(g)
+  local function deny_group(g)
     g.denied = true
     for i = g.hi, g.lo, -1 do
       local x = xs[i]
@@ -183,23 +183,23 @@ local function conclude(xs, groups, unpassed)
       x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
       denied_any = denied_any or x.mode == 'e' and not x.room
     end
-    if not g.denied and unpassed and g.quota then drop(g) end
+    if not g.denied and unpassed and g.quota then deny_group(g) end
     denied_any = denied_any or g.denied
   end
   for _, g in ipairs(groups) do
-    if denied_any and g.last and not g.denied then drop(g) end
+    if denied_any and g.last and not g.denied then deny_group(g) end
   end
   for _, x in ipairs(xs) do
     if x.kept then admit(x) end
   end
 end
 
--- make_offs applies the set-offs of a request.
-local function make_offs(xs, groups, offs)
+-- apply_set_offs applies the set-offs of a request.
+local function apply_set_offs(xs, groups, set_offs)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do xs[i].denied = g.denied end
   end
-  for _, x in ipairs(offs) do
+  for _, x in ipairs(set_offs) do
     local of = xs[tonumber(x.group)]
     if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.denied) then
       x.ss, x.sn = 0, 0
@@ -209,19 +209,19 @@ local function make_offs(xs, groups, offs)
   end
 end
 
--- group decides a request of several charges.
-local function group()
+-- decide_request decides a request of several charges.
+local function decide_request()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
   pos = pos + 3
-  local xs, offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
+  local xs, set_offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
   for i = 1, many do
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
-    local x = parse()
+    local x = parse_charge()
     x.group, x.mode = number, mode
     if mode == 'o' then
-      offs = offs or {}
-      offs[#offs + 1] = x
+      set_offs = set_offs or {}
+      set_offs[#set_offs + 1] = x
     else
       xs[i] = x
       grouped = grouped or i > 1 and xs[i - 1].group == number
@@ -250,18 +250,18 @@ local function group()
     for _, g in ipairs(groups) do
       if (g.last or false) == last then
         local no = last and deny
-        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = together(xs, g.lo, g.hi, no or early and g.quota) end
+        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = decide_group(xs, g.lo, g.hi, no or early and g.quota) end
         deny = deny or g.denied
         for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room end
       end
     end
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
-  conclude(xs, groups, quota and not passed)
-  if offs then make_offs(xs, groups, offs) end
+  finish_groups(xs, groups, quota and not passed)
+  if set_offs then apply_set_offs(xs, groups, set_offs) end
   for _, x in ipairs(xs) do emit_outcome(x) end
-  if offs then
-    for _, x in ipairs(offs) do emit_outcome(x) end
+  if set_offs then
+    for _, x in ipairs(set_offs) do emit_outcome(x) end
   end
 end
 
@@ -280,9 +280,9 @@ while pos <= #ARGV do
   local start = #out
   request = request + 1
   if ARGV[pos] == 'g' then
-    group()
+    decide_request()
   else
-    local x = parse()
+    local x = parse_charge()
     if not foreign then
       if x.act == 's' then settle(x, {}) end
       if decide(x) and x.takes then admit(x) end
@@ -292,7 +292,7 @@ while pos <= #ARGV do
   if foreign then replace_by_foreign(start) end
 end
 for _, c in pairs(counters) do c.op.save(c) end
-for _, h in pairs(holdings) do
+for _, h in pairs(held_by_key) do
   if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.tombstones) end
 end
 out[3] = admitted

@@ -43,11 +43,11 @@ end
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
-  local read_ring, turned, write_ring = ring()
+  local read_ring, advance, write_ring = ring()
   local now, h, counts = read_ring(raw, k, ARGV[i], number(i + 1))
   if not now then return end
   local newest = max(now, h or now, number(last))
-  local t, any = turned(k, h, counts, newest), false
+  local t, any = advance(k, h, counts, newest), false
   for j = i + 5, last, 2 do
     local x = number(j)
     if x >= newest - k then
@@ -93,36 +93,36 @@ end
 -- Slots of a concurrency limit: the window, the number of leases that were acquired without the store, the number released,
 -- the acquired leases with their ends, and the released ones. A lease that another replica has released is not acquired.
 ops.p = function(key, i)
-  local _, is_lease, _, free, write_places, hold, count = places()
+  local _, is_lease, _, release, write_slots, record_lease, count = slots()
   local newest = call('ZRANGE', key, -1, -1)[1]
   if newest and not is_lease(newest) then return end
-  local window, taken = number(i), i + 3 + 2 * number(i + 1)
-  for j = i + 3, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
-  for j = taken, taken + number(i + 2) - 1 do free(key, number(j), window) end
-  write_places(key, window, true)
+  local window, released_from = number(i), i + 3 + 2 * number(i + 1)
+  for j = i + 3, released_from - 1, 2 do record_lease(key, ARGV[j], number(j + 1)) end
+  for j = released_from, released_from + number(i + 2) - 1 do release(key, number(j), window) end
+  write_slots(key, window, true)
   return {count(key, window)}
 end
 
 -- Reservations: their duration, the number of leases that were acquired without the store, the number released, the acquired
 -- leases with their ends and hits, and the released ones.
 ops.h = function(key, i)
-  local read_held, write_held, drop, joined = reservations()
+  local read_held, write_held, drop_lease, pack = reservations()
   local sum, many, first, ended, tombstones = 0, 0, 9007199254740992, {}, 0
-  local summary, ttl, taken = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
+  local summary, ttl, released_from = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
   if summary then
     sum, many, first, ended, tombstones = read_held(key, summary, 0, math.huge)
     if not sum then return end
   end
-  for j = i + 3, taken - 1, 3 do
+  for j = i + 3, released_from - 1, 3 do
     if number(j + 1) > s * 1000 + floor(n / 1e6) and call('HEXISTS', key, ARGV[j]) == 0 then
-      call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
+      call('HSET', key, ARGV[j], pack(number(j + 1), number(j + 2)))
       sum, first = sum + number(j + 2), min(first, number(j + 1))
       ttl = max(ttl, math.ceil(number(j + 1) / 1000) - s)
     end
   end
-  for j = taken, taken + number(i + 2) - 1 do
+  for j = released_from, released_from + number(i + 2) - 1 do
     local hits
-    hits, first, tombstones = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, tombstones, math.huge)
+    hits, first, tombstones = drop_lease(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, tombstones, math.huge)
     sum = max(sum - hits, 0)
   end
   if summary or sum > 0 or tombstones > 0 then write_held(key, sum, first, ended, ttl, tombstones) end
