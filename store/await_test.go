@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestAwait waits for the store after a start: once all primaries have answered, the store decides the very first requests. While
-// one does not answer, the wait lasts until its context ends.
+// After a start the store decides the very first requests once all primaries have answered. While
+// one does not answer, Await blocks until its context ends.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	one, all := storetest.Start(t), storetest.StartCluster(t, 3, false)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestNoPolicyOutlivesItsRequest looks at what waits for the store when its callers have gone: what gives a lease back, and
-// a reset. It must not refer to the policies of the requests, whose memory exchanges use again for overrides and rows.
+// Releases of leases, and resets, may wait for the store after their callers have gone. They must
+// not refer to the policies of the request, whose memory is reused for overrides and rows.
 func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -57,7 +57,8 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// Debts of a counter that could not be reset are charged after that, though there is no other reason to charge any.
+// After a reset that failed, the unsynced hits of the counter are charged, though nothing else
+// requests a sync.
 func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -79,7 +80,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 		return sh.inFlight > 0
 	})
 	sh.mu.Lock()
-	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 	sh.mu.Unlock()
 	sh.fallBack(late)
 	if err := <-failed; !errors.Is(err, ErrUnavailable) {
@@ -89,7 +90,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	storetest.Eventually(t, "the debt is charged", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
 }
 
-// The fallback goes on from a counter that was reset, whatever it counts by.
+// The fallback continues from a counter that was reset, with every algorithm.
 func TestResetAndTheFallback(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

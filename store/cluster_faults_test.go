@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A traffic has callers ask for hits on counters that are in many slots, and counts what was admitted.
+// traffic sends requests on counters in many slots, and counts the admitted hits.
 type traffic struct {
 	s        *Store
 	admitted [40]atomic.Int64
@@ -21,7 +21,7 @@ type traffic struct {
 	all      sync.WaitGroup
 }
 
-// hugeFixedWindow is a limit that the traffic does not reach.
+// hugeFixedWindow is a limit that no test reaches.
 var hugeFixedWindow = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 
 func newTraffic(tb testing.TB, s *Store) *traffic {
@@ -55,7 +55,7 @@ func (l *traffic) stopAndWait() {
 	l.all.Wait()
 }
 
-// totalAdmitted is how many hits were admitted.
+// totalAdmitted returns the number of admitted hits on all counters.
 func (l *traffic) totalAdmitted() (n int64) {
 	for i := range l.admitted {
 		n += l.admitted[i].Load()
@@ -63,7 +63,7 @@ func (l *traffic) totalAdmitted() (n int64) {
 	return n
 }
 
-// waitForHits waits until more hits were admitted on every counter.
+// waitForHits waits until further hits have been admitted on every counter.
 func (l *traffic) waitForHits(tb testing.TB) {
 	tb.Helper()
 	for i := range l.admitted {
@@ -72,8 +72,8 @@ func (l *traffic) waitForHits(tb testing.TB) {
 	}
 }
 
-// While slots move, to nodes that have some and to one that has none, the store decides, and
-// no hit is lost nor counted twice.
+// While slots move to nodes with and without slots, the store decides, and no hit is lost or
+// counted twice.
 func TestClusterSlotsMove(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -83,7 +83,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	l := newTraffic(t, s)
 	l.waitForHits(t)
 	all = append(all, storetest.JoinCluster(t, all))
-	owner := func(slot uint16) *storetest.Server { // of StartCluster
+	owner := func(slot uint16) *storetest.Server { // by the distribution of StartCluster
 		for i, n := range all[:3] {
 			if int(slot) < (i+1)*redis.Slots/3 {
 				return n
@@ -125,7 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog has the shards that are unavailable according to the log.
+// unavailableLog records the shards that are unavailable according to the log.
 type unavailableLog struct {
 	mu          sync.Mutex
 	unavailable map[string]bool
@@ -151,14 +151,15 @@ func (a *unavailableLog) log() Log {
 	}
 }
 
-// allRecovered reports whether no shard is unavailable, though some were.
+// allRecovered reports whether shards were unavailable, and none is now.
 func (a *unavailableLog) allRecovered() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ever > 0 && len(a.unavailable) == 0
 }
 
-// If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
+// If no node of a cluster answers at the start, the cluster is logged as unavailable, and later as
+// recovered.
 func TestClusterRecovers(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
@@ -174,7 +175,8 @@ func TestClusterRecovers(t *testing.T) {
 	storetest.Eventually(t, "the log says of no shard that it is away", log.allRecovered)
 }
 
-// A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
+// If a primary stops or dies, only its own slots are unavailable, until it continues or its replica
+// takes over.
 func TestClusterPrimaryFails(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)

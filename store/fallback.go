@@ -23,7 +23,8 @@ const (
 	Deny Fallback = "deny"
 )
 
-// ErrUnavailable is returned instead of a decision while the store is unavailable and the fallback is [Error].
+// ErrUnavailable is returned instead of a decision while the store is unavailable and the fallback
+// is [Error].
 var ErrUnavailable = errors.New("the store is unavailable")
 
 // Validate returns an error if f is not a known fallback.

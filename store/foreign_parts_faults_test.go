@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A limit whose command fails is not decided as if its counter were empty when the key of another limit is foreign.
+// A charge whose command fails is not decided as if its counter were empty, even if the key of
+// another charge is foreign.
 func TestForeignKeyAmongErrors(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -40,12 +41,12 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	}
 }
 
-// The parts of a part of a large request are as little waited for as the part is.
+// The parts of a part of a large request are bulk requests, too, and do not delay others.
 func TestLargeRequestOnAForeignKey(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.main.shardOf(0)
-	l.connecting = true // it takes requests, and nothing sends them
+	l.connecting = true // it accepts requests, and nothing sends them
 	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket), oneHit(2, hugeBucket)}}
 	a := newRequest()
 	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
@@ -60,8 +61,8 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	}
 }
 
-// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request,
-// nothing of it is synced.
+// If the fallback decided a part after a panic among the part's own parts, and another part denies
+// the request, none of its hits are synced.
 func TestPanicAmongPartsOfAPart(t *testing.T) {
 	t.Parallel()
 	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A key that another program wrote costs the requests on its counter alone: they get the fallback, and
-// take nothing from any counter. The store decides all others, the log names the key, and it stays as it is.
+// A foreign key affects only requests on its counter: the fallback decides them, and they charge
+// nothing. The store decides all others, the log names the key, and the key does not change.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -43,7 +43,7 @@ func TestForeignKeys(t *testing.T) {
 	number, want := uint64(0), 0
 	for _, tt := range []struct {
 		p     *limiter.Policy
-		wrote [][]string // commands without the key
+		wrote [][]string // commands that write the key, without its name
 	}{
 		{fixed, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "-9223372036854775808"}, {"SET", "007"}, {"SET", ""}, {"SET", "1e5"}}},
 		{counts, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "9223372036854775808"}, {"SET", "007"}, {"SET", ""}}},
@@ -76,7 +76,7 @@ func TestForeignKeys(t *testing.T) {
 					want++
 				}
 			}
-			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE says of an empty string what it says of none
+			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE cannot distinguish an empty string from a missing key
 				look := bad
 				look.Hits = 0
 				if err := c.ask(s, look); !errors.Is(err, ErrUnavailable) {
@@ -86,7 +86,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 			storetest.Eventually(t, "a request without a decision takes no hits from another counter", func() bool {
 				n := srv.Must("EXISTS", partner)
-				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted them, and they come back
+				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
 			})
 			if err := c.ask(s, good); err != nil {
 				t.Errorf("%s %.20q: answered %v, on another counter", key, wrote, err)
@@ -114,7 +114,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// A request on a foreign key leaves the others of its run as they are.
+// A request on a foreign key does not affect the other requests of its run.
 func TestForeignKeyAmongOthers(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)

@@ -18,14 +18,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A liar is a server that answers commands as it likes. An answer of false closes the connection.
+// A hostileServer is a server that answers commands with arbitrary bytes. If answers returns false,
+// the connection is closed.
 type hostileServer struct {
 	addr    string
 	answers func(w io.Writer, command []string) bool
 
 	mu          sync.Mutex
 	open        map[net.Conn]bool // nil when the test has ended
-	connections int               // connections
+	connections int               // number of connections so far
 }
 
 func newHostileServer(tb testing.TB, answers func(w io.Writer, command []string) bool) *hostileServer {
@@ -56,7 +57,7 @@ func newHostileServer(tb testing.TB, answers func(w io.Writer, command []string)
 	return h
 }
 
-// A maker runs a liar and returns its address.
+// startServer starts a hostile server and returns its address.
 type startServer func(answers func(w io.Writer, command []string) bool) string
 
 func hostileServers(tb testing.TB) startServer {
@@ -113,7 +114,7 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 	return args, err
 }
 
-// sendForever writes something until the client closes the connection.
+// sendForever sends a text repeatedly until the client closes the connection.
 func sendForever(something string) func(w io.Writer) bool {
 	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
 	return func(w io.Writer) bool {
@@ -143,7 +144,7 @@ func inOrder(all ...func(w io.Writer) bool) func(w io.Writer) bool {
 	}
 }
 
-// sendSlowly says a byte now and then, and never a whole reply.
+// sendSlowly sends a byte now and then, and never a complete reply.
 func sendSlowly(w io.Writer) bool {
 	for {
 		if _, err := w.Write([]byte(":1"[:1+rand.IntN(2)])); err != nil {
@@ -165,12 +166,12 @@ func sendNoise(w io.Writer) bool {
 	}
 }
 
-// hostileReplies are what a server may say in place of a reply, and as which kinds that shows.
+// hostileReplies are sent instead of replies, with the accepted kinds of the resulting error.
 var hostileReplies = []struct {
 	name  string
 	says  func(w io.Writer) bool
 	kinds []redis.Kind
-	named string // in the error, if it is of the kind Reply
+	named string // contained in the error, if it is of the kind Reply
 }{
 	{"a string of a negative length", replyWith("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
 	{"an array of a negative length", replyWith("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
@@ -212,7 +213,7 @@ func (l *errorLog) String() string {
 	return l.text.String()
 }
 
-// Whatever a server sends, the process continues, and callers get the fallback.
+// Whatever a server sends, the process continues, and the fallback decides.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	honest := func(w io.Writer, command []string) bool { return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
@@ -262,7 +263,7 @@ func TestHostileServers(t *testing.T) {
 					for _, kind := range lie.kinds {
 						n += o.failuresOf(kind)
 					}
-					s.main.requestRefresh() // a cluster's nodes, not only each second
+					s.main.requestRefresh() // query the nodes of a cluster again at once
 					return n >= 2 && strings.Contains(lines.String(), lie.named)
 				})
 			})
@@ -270,15 +271,15 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// processMemory is what the process has of the system, in bytes.
+// processMemory returns the memory that the process has from the system, in bytes.
 func processMemory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Sys - m.HeapReleased
 }
 
-// clusterOf answers as a node of a cluster with so many primaries that do not exist, whose slots are in
-// pieces of so many.
+// clusterOf answers as a node of a cluster with the given number of nonexistent primaries, and of
+// ranges of slots.
 func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, command []string) bool {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", ranges)
@@ -299,7 +300,8 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 	}
 }
 
-// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they name.
+// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they
+// name.
 func TestHostileMemory(t *testing.T) {
 	big := sendForever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
 	for name, to := range map[string]func(liar startServer) redis.Server{
@@ -339,7 +341,7 @@ func TestHostileMemory(t *testing.T) {
 				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
-				s.main.requestRefresh() // not only each second
+				s.main.requestRefresh() // query again at once
 				return o.failuresOf(redis.Reply)+o.failuresOf(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
@@ -351,8 +353,8 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// Redirections in circles, and to servers that do not exist, do not delay callers beyond their deadline, and do not create too
-// many shards.
+// Circular redirections, and redirections to nonexistent servers, do not delay callers beyond their
+// deadline, and do not create too many shards.
 func TestHostileRedirections(t *testing.T) {
 	for name, moved := range map[string]func() string{
 		"to others":     func() string { return fmt.Sprintf("-MOVED 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
@@ -384,7 +386,7 @@ func TestHostileRedirections(t *testing.T) {
 						if err := c.ask(s, oneHit(uint64(n*300+i), hugeBucket)); err != nil || !c.b.Denied {
 							t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 						}
-						if name == "not yet" && i > 10 { // each waits as long as callers do
+						if name == "not yet" && i > 10 { // each request waits until its deadline
 							return
 						}
 					}

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A call waits as long as its deadline leaves room for the reply, and no longer than the timeout.
+// A request waits until its deadline, less the time for the reply, and no longer than the timeout.
 func TestDeadlines(t *testing.T) {
 	o := Options{Timeout: time.Second}
 	for budget, want := range map[time.Duration]time.Duration{
@@ -26,8 +26,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A shard is unavailable when the server has sent nothing for the timeout while a request waits for it, but not because requests
-// are late or a message has waited behind others.
+// A shard becomes unavailable when a request waits and the server has sent nothing for the timeout,
+// but not because requests are late or a message has waited behind others.
 func TestWhenAShardIsUnavailable(t *testing.T) {
 	now := time.Now()
 	asked := func(since, until time.Duration) *request {
@@ -68,7 +68,7 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 	}
 }
 
-// sinceOr returns how long after now at is, 1 for now, and 0 if at is zero.
+// sinceOr returns at relative to now, 1 if they are equal, and 0 if at is zero.
 func sinceOr(at, now time.Time) time.Duration {
 	switch {
 	case at.IsZero():
@@ -80,7 +80,7 @@ func sinceOr(at, now time.Time) time.Duration {
 	}
 }
 
-// Of two stores each one's refusals are certain by its own clock: a new window there may be an old one here.
+// Cached denials of two stores use their own clocks: the windows of the stores may differ.
 func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)

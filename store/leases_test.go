@@ -17,19 +17,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// slotCharge is a charge on a limit of n at once.
+// slotCharge returns a charge on a concurrency limit of n.
 func slotCharge(counter uint64, n uint32) limiter.Charge {
 	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
 }
 
-// acquireSlot takes a place, and returns its lease, 0 if there is none.
+// acquireSlot acquires a slot and returns its lease, 0 if all slots are held.
 func (c *caller) acquireSlot(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
-// releaseSlot gives a lease back, and reports whether it was held.
+// releaseSlot releases a lease and reports whether it was held.
 func (c *caller) releaseSlot(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
@@ -37,8 +37,8 @@ func (c *caller) releaseSlot(tb testing.TB, s *Store, charge limiter.Charge, lea
 	return c.b.Decisions[0].Charged > 0
 }
 
-// Over two replicas no more than N are held at once, and all N can be, wherever a place is given back. A lease that is
-// stale, comes twice or is of another counter frees none.
+// Two replicas together hold at most N slots, and can hold all N, wherever slots are released. A
+// lease that is stale, returned twice, or of another counter releases none.
 func TestSlotsAreShared(t *testing.T) {
 	t.Parallel()
 	const n, callers, rounds = 16, 8, 300
@@ -101,9 +101,10 @@ func TestSlotsAreShared(t *testing.T) {
 	}
 }
 
-// During an outage held slots stay held: each replica starts from the number at the store's last reply, so all together hold at
-// most N, plus what each had left. After the outage exactly the leases that were not released are held in the store, whichever
-// replica released them and in whatever order the replicas recover.
+// During an outage held slots stay held: each replica starts from the number at the store's last
+// reply, so all together hold at most N, plus what each had left. After the outage exactly the
+// leases that were not released are held in the store, whichever replica released them and in
+// whatever order the replicas recover.
 func TestSlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 10
@@ -132,7 +133,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 			return c.releaseSlot(t, s, slotCharge(1, n), lease)
 		}
 		other := uint64(0)
-		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one in 128 may be
+		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 may be a lease of the counter
 			other = c.acquireSlot(t, replicas[0], slotCharge(2, limiter.MaxLog))
 		}
 		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
@@ -145,7 +146,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
-		most := n + (n - 4) + (n - 3) // the second replica was told of three
+		most := n + (n - 4) + (n - 3) // the second replica knows of three held slots
 		var late []uint64
 		for range n {
 			for _, s := range replicas {
@@ -157,7 +158,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		if len(held) > most || len(late) != n-4+n-3 {
 			t.Errorf("%d places are held, %d of them given in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
 		}
-		// What is given back is free once, wherever that is, and nobody else's place is.
+		// Any replica releases a lease of its counter, once, and no other lease.
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
 			t.Error("a lease frees a place of its own counter, and once")
 		}
@@ -166,7 +167,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		relays[first].cut(false)
 		storetest.Eventually(t, "one is up", replicas[first].Up)
-		for _, lease := range late[2:4] { // of either replica: the store may not know of it yet
+		for _, lease := range late[2:4] { // leases of both replicas; the store may not know them yet
 			give(replicas[first], lease)
 		}
 		relays[1-first].cut(false)
@@ -193,7 +194,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 	}
 }
 
-// reservingPolicies are policies of a budget of 100 hits that can be reserved.
+// reservingPolicies returns policies with a limit of 100 hits that can be reserved.
 func reservingPolicies(release bool) []*limiter.Policy {
 	r := limiter.NewReserve(10, time.Minute, release)
 	return []*limiter.Policy{
@@ -203,7 +204,7 @@ func reservingPolicies(release bool) []*limiter.Policy {
 	}
 }
 
-// reserveHits reserves hits, and returns the lease, 0 if there is no room.
+// reserveHits reserves hits and returns the lease, 0 if there is no room.
 func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
 	tb.Helper()
 	charge := oneHit(1, p)
@@ -211,7 +212,8 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 	return c.acquireSlot(tb, s, charge)
 }
 
-// settleLease brings a lease back, and what the request has cost unless that is negative. It returns what was held.
+// settleLease returns a lease, and charges the cost of the request unless it is negative. It
+// returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
 	back, paid := oneHit(1, p), oneHit(1, p)
@@ -225,7 +227,7 @@ func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease u
 	return c.b.Decisions[0].Charged
 }
 
-// usedAndReserved returns what is used and held.
+// usedAndReserved returns the sum of used and reserved hits.
 func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
 	charge := oneHit(1, p)
@@ -234,8 +236,8 @@ func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uin
 	return c.b.Decisions[0].Before
 }
 
-// What is reserved and used over two replicas never exceeds the limit. A lease that comes to the other replica is settled
-// there, once, and charged with what the request has cost.
+// Reserved and used hits over two replicas never exceed the limit. A lease that is returned at the
+// other replica is settled there, once, and the cost of the request is charged.
 func TestReservationsAreShared(t *testing.T) {
 	t.Parallel()
 	for n, p := range append(reservingPolicies(true), reservingPolicies(false)...) {
@@ -263,7 +265,7 @@ func TestReservationsAreShared(t *testing.T) {
 			{"another ends at more than is left", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
 			{"used beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
 		} {
-			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // no more than a window of debt
+			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // a bucket has at most one window of debt
 				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
 			}
 		}
@@ -285,8 +287,8 @@ func TestReservationsAreShared(t *testing.T) {
 	}
 }
 
-// During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has the reservations that were
-// not settled meanwhile.
+// During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has
+// the reservations that were not settled meanwhile.
 func TestReservationsInAnOutage(t *testing.T) {
 	t.Parallel()
 	for n, p := range reservingPolicies(false) {
@@ -300,7 +302,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 		var c caller
 		before, other := c.reserveHits(t, s[0], p, 30), c.reserveHits(t, s[1], p, 20)
 		for i := range relays {
-			c.usedAndReserved(t, s[i], p) // each is told of both
+			c.usedAndReserved(t, s[i], p) // each learns of both
 			relays[i].cut(true)
 		}
 		storetest.Eventually(t, "away", func() bool {
@@ -316,7 +318,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
 			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.usedAndReserved(t, s[1], p))
 		}
-		c.settleLease(t, s[1], p, before, 7) // of the other replica
+		c.settleLease(t, s[1], p, before, 7) // granted at the other replica
 		relays[0].cut(false)
 		relays[1].cut(false)
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
@@ -333,7 +335,8 @@ func TestReservationsInAnOutage(t *testing.T) {
 	}
 }
 
-// If another program wrote the key of reservations, the fallback decides, and the key does not change.
+// If another program wrote the key of reservations, the fallback decides, and the key does not
+// change.
 func TestForeignReservations(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -361,7 +364,7 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must("FLUSHALL")
 		}
 	}
-	// What is no reservation among others holds nothing.
+	// Invalid fields among valid reservations hold nothing.
 	p := reservingPolicies(false)[0]
 	srv.Must("HSET", "s1{1}_h", "s", "30 1", "letters", "letters", "600000000", "x 5")
 	var c caller
@@ -370,7 +373,8 @@ func TestForeignReservations(t *testing.T) {
 	}
 }
 
-// Replies that no script of ours gives cost the requests the fallback, or hold nothing; nothing panics.
+// After an invalid reply to a charge with leases the fallback decides, or no slot is held; nothing
+// panics.
 func TestInvalidLeasesInReplies(t *testing.T) {
 	t.Parallel()
 	held := script.NewLease("s1{1}_x", 0)
@@ -416,8 +420,9 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 	}
 }
 
-// A request that gets the fallback at its deadline has a lease of the fallback. It is synced, whether or not the reply comes,
-// and the lease of the store is released. A cancelled request releases its slot.
+// If the deadline comes before the reply, the caller has a lease of the fallback. That lease is
+// synced, whether the reply comes or the connection ends, and the store's own lease is released:
+// exactly one slot is held. Cancelling a request releases its slot or reservation.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -438,7 +443,7 @@ func TestLateLeases(t *testing.T) {
 			return sh.inFlight == 1
 		})
 		sh.mu.Lock()
-		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 		sh.mu.Unlock()
 		sh.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
@@ -472,7 +477,8 @@ func TestLateLeases(t *testing.T) {
 	}
 }
 
-// However often the store goes, replicas hold no more than N and once what each had left.
+// Over repeated outages replicas hold at most N slots, plus once the slots that were free at each
+// replica's last reply.
 func TestSlotsOverRepeatedOutages(t *testing.T) {
 	t.Parallel()
 	const n, outages = 20, 5

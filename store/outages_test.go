@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Repeated outages grant no allowance again: all outages of a window together admit at most the limit, plus what each replica
-// had left. After each outage the store is charged with exactly the hits that were admitted meanwhile.
+// Repeated outages grant no allowance again: all outages of a window together admit at most the
+// limit, plus what each replica had left. After each outage the store is charged with exactly the
+// hits that were admitted meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const (
@@ -43,7 +44,7 @@ func TestOutages(t *testing.T) {
 				var c caller
 				look := oneHit(100, policies[0])
 				look.Hits = 0
-				for _, s := range replicas { // who asks notices
+				for _, s := range replicas { // a request notices the outage
 					must.OK(t, c.ask(s, look))
 				}
 				return !replicas[0].Up() && !replicas[1].Up()
@@ -64,12 +65,12 @@ func TestOutages(t *testing.T) {
 					}
 				}
 			}
-			left := make([]int, len(policies)) // of each replica, when it is alone
+			left := make([]int, len(policies)) // hits that each replica admits alone
 			asks(20)
 			for n := range left {
-				left[n] = 2*limit - 2*20 - 20 // the first has not seen what the second used
+				left[n] = 2*limit - 2*20 - 20 // the first replica does not know the hits of the second
 				if policies[n].Algorithm == limiter.SlidingLog {
-					left[n] = 2*limit - 2*20 // of logs a replica knows its own hits
+					left[n] = 2*limit - 2*20 // of a log a replica knows its own hits only
 				}
 			}
 			for range outages {
@@ -93,11 +94,11 @@ func TestOutages(t *testing.T) {
 				}
 				want := admitted[n]
 				switch {
-				case p.CountRefused: // counts others too
+				case p.CountRefused: // denied hits count, too
 					continue
-				case p.Algorithm == limiter.SlidingLog: // keeps no more
+				case p.Algorithm == limiter.SlidingLog: // has at most its limit
 					want = limit
-				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // no more than one window of debt
+				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // at most one window of debt
 					want = min(want, limit+1)
 				}
 				var c caller

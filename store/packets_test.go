@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// compareCounts holds what the store has of each of l's counters against what was admitted. Each hit whose
-// answer came too late may have counted once more.
+// compareCounts compares the counts in the store with the admitted hits. A hit that was decided
+// late may count once more.
 func (l *traffic) compareCounts(tb testing.TB, late int) {
 	tb.Helper()
 	var c caller
@@ -30,8 +30,8 @@ func (l *traffic) compareCounts(tb testing.TB, late int) {
 	}
 }
 
-// Packets that are lost and sent again: what comes in time is decided by the store, and what comes too
-// late counts once, whatever has become of its caller.
+// Lost packets are sent again. The store decides requests whose replies come in time. Late requests
+// count once, whether the caller waits or not.
 func TestPacketsLost(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -65,8 +65,8 @@ func TestPacketsLost(t *testing.T) {
 	l.compareCounts(t, late)
 }
 
-// A server that disappears without closing connections, as after a power failure, does not delay callers beyond the timeout, and
-// is used again when it is back.
+// A server that disappears without closing connections, as in a power failure, does not delay
+// callers beyond the timeout, and is used again after it has returned.
 func TestServerDisappears(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

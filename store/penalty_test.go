@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A penalty applies at all replicas, also during an outage, until it is over or reset. A client that continues to send costs the
-// store one charge a second.
+// A penalty applies at all replicas, also during an outage, until it is over or reset. A client
+// that continues to send costs the store one charge a second.
 func TestPenaltiesAreShared(t *testing.T) {
 	t.Parallel()
 	steps := []time.Duration{2 * time.Minute, 5 * time.Minute}
@@ -30,7 +30,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
 			o := &recorder{}
-			var now atomic.Int64 // of all clocks
+			var now atomic.Int64 // read by all clocks
 			now.Store(1_900_000_000_999_999_999)
 			clock := func() time.Time { return time.Unix(0, now.Load()) }
 			theirs := func() limiter.Time { return limiter.Time(now.Load()) }
@@ -93,7 +93,8 @@ func TestPenaltiesAreShared(t *testing.T) {
 	}
 }
 
-// What is no penalty's, another program wrote; and one of a clock that was set back is over.
+// A key that is not a valid penalty is foreign. A penalty that a clock ahead has started is over
+// when the clock is set back.
 func TestPenaltyKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

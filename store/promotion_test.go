@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// told by a Sentinel: who the primary is, and its replica.
+// A fakeSentinel answers queries for the primary and its replica.
 type fakeSentinel struct {
 	primary, replica atomic.Value // addresses
-	message          string       // after the last SUBSCRIBE
+	message          string       // published after the last SUBSCRIBE
 	forever          bool
 }
 
@@ -54,13 +54,14 @@ func (s *fakeSentinel) answers(w io.Writer, command []string) bool {
 	}
 }
 
-// replicaMessage is what Sentinel says of a replica at an address.
+// replicaMessage returns Sentinel's message about a replica at an address.
 func replicaMessage(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	return fmt.Sprintf("slave %s %s %s @ main 127.0.0.1 1", address, host, port)
 }
 
-// threeSentinels Sentinels say the same, and the third tells what it likes.
+// threeSentinels starts three Sentinels that give the same answers. The third also publishes a
+// message, once or endlessly.
 func threeSentinels(tb testing.TB, primary, replica, third string, endless bool) (redis.Server, []*fakeSentinel) {
 	tb.Helper()
 	to, all := redis.Server{Master: "main"}, []*fakeSentinel{}
@@ -77,14 +78,14 @@ func threeSentinels(tb testing.TB, primary, replica, third string, endless bool)
 	return to, all
 }
 
-// A replica that one Sentinel tells of is the primary once it says so itself, though most Sentinels still
-// say what was.
+// A replica that one Sentinel announces is used as soon as it reports that it is the primary,
+// though most Sentinels still name the old one.
 func TestPromotionIsFollowed(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	replica.Must("REPLICAOF", "NO", "ONE")
-	for _, one := range []*storetest.Server{primary, replica} { // what docs/store.md says suffices
+	for _, one := range []*storetest.Server{primary, replica} { // the permissions in docs/store.md suffice
 		one.Must(append(acl(t)[0], "+role")...)
 		noScripts(one)
 	}
@@ -119,8 +120,8 @@ func TestOneSentinelCannotMoveThePrimary(t *testing.T) {
 	}
 }
 
-// What was heard holds while the replica says that it is the primary, and until most Sentinels say
-// something new.
+// A promoted replica is used while it reports that it is the primary, until most Sentinels name a
+// new one.
 func TestPromotionEnds(t *testing.T) {
 	t.Parallel()
 	primary, third := storetest.Start(t), storetest.Start(t)
@@ -142,7 +143,7 @@ func TestPromotionEnds(t *testing.T) {
 			t.Errorf("at %s, %v, want %s", got, err, want)
 		}
 	}
-	step(primary.Addr, true) // it is a replica yet
+	step(primary.Addr, true) // it is still a replica
 	if w.Candidate == "" {
 		t.Error("the replica is not looked at any more")
 	}

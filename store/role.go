@@ -12,13 +12,15 @@ import (
 // maxHolderName is the maximum length of the name of a holder in bytes.
 const maxHolderName = 100
 
-// AcquireLeadership acquires or renews each role for holder, a name of 1 to 100 bytes that no other process has, unless another holder has
-// it. A renewal never shortens a role. A length of 0 releases the roles.
+// AcquireLeadership acquires or renews each role for holder, unless another holder has it. holder
+// is a name of 1 to 100 bytes that identifies this process. A renewal never shortens a role. A
+// length of 0 releases the roles.
 //
-// answer is called for each role that the store has answered for, with the previous holder, "" if there was none. The other
-// roles may be held or not. If the store loses a role, as at a restart without its data, any holder can acquire it.
+// answer is called for each role for which the store has replied, with the previous holder, or ""
+// if there was none. If it is not called, the state of the role is unknown. If the store loses a
+// role, as in a restart without its data, any holder can acquire it.
 //
-// AcquireLeadership waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
+// AcquireLeadership waits at most for the longer of [Options.Timeout] and [Options.DialTimeout].
 func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
 	if holder == "" || len(holder) > maxHolderName {
 		return

@@ -12,10 +12,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// longRole is how long a role lasts that is not to end while a test runs.
+// longRole is the duration of a role that does not end during a test.
 const longRole = time.Hour
 
-// acquireOne asks for one role. It returns who had it before, "?" if the store has not said.
+// acquireOne acquires one role. It returns the previous holder, or "?" if the store has not
+// answered.
 func acquireOne(tb testing.TB, s *Store, holder, role string, length time.Duration) string {
 	tb.Helper()
 	all := acquireAll(tb, s, holder, length, role)
@@ -32,8 +33,8 @@ func acquireAll(tb testing.TB, s *Store, holder string, length time.Duration, ro
 	return all
 }
 
-// One holder has a role, until he gives it back or the store no longer knows of him. The user of docs/store.md may do
-// all that is needed for it.
+// A role has one holder until it releases the role or the store loses it. The permissions in
+// docs/store.md suffice.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -51,7 +52,7 @@ func TestRoles(t *testing.T) {
 		}{
 			{"a", "shop", longRole, ""},
 			{"b", "shop", longRole, "a"},
-			{"b", "shop", 0, "a"}, // it is not his to give back
+			{"b", "shop", 0, "a"}, // only its holder can release it
 			{"a", "shop", longRole, "a"},
 			{"b", "other", longRole, ""},
 			{"a", "other", longRole, "b"},
@@ -71,7 +72,7 @@ func TestRoles(t *testing.T) {
 				t.Errorf("step %d: %q asks for %q, which %q had, want %q", i, step.holder, step.role, got, step.want)
 			}
 		}
-		// A role lasts as long as was said, from when it was kept last.
+		// The duration of a role begins with the last renewal.
 		acquireOne(t, s, "a", "short", longRole)
 		acquireOne(t, s, "a", "short", time.Minute)
 		if ms, err := strconv.Atoi(srv.Must("PTTL", "mine:s1{role:short}")); err != nil || ms <= 0 || ms > 60_000 {
@@ -86,7 +87,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// What another program wrote in the place of a role costs that role alone, and stays.
+// If another program wrote the key of a role, that role cannot be acquired, and the key does not
+// change. Other roles can.
 func TestForeignRoles(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -106,7 +108,7 @@ func TestForeignRoles(t *testing.T) {
 	}
 }
 
-// On a cluster roles are at the nodes of their slots. Those of a failed primary are not reported.
+// On a cluster a role is at the node of its slot. Roles of a failed primary are not reported.
 func TestRolesOfCluster(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -135,7 +137,8 @@ func TestRolesOfCluster(t *testing.T) {
 	}
 }
 
-// Whatever a server says of roles, Hold ends, nothing panics, and requests are decided in time all the same.
+// Whatever a server replies, AcquireLeadership returns, nothing panics, and requests are decided in
+// time.
 func TestHostileRoles(t *testing.T) {
 	t.Parallel()
 	for _, lie := range append(hostileReplies, struct {
@@ -172,7 +175,7 @@ func TestHostileRoles(t *testing.T) {
 	}
 }
 
-// Without a store Hold says nothing, at once.
+// Without a store AcquireLeadership reports nothing and returns at once.
 func TestRolesWithoutStore(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

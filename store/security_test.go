@@ -66,7 +66,8 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// A password that is replaced, in the file and in the server, is in force from the next connection on.
+// A password that is replaced, in the file and in the server, is in force from the next connection
+// on.
 func TestPasswordIsReread(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -107,8 +108,8 @@ func TestPasswordIsReread(t *testing.T) {
 	storetest.Eventually(t, "up again", s.Up)
 }
 
-// Certificates are checked and shown, and files that are replaced are in force from the next connection
-// on.
+// Certificates are checked and shown, and files that are replaced are in force from the next
+// connection on.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	authority, err := testcert.New("store")

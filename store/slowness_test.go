@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestSlowness has servers that are slow, slow for once, and lie about their time.
+// Servers are slow, slow once, or report wrong times.
 func TestSlowness(t *testing.T) {
 	const estimate, long = time.Millisecond, time.Hour
 	type run struct{ took, trip time.Duration }
 	repeat := func(n int, r run) []run { return slices.Repeat([]run{r}, n) }
 	for name, tt := range map[string]struct {
 		runs []run
-		want time.Duration // of a millisecond
+		want time.Duration // bound for a run of one millisecond
 	}{
 		"no run":                       {nil, time.Millisecond},
 		"faster than estimated":        {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
@@ -45,8 +45,8 @@ func TestSlowness(t *testing.T) {
 	}
 }
 
-// TestRunsReportTheirDuration has the script decide runs of any length: the large ones say how long they took, which is more for
-// more charges, and no longer than the trip.
+// Runs of many charges report their duration. It grows with the number of charges, and is not
+// longer than the round trip.
 func TestRunsReportTheirDuration(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -75,7 +75,7 @@ func TestRunsReportTheirDuration(t *testing.T) {
 					least[n] = took
 				}
 				if r.Reply.Duration > trip {
-					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // more than one thread
+					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // servers have several threads
 				}
 			}
 		}
@@ -85,8 +85,9 @@ func TestRunsReportTheirDuration(t *testing.T) {
 	}
 }
 
-// TestSlowServersGetShorterRuns has a server be four times slower than estimated, and one that is as slow as can be. Runs and parts
-// of large requests are so much shorter by estimate, and each has a charge at least.
+// If a server is four times slower than estimated, or slower than the cap, the bounds of runs and
+// of parts of large requests shrink by that factor. Each run and part still has at least one
+// charge.
 func TestSlowServersGetShorterRuns(t *testing.T) {
 	for _, times := range []int{4, 1000} {
 		l := newIdleShard(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A fate of a request whose caller has the fallback's answer.
+// A lateOutcome is the outcome of a request whose caller got the fallback.
 type lateOutcome string
 
 const (
@@ -22,8 +22,9 @@ const (
 	neverRun  lateOutcome = "the connection ends before the store runs it"
 )
 
-// startLate has s decide charges whose deadline comes before the reply, which does not come before the relay lets it. Unless
-// it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
+// startLate starts a request whose deadline passes before the relay forwards the reply. Except for
+// neverRun, it waits until the store has run it. It returns the caller's lease for the first
+// charge, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
 	sh := s.main.shardOf(0)
@@ -53,7 +54,7 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 	return c.b.Lease(0)
 }
 
-// finishLate lets the fate of a late request of s come.
+// finishLate causes the outcome of a late request of s.
 func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	tb.Helper()
 	if how != replied {
@@ -67,8 +68,9 @@ func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	}
 }
 
-// What the store holds for a request whose deadline came before the reply is the caller's if the fallback has given the
-// lease, and free if it has not, whatever becomes of the request: places and reservations, with each fallback.
+// After a request whose deadline came before the reply, the store holds only the lease that the
+// caller got from the fallback, if any, whatever the outcome: for slots and reservations, with each
+// fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []Fallback{Local, Error, Allow, Deny} {
@@ -82,7 +84,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 			var c, o caller
 			counter := uint64(0)
 			for _, how := range []lateOutcome{replied, replyLost, neverRun} {
-				for _, full := range []bool{false, true} { // as this replica was told last
+				for _, full := range []bool{false, true} { // at the last reply to this replica
 					for kind, charge := range leaseCharges() {
 						counter++
 						charge.ID = oneHit(counter, charge.Policy).ID
@@ -111,7 +113,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 	}
 }
 
-// leaseCharges are charges that take all there is.
+// leaseCharges returns charges that take the complete limit.
 func leaseCharges() map[string]limiter.Charge {
 	all := map[string]limiter.Charge{"place": slotCharge(1, 1)}
 	for n, p := range reservingPolicies(true) {
@@ -122,7 +124,7 @@ func leaseCharges() map[string]limiter.Charge {
 	return all
 }
 
-// heldHits returns what is held of a counter.
+// heldHits returns the held slots or hits of a counter.
 func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
@@ -130,15 +132,15 @@ func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64
 	return c.b.Decisions[0].Before
 }
 
-// returnLease brings a lease back, of a request that has cost nothing.
+// returnLease returns a lease, without a cost.
 func (c *caller) returnLease(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
 	tb.Helper()
 	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
 	must.OK(tb, c.ask(s, charge))
 }
 
-// A store that ends gives back first what the store holds for callers that have been denied, over the connection that it
-// has or another.
+// Before a store ends, it releases the leases that it holds for denied callers, over its connection
+// or a new one.
 func TestStrayLeasesAtShutdown(t *testing.T) {
 	t.Parallel()
 	for _, how := range []lateOutcome{replied, replyLost} {
@@ -156,7 +158,7 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, o caller
 		all := leaseCharges()
-		for _, kind := range []string{"place", "reservation 0"} { // as many as are under way at once
+		for _, kind := range []string{"place", "reservation 0"} { // as many as there are senders
 			charge := all[kind]
 			if lease := c.startLate(t, s, r, how, func() bool { return o.heldHits(t, other, charge) > 0 }, charge); lease > 0 {
 				t.Fatal("the fallback gave a lease")
@@ -174,8 +176,8 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 	}
 }
 
-// What the fallback has given, and what was given back to another replica before the store could have it held, is not held after
-// the store has run the start.
+// If a lease of the fallback is returned at another replica before the store has run the request,
+// nothing is held afterwards.
 func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -202,7 +204,7 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			if charged := o.b.Decisions[0].Charged; charged > 0 {
 				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
 			}
-			r.holdBoth(false) // the store runs the start, and its reply is kept back
+			r.holdBoth(false) // the store runs the request, and the reply is held back
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.heldHits(t, other, charge) == 2*charge.Hits })
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
@@ -214,8 +216,8 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 	}
 }
 
-// What a part's fallback took under a lease is given back when another part denies the request, though the store is there by
-// then and is charged with nothing else.
+// If another part denies a request, the lease that the fallback granted to a part is released, even
+// if the store has recovered by then and has nothing else to sync.
 func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// The store remembers the newest leases that came back before the replica that gave them without the store could report them.
-// So it keeps no place over many outages, each of which has fewer such leases than the store remembers.
+// If a lease that one replica granted without the store is returned at another replica, the store
+// remembers it until the first replica reports it. So no slot stays held after many outages, as
+// long as each has fewer such leases than the store remembers.
 func TestReleasesElsewhereOverOutages(t *testing.T) {
 	t.Parallel()
 	const outages, requests = 2, 2500 // the store remembers 4,096
@@ -34,7 +35,7 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 			}
 			c.releaseSlot(t, replicas[1], place, lease)
 		}
-		for _, i := range []int{1, 0} { // the end reaches the store first
+		for _, i := range []int{1, 0} { // the replica with the releases recovers first
 			relays[i].cut(false)
 			storetest.Eventually(t, "up again, and nothing is owed", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A call that is cancelled while it is held gives its turn back if it is the newest, and only then.
+// If a delayed request is cancelled, its turn becomes free only if it is the newest.
 func TestCancel(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})
@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 		}
 		now := limiter.Time(time.Now().UnixNano())
 		wait := newest.b.Wait
-		s.Cancel(now, &held.b, held.names) // another waits behind it
+		s.Cancel(now, &held.b, held.names) // the next one waits behind it
 		s.Cancel(now, &newest.b, newest.names)
 		storetest.Eventually(t, name+": the newest turn is free again", func() bool {
 			look := c
@@ -52,7 +52,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A counter that is reset is as new, whatever it counts by.
+// A counter that was reset is empty, with every algorithm.
 func TestReset(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
@@ -86,8 +86,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// Without the store, cancelled turns and the charges of a part that another part denies are subtracted from the unsynced hits,
-// as refunds are.
+// Without the store, cancelled turns and the charges of a part that another part denies are
+// subtracted from the unsynced hits, as refunds are.
 func TestRefundsOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)

@@ -22,7 +22,7 @@ func (s *Store) unsyncedCounters() int {
 	return len(s.main.ledger.entries)
 }
 
-// usedHits returns what the store has of a counter.
+// usedHits returns the count of a counter in the store.
 func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
@@ -30,8 +30,8 @@ func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	return int(c.b.Decisions[0].Before)
 }
 
-// A request that got the fallback at its own deadline is not synced if the reply comes after all. If the connection ends before,
-// its hit is synced.
+// If a request's own deadline passes and the reply comes later, its hits are not synced. If the
+// connection ends instead, they are.
 func TestLateRepliesSyncNothing(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -55,7 +55,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 				return sh.inFlight == n+1
 			})
 			sh.mu.Lock()
-			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 			sh.mu.Unlock()
 			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
@@ -89,8 +89,8 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 	}
 }
 
-// Hits without room in the ledger, and those on a key that another program wrote, are dropped and counted; the others are
-// charged. Unsynced hits on a counter that is reset are dropped.
+// Hits without room in the ledger, and those on a key that another program wrote, are dropped and
+// counted; the others are charged. Unsynced hits on a counter that is reset are dropped.
 func TestDroppedHits(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -99,7 +99,7 @@ func TestDroppedHits(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
-	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // which ends long before the others
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
 	r.cut(true)
 	var c caller
 	storetest.Eventually(t, "away", func() bool {
@@ -133,7 +133,7 @@ func TestDroppedHits(t *testing.T) {
 // A refund without the store is subtracted from the unsynced hits, alone or with other hits.
 func TestRefundOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
-	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // which admits the 6 hits
+	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // Allow admits all 6 hits
 		for _, p := range refundable {
 			srv := storetest.Start(t)
 			r := newRelay(t, srv.Addr, nil, false)
@@ -157,7 +157,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			storetest.Eventually(t, "up again", s.Up)
 			want := want
 			if p.Algorithm == limiter.SlidingLog {
-				want = min(want, int(p.Limit)) // it keeps no more
+				want = min(want, int(p.Limit)) // has at most its limit
 			}
 			if got := c.usedHits(t, s, charge); got != want {
 				t.Errorf("fallback %s, algorithm %d: the store has %d hits, want %d", by, p.Algorithm, got, want)
@@ -166,8 +166,8 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 	}
 }
 
-// Synced hits of a log count from their own time, except that hits in the same thirty-second part of the window count from the
-// newest of them.
+// Synced hits of a log count from their own time, except that hits in the same thirty-second part
+// of the window count from the newest of them.
 func TestSyncedLog(t *testing.T) {
 	w := newComparison(t, Local)
 	f := w.store.main
@@ -213,8 +213,8 @@ func TestSyncedLog(t *testing.T) {
 	}
 }
 
-// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which the server has no memory
-// stay unsynced.
+// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which
+// the server has no memory stay unsynced.
 func TestHitsThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
 	w := newComparison(t, Local)
@@ -260,7 +260,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	}
 }
 
-// Unsynced hits of a failed primary are charged to the one that took over.
+// Unsynced hits of a failed primary are charged to its replacement.
 func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
@@ -295,7 +295,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	}
 }
 
-// During an outage a hit on a counter that has unsynced hits allocates nothing.
+// During an outage, recording a hit on a counter with unsynced hits allocates nothing.
 func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
 	must.OK(t, err)
@@ -315,7 +315,7 @@ func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	}
 }
 
-// keyOf returns the key of a charge that a caller asks for.
+// keyOf returns the key of a charge that a caller sends.
 func keyOf(c *limiter.Charge) string {
 	name := nameOf("s1", c)
 	if c.Policy.Algorithm != limiter.FixedWindow {
@@ -324,8 +324,8 @@ func keyOf(c *limiter.Charge) string {
 	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
 }
 
-// A reset that the store has made drops the unsynced hits on the counter, even if its caller has gone. One that the store does
-// not make drops nothing.
+// A reset that the store has made drops the unsynced hits on the counter, even if its caller has
+// gone. One that the store does not make drops nothing.
 func TestResetWhoseCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -1,5 +1,5 @@
-// Package heap is container/heap for one type of elements, which know their index, so that any of them can be moved or
-// removed.
+// Package heap is container/heap for one type of elements, which know their index, so that any of
+// them can be moved or removed.
 package heap
 
 // An Element is an element of a [Heap].

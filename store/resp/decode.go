@@ -21,8 +21,9 @@ func (e ProtocolError) Error() string { return string(e) }
 
 func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
 
-// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It allocates no memory for announced
-// lengths. It must not be used concurrently. The zero value is at the beginning of a reply.
+// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It
+// allocates no memory for announced lengths. It must not be used concurrently. The zero value is at
+// the beginning of a reply.
 type Decoder struct {
 	line  []byte // the beginning of a line that has not ended
 	bulk  int    // remaining bytes of a string and its line end
@@ -31,8 +32,8 @@ type Decoder struct {
 	open  [maxDepth]int // remaining elements of each array
 }
 
-// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all bytes were decoded, and r needs
-// more. After an error the stream must not be used.
+// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all
+// bytes were decoded, and r needs more. After an error the stream must not be used.
 func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 	for n < len(p) {
 		read := d.readLine

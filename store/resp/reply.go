@@ -15,15 +15,16 @@ const (
 	Nil     Kind = '_' // a null string or array
 )
 
-// A value is a reply, or an element of one. bits is the number; the number of elements; or the position of the text, its
-// beginning in the upper and its end in the lower half.
+// A value is a reply, or an element of one. bits is the number; the number of elements; or the
+// position of the text, its beginning in the upper and its end in the lower half.
 type value struct {
 	bits uint64
 	kind Kind
 }
 
-// A Reply is the reply to one command: a value, or an array and its elements, which may be arrays. Values are numbered in the
-// order of the protocol: the reply itself is 0, and the elements of an array follow it. A Reply reuses its memory.
+// A Reply is the reply to one command: a value, or an array and its elements, which may be arrays.
+// Values are numbered in the order of the protocol: the reply itself is 0, and the elements of an
+// array follow it. A Reply reuses its memory.
 type Reply struct {
 	values []value
 	text   []byte

@@ -1,5 +1,5 @@
--- elapsed returns microseconds since an arbitrary time: the server's CPU time, or its clock, where Lua has no os.clock. From
--- Redis 7.2 on that clock stands still during a run.
+-- elapsed returns microseconds since an arbitrary time: the server's CPU time, or its clock, where
+-- Lua has no os.clock. From Redis 7.2 on that clock stands still during a run.
 local function elapsed()
   local ok, seconds = pcall(function() return os.clock() end)
   if ok then return seconds * 1e6 end
@@ -7,11 +7,13 @@ local function elapsed()
   return t[1] * 1e6 + t[2]
 end
 
--- began is the start of a run of many charges, false for a short run. Only long runs report how long they took.
+-- began is the start of a run of many charges, false for a short run. Only long runs report how
+-- long they took.
 local began = #ARGV > 96 and elapsed()
 
--- The algorithms. Charges change the state of a counter, which is a, b and u. ops maps the letter of an algorithm to its
--- functions, and make to their constructor, which is called for the first charge of the algorithm.
+-- The algorithms. Charges change the state of a counter, which is a, b and u. ops maps the letter
+-- of an algorithm to its functions, and make to their constructor, which is called for the first
+-- charge of the algorithm.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
 local held_by_key, read_held, write_held, drop_lease, pack = {}
 local penalties, penalty = {}
@@ -27,7 +29,8 @@ local function read(c, command, ...)
   c.foreign = true
 end
 
--- Windows: a is the count of the current window or sub-window, b the sum of the earlier sub-windows that still count.
+-- Windows: a is the count of the current window or sub-window, b the sum of the earlier sub-windows
+-- that still count.
 local function count(c, x)
   local a, room = c.a, x.act == 'u' or c.a + c.b + x.hits <= x.limit
   if x.act == 'u' then
@@ -75,8 +78,8 @@ function make.r()
       x.hits, x.limit = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
       x.ls, x.ln, x.k, x.span = ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
     end,
-    -- h is the number of the newest stored sub-window, num that of the current one. reported is the first request whose reply
-    -- has the stored value.
+    -- h is the number of the newest stored sub-window, num that of the current one. reported is the
+    -- first request whose reply has the stored value.
     load = function(c, x)
       local k = x.k
       c.k, c.span, c.most, c.a, c.b, c.raw = k, x.span, 4294967295, 0, 0, read(c, 'GET')
@@ -274,7 +277,8 @@ function make.b()
   }
 end
 
--- Slots of a concurrency limit: a is the number of held slots. A slot is acquired only after its request has been admitted.
+-- Slots of a concurrency limit: a is the number of held slots. A slot is acquired only after its
+-- request has been admitted.
 function make.p()
   local read_slots, is_lease, acquire, release, write_slots = slots()
   return {

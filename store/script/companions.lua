@@ -1,6 +1,8 @@
--- Part of the decision script: reservations and penalties, which are stored in companion keys of a counter.
+-- Part of the decision script: reservations and penalties, which are stored in companion keys of a
+-- counter.
 
--- read_reservation reads the reservation arguments of a charge, and the hits and the number of reservations held before the request.
+-- read_reservation reads the reservation arguments of a charge, and the hits and the number of
+-- reservations held before the request.
 local function read_reservation(x, id)
   local function number(i) return tonumber(ARGV[pos + i]) end
   if not read_held then read_held, write_held, drop_lease, pack = reservations() end
@@ -25,8 +27,9 @@ local function read_reservation(x, id)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 
--- make_penalty returns the functions of penalties: see limiter/penalty.go. y is the penalty of a counter. The arguments of a
--- charge are its key, the window, the number of steps, and the steps; times are in seconds.
+-- make_penalty returns the functions of penalties: see limiter/penalty.go. y is the penalty of a
+-- counter. The arguments of a charge are its key, the window, the number of steps, and the steps;
+-- times are in seconds.
 local function make_penalty()
   local ms, p = s * 1000 + floor(n / 1e6), {}
 

@@ -1,8 +1,10 @@
--- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock;
--- then the requests. A request is one charge; or 'g', the number of charges, '1' if a quota member elsewhere admits, and
--- for each charge its group, its mode and the charge.
+-- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and
+-- '' for the server's clock; then the requests. A request is one charge; or 'g', the number of
+-- charges, '1' if a quota member elsewhere admits, and for each charge its group, its mode and the
+-- charge.
 --
--- A charge is the letter of its algorithm, the number of its counter, its action, and its arguments. The actions:
+-- A charge is the letter of its algorithm, the number of its counter, its action, and its
+-- arguments. The actions:
 --
 --     t take    c take, and count if denied    k look    u undo (refund)    x cancel a turn    z reset
 --
@@ -10,15 +12,16 @@
 --
 --     h hold (reserve)    s settle a lease    y reset the counter and its reservations
 --
--- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges of a request come its
--- set-offs: refunds of mode 'o', whose group is the number of the charge that they were set off against. They are made last,
--- and only if the hits of that charge do not count.
+-- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges
+-- of a request come its set-offs: refunds of mode 'o', whose group is the number of the charge that
+-- they were set off against. They are made last, and only if the hits of that charge do not count.
 --
--- The reply is the time, the number of admitted charges, and for each request the state of its counters before it. Then for
--- each charge: its reservation or settlement; the penalty before it; for a log one more time; for a concurrency limit a lease.
--- Set-offs of a log have that time as well, or 0 0. A request with a key that another program wrote changes nothing; its
--- reply is -1 and the number of the key. The reply of a run of many charges ends with its duration in microseconds, if the
--- server can measure it.
+-- The reply is the time, the number of admitted charges, and for each request the state of its
+-- counters before it. Then for each charge: its reservation or settlement; the penalty before it;
+-- for a log one more time; for a concurrency limit a lease. Set-offs of a log have that time as
+-- well, or 0 0. A request with a key that another program wrote changes nothing; its reply is -1
+-- and the number of the key. The reply of a run of many charges ends with its duration in
+-- microseconds, if the server can measure it.
 
 -- parse_charge reads the charge at pos, and emits the state of its counter before this request.
 local function parse_charge()
@@ -116,7 +119,8 @@ local function restore(at)
   if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
--- decide_group decides a group: first the charges that do not depend on it, then the others as if it were admitted.
+-- decide_group decides a group: first the charges that do not depend on it, then the others as if
+-- it were admitted.
 local function decide_group(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
@@ -147,7 +151,8 @@ local function decide_group(xs, lo, hi, deny)
   return deny
 end
 
--- split returns the groups of xs. Groups that acquire leases are decided last: they depend on the complete request.
+-- split returns the groups of xs. Groups that acquire leases are decided last: they depend on the
+-- complete request.
 local function split(xs)
   local groups, lo = {}, 1
   while lo <= #xs do
@@ -265,7 +270,8 @@ local function decide_request()
   end
 end
 
--- replace_by_foreign replaces the reply of this request, from out[start + 1] on, by the number of its foreign key.
+-- replace_by_foreign replaces the reply of this request, from out[start + 1] on, by the number of
+-- its foreign key.
 local function replace_by_foreign(start)
   for i = #out, start + 1, -1 do out[i] = nil end
   for _, c in pairs(counters) do

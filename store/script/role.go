@@ -19,8 +19,8 @@ type Role struct {
 	reply  resp.Reply
 }
 
-// AcquireRoles acquires or renews all roles for the given duration, unless other holders have them, in one write. It waits until
-// all replies are there or the connection is closed.
+// AcquireRoles acquires or renews all roles for the given duration, unless other holders have them,
+// in one write. It waits until all replies are there or the connection is closed.
 func AcquireRoles(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
 	x := c.Begin()
 	defer c.Free(x)

@@ -1,9 +1,11 @@
--- The sync script charges counters with hits that a replica admitted without the store: see unsynced.go. KEYS are the counters.
--- ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock; then for each counter the letter of its
--- algorithm, its number, and its arguments.
+-- The sync script charges counters with hits that a replica admitted without the store: see
+-- unsynced.go. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for
+-- the server's clock; then for each counter the letter of its algorithm, its number, and its
+-- arguments.
 --
--- The reply is the time, 0, and for each counter 1 and its state as in the reply of decide.lua. For a bucket the TAT before,
--- and the TAT without the cap of the highest level, follow. For a counter that cannot be charged the reply is the error.
+-- The reply is the time, 0, and for each counter 1 and its state as in the reply of decide.lua. For
+-- a bucket the TAT before, and the TAT without the cap of the highest level, follow. For a counter
+-- that cannot be charged the reply is the error.
 local ops, pos = {}, 3
 
 local out = {s, n, 0}
@@ -21,8 +23,9 @@ ops.f = function(key, i)
   return {is}
 end
 
--- A bucket: the cost of the hits, the TAT that they led to, the highest level, and the highest level of a bucket that did not
--- start ahead. The new TAT is the old one plus the cost, or at least the TAT that the hits led to.
+-- A bucket: the cost of the hits, the TAT that they led to, the highest level, and the highest
+-- level of a bucket that did not start ahead. The new TAT is the old one plus the cost, or at least
+-- the TAT that the hits led to.
 ops.b = function(key, i)
   local read_tat, write_tat = bucket()
   local xs, xn = read_tat(call('GET', key), number(i + 6), number(i + 7))
@@ -38,8 +41,8 @@ ops.b = function(key, i)
   return {as, an * 16, xs, xn * 16, us, un * 16}
 end
 
--- A sliding window: the sub-windows as in call.go, their number k, the lifetime of the key, and the number of pairs that
--- follow: a sub-window and its hits, oldest first.
+-- A sliding window: the sub-windows as in call.go, their number k, the lifetime of the key, and the
+-- number of pairs that follow: a sub-window and its hits, oldest first.
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
@@ -58,8 +61,8 @@ ops.r = function(key, i)
   return {any and write_ring(key, k, t, newest, now, number(i + 3)) or raw or ''}
 end
 
--- A log: its limit, its window, and the number of triples that follow: a time and its hits, oldest first. Hits older than the
--- newest stored hit get its time, so that the log stays sorted.
+-- A log: its limit, its window, and the number of triples that follow: a time and its hits, oldest
+-- first. Hits older than the newest stored hit get its time, so that the log stays sorted.
 ops.l = function(key, i)
   local limit, window, many = number(i), number(i + 1), number(i + 2)
   local read_newest, expired = log()
@@ -90,8 +93,9 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
--- Slots of a concurrency limit: the window, the number of leases that were acquired without the store, the number released,
--- the acquired leases with their ends, and the released ones. A lease that another replica has released is not acquired.
+-- Slots of a concurrency limit: the window, the number of leases that were acquired without the
+-- store, the number released, the acquired leases with their ends, and the released ones. A lease
+-- that another replica has released is not acquired.
 ops.p = function(key, i)
   local _, is_lease, _, release, write_slots, record_lease, count = slots()
   local newest = call('ZRANGE', key, -1, -1)[1]
@@ -103,8 +107,8 @@ ops.p = function(key, i)
   return {count(key, window)}
 end
 
--- Reservations: their duration, the number of leases that were acquired without the store, the number released, the acquired
--- leases with their ends and hits, and the released ones.
+-- Reservations: their duration, the number of leases that were acquired without the store, the
+-- number released, the acquired leases with their ends and hits, and the released ones.
 ops.h = function(key, i)
   local read_held, write_held, drop_lease, pack = reservations()
   local sum, many, first, ended, tombstones = 0, 0, 9007199254740992, {}, 0

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A heldLease is a slot or a reservation that a replica granted without the store, or a released lease.
+// A heldLease is a slot or a reservation that a replica granted without the store, or a released
+// lease.
 type heldLease struct {
 	lease uint64
 	hits  uint64 // 1 for a slot
@@ -15,7 +16,8 @@ type heldLease struct {
 	sent  bool   // the store may know it
 }
 
-// maxLeases is the maximum number of acquired, and of released, leases of a counter, and maxLeasesPerRun that in one run.
+// maxLeases is the maximum number of acquired, and of released, leases of a counter, and
+// maxLeasesPerRun that in one run.
 const (
 	maxLeases       = limiter.MaxLog
 	maxLeasesPerRun = 100
@@ -42,7 +44,8 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	return 0
 }
 
-// setLease sets d to the lease that charge i of b acquired at the time now, or returned. It reports false if there is none.
+// setLease sets d to the lease that charge i of b acquired at the time now, or returned. It reports
+// false if there is none.
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
@@ -72,8 +75,8 @@ func (d *Unsynced) recomputeHits() {
 	d.Admitted = d.Hits
 }
 
-// addLeases adds the leases of other. A released lease cancels its acquisition, unless the store may know that. addLeases
-// returns the hits of the leases for which there is no room.
+// addLeases adds the leases of other. A released lease cancels its acquisition, unless the store
+// may know that. addLeases returns the hits of the leases for which there is no room.
 func (d *Unsynced) addLeases(other *Unsynced) (dropped uint64) {
 	for _, h := range other.acquired {
 		if !d.Released(h.lease) { // otherwise other was in flight, and the store may hold it
@@ -154,8 +157,8 @@ func (d *Unsynced) MarkSent() {
 	}
 }
 
-// SetRelease sets the only released lease of d to the one that the store holds for charge i of c, or may hold if it has not
-// replied. It reports whether there is one.
+// SetRelease sets the only released lease of d to the one that the store holds for charge i of c,
+// or may hold if it has not replied. It reports whether there is one.
 func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	back := &d.released[0]
 	if back.lease = c.charges[i].lease; replied {
@@ -164,8 +167,9 @@ func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	return back.lease > 0
 }
 
-// appendUnsyncedLeases appends the leases of d: their duration, the number of acquired and of released ones, the acquired ones
-// with their expiry and, for reservations, their hits, and the released ones.
+// appendUnsyncedLeases appends the leases of d: their duration, the number of acquired and of
+// released ones, the acquired ones with their expiry and, for reservations, their hits, and the
+// released ones.
 func (c *Call) appendUnsyncedLeases(d *Unsynced) {
 	letter := forms[limiter.Concurrency].letter
 	if d.reserved {
