@@ -144,7 +144,7 @@ func TestSyncedAsMemory(t *testing.T) {
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Local)
 	f := w.store.main
 	sh := f.shardOf(0)
-	away, left := false, 0
+	unavailable, left := false, 0
 	for n := range requests {
 		at := w.nextRequest(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
@@ -154,14 +154,14 @@ func TestSyncedAsMemory(t *testing.T) {
 			continue
 		}
 		if left--; left < 0 {
-			if away {
+			if unavailable {
 				if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			away, left = !away, w.in.pick(9)
+			unavailable, left = !unavailable, w.in.pick(9)
 		}
-		if !away {
+		if !unavailable {
 			w.decideInStore(t, at)
 		} else if err := w.store.options.fallBack(at, &w.c.b); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestSyncedAsMemory(t *testing.T) {
 		w.compareDecisions(t, n)
 	}
 	if w.seen.decidedBy(byFallback) == 0 || w.seen.decidedBy(byStore) == 0 || w.seen.synced == 0 || w.seen.dropped > 0 {
-		t.Errorf("decided %v, %d hits repaid, %d forgotten; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
+		t.Errorf("decided %v, %d hits synced, %d dropped; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
 	}
-	t.Logf("%d requests, charges decided %v, %d hits repaid", requests, w.seen.decided, w.seen.synced)
+	t.Logf("%d requests, charges decided %v, %d hits synced", requests, w.seen.decided, w.seen.synced)
 }

@@ -68,11 +68,11 @@ func TestBytesPerCounter(t *testing.T) {
 			}
 			name := calls[len(calls)-1].Keys[0]
 			took := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / counters
-			t.Logf("%s: %s: %d bytes, of which MEMORY USAGE says %s", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
+			t.Logf("%s: %s: %d bytes, %s by MEMORY USAGE", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
 			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")
 			documented, _, _ := strings.Cut(row, " |")
 			if most, err := strconv.Atoi(documented); !found || err != nil || took > most {
-				t.Errorf("%s: a counter of %s takes %d bytes, docs/store.md says %q", version, tt.name, took, documented)
+				t.Errorf("%s: a counter of %s takes %d bytes, want %q as in docs/store.md", version, tt.name, took, documented)
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		if take() == 0 {
 			t.Fatal("nothing can be held")
 		}
-		r.holdBoth(true)
+		r.pause(true)
 		s.Cancel(now, &c.b, c.names)
 		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
 			t.Error("a reset whose caller has gone was done")
@@ -49,9 +49,9 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		}
 		sh.mu.Unlock()
 		if waiting != 2 {
-			t.Errorf("%d wait for the store, want what gives back and the reset", waiting)
+			t.Errorf("%d requests wait for the store, want the release and the reset", waiting)
 		}
-		r.holdBoth(false)
+		r.pause(false)
 		storetest.Eventually(t, "what was held is free", func() bool { return !held() })
 		srv.Must("FLUSHALL")
 	}
@@ -66,7 +66,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	r.holdReplies(true)
+	r.pauseReplies(true)
 	charge, sh := oneHit(1, hugeFixedWindow), s.main.shardOf(0)
 	s.addHits(t, charge, 3)
 	failed := make(chan error, 1)
@@ -86,7 +86,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
-	r.holdReplies(false)
+	r.pauseReplies(false)
 	storetest.Eventually(t, "the debt is charged", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
 }
 
@@ -122,7 +122,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		}
 	}
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for _, charge := range all {
 		var c caller
 		if err := c.ask(s, charge); err != nil || c.b.Decisions[0].Over {

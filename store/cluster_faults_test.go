@@ -115,9 +115,9 @@ func TestClusterSlotsMove(t *testing.T) {
 	o.mu.Unlock()
 	var c caller
 	for n := range l.admitted {
-		look := oneHit(uint64(n+1), hugeFixedWindow)
-		look.Hits = 0
-		must.OK(t, c.ask(s, look))
+		peek := oneHit(uint64(n+1), hugeFixedWindow)
+		peek.Hits = 0
+		must.OK(t, c.ask(s, peek))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
 		if got < want || got > want && late == 0 {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)
@@ -133,13 +133,13 @@ type unavailableLog struct {
 }
 
 func (a *unavailableLog) log() Log {
-	set := func(shard string, away bool) {
+	set := func(shard string, unavailable bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.unavailable == nil {
 			a.unavailable = map[string]bool{}
 		}
-		if delete(a.unavailable, shard); away {
+		if delete(a.unavailable, shard); unavailable {
 			a.unavailable[shard] = true
 			a.ever++
 		}
@@ -165,14 +165,14 @@ func TestClusterRecovers(t *testing.T) {
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
+	storetest.Eventually(t, "unavailable, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.unavailable["cluster of "+r.addr]
 	})
 	r.cut(false)
 	storetest.Eventually(t, "up", s.Up)
-	storetest.Eventually(t, "the log says of no shard that it is away", log.allRecovered)
+	storetest.Eventually(t, "all shards are logged as recovered", log.allRecovered)
 }
 
 // If a primary stops or dies, only its own slots are unavailable, until it continues or its replica
@@ -185,20 +185,20 @@ func TestClusterPrimaryFails(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
 	l.waitForHits(t)
-	for _, gone := range []struct {
-		name string
-		make func()
-		mend func()
+	for _, failure := range []struct {
+		name   string
+		fail   func()
+		repair func()
 	}{
 		{"stopped", all[1].Stop, all[1].Continue},
 		{"killed", all[1].Kill, func() { storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2)) }},
 	} {
-		gone.make()
-		storetest.Eventually(t, gone.name+": away", func() bool { return !s.Up() })
+		failure.fail()
+		storetest.Eventually(t, failure.name+": unavailable", func() bool { return !s.Up() })
 		before := l.totalAdmitted()
-		storetest.Eventually(t, gone.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
-		gone.mend()
-		storetest.Eventually(t, gone.name+": up again", s.Up)
+		storetest.Eventually(t, failure.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
+		failure.repair()
+		storetest.Eventually(t, failure.name+": up again", s.Up)
 		l.waitForHits(t)
 	}
 	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
@@ -210,7 +210,7 @@ func TestClusterPrimaryFails(t *testing.T) {
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil
 	})
-	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.allRecovered() })
+	storetest.Eventually(t, "all shards are logged as recovered", func() bool { return log.allRecovered() })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("decided %v, failed %v", o.decided, o.failed)

@@ -173,11 +173,11 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 		r.release()
 		// Refunds arrive in the background.
 		for i := range charges {
-			look := charges[i]
-			look.Hits, look.Refund, look.Reserve, look.Mode = 0, false, look.Policy.Reserve != nil, limiter.Shadow
-			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
-				must.OK(t, c.askWithin(s, longTimeout, look))
-				want.Charges = append(want.Charges[:0], look)
+			peek := charges[i]
+			peek.Hits, peek.Refund, peek.Reserve, peek.Mode = 0, false, peek.Policy.Reserve != nil, limiter.Shadow
+			storetest.Eventually(t, "the charges of denied groups are refunded", func() bool {
+				must.OK(t, c.askWithin(s, longTimeout, peek))
+				want.Charges = append(want.Charges[:0], peek)
 				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 				return want.Decisions[0].Before == c.b.Decisions[0].Before
 			})

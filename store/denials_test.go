@@ -59,13 +59,13 @@ func TestCachedDenials(t *testing.T) {
 				ask(mine, &c, charge)
 				first := c.b.Decisions[0]
 				if !first.Over {
-					t.Fatalf("decided %+v, want it refused", first)
+					t.Fatalf("decided %+v, want a denial", first)
 				}
 				charge.Hits = 10
 				ask(mine, &c, charge)
 				before := o.decidedBy(byStore)
 				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.decidedBy(byMemory) != want {
-					t.Errorf("%d refused by memory that have no room, want %d", o.decidedBy(byMemory), want)
+					t.Errorf("%d denied by memory that have no room, want %d", o.decidedBy(byMemory), want)
 				}
 				charge.Hits = 2
 				ask(mine, &c, charge) // now the counter is full
@@ -79,14 +79,14 @@ func TestCachedDenials(t *testing.T) {
 					}
 				}
 				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.decidedBy(byMemory)-memory != want {
-					t.Errorf("%d refused by memory, want %d", o.decidedBy(byMemory)-memory, want)
+					t.Errorf("%d denied by memory, want %d", o.decidedBy(byMemory)-memory, want)
 				}
 				memory = o.decidedBy(byMemory)
-				look, refund := charge, charge
-				look.Hits, refund.Hits, refund.Refund = 0, 60, true
-				ask(mine, &c, look)
+				peek, refund := charge, charge
+				peek.Hits, refund.Hits, refund.Refund = 0, 60, true
+				ask(mine, &c, peek)
 				if o.decidedBy(byMemory) != memory || o.decidedBy(byStore) == before {
-					t.Error("a look was answered by memory")
+					t.Error("a peek was decided by memory")
 				}
 				// Another replica refunds all hits. This replica notices after a second.
 				ask(other, &d, refund)
@@ -111,12 +111,12 @@ func TestLimitOnOutcomes(t *testing.T) {
 	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	failures := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow, CountRefused: true}
-	look, charge := oneHit(1, failures), oneHit(1, failures)
-	look.Hits = 0
+	peek, charge := oneHit(1, failures), oneHit(1, failures)
+	peek.Hits = 0
 	var c caller
 	admitted := 0
 	for range 100 {
-		must.OK(t, c.ask(s, look))
+		must.OK(t, c.ask(s, peek))
 		if c.b.Denied {
 			continue
 		}
@@ -149,7 +149,7 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	before := o.decidedBy(byMemory)
 	got := ask(group...)
 	if o.decidedBy(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
-		t.Errorf("decided %+v, %d by memory, want the group to be refused by memory", got, o.decidedBy(byMemory))
+		t.Errorf("decided %+v, %d by memory, want the group denied by memory", got, o.decidedBy(byMemory))
 	}
 	group[1].Group = 1
 	if got := ask(group...); got[0].Charged != 1 || !got[1].Over {
@@ -173,29 +173,29 @@ func TestOneCallerRechecksADenial(t *testing.T) {
 	var f deniedCache
 	c := oneHit(7, hugeBucket)
 	now := limiter.Time(1_900_000_000_999_999_999)
-	say := func(after time.Duration, want bool) {
+	check := func(after time.Duration, want bool) {
 		t.Helper()
 		if got := f.isDenied(now+limiter.Time(after), &c); got != want {
 			t.Errorf("after %v: %v, want %v", after, got, want)
 		}
 	}
-	say(0, false)
+	check(0, false)
 	f.mark(now, &c)
-	say(0, true)
-	say(-time.Millisecond, true)
-	say(time.Second-time.Millisecond, true)
-	say(time.Second, false)
+	check(0, true)
+	check(-time.Millisecond, true)
+	check(time.Second-time.Millisecond, true)
+	check(time.Second, false)
 	for range 3 {
-		say(time.Second, true)
+		check(time.Second, true)
 	}
-	say(time.Second+recheckAfter, false)
-	say(time.Second+recheckAfter, true)
-	say(time.Hour, false)
-	say(-time.Hour, false)
+	check(time.Second+recheckAfter, false)
+	check(time.Second+recheckAfter, true)
+	check(time.Hour, false)
+	check(-time.Hour, false)
 	other := c
 	other.ID.Lo ^= 1 << 20
 	f.mark(now, &other) // uses the same entry
-	say(0, false)
+	check(0, false)
 }
 
 // A denial from memory allocates nothing.

@@ -323,7 +323,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			}
 		}
 		for i, c := range calls {
-			found, told := c.Found, fmt.Sprintf("%+v", c.Found)
+			found, state := c.Found, fmt.Sprintf("%+v", c.Found)
 			if c.Err != nil {
 				tb.Fatalf("step %d: %v", step, c.Err)
 			}
@@ -333,7 +333,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			stored[i].Stored().Decide(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
-					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
+					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), state, diff, m.Args)
 			}
 			leases.add(tb, &plain[i], &stored[i])
 			for k := range plain[i].Decisions {

@@ -83,8 +83,8 @@ func TestLateHitsAtAWindowsEnd(t *testing.T) {
 		return r.Reply.Admitted
 	}
 	seconds := func() int64 {
-		told, _, _ := strings.Cut(srv.Must("TIME"), "\n")
-		n, err := strconv.ParseInt(told, 10, 64)
+		seconds, _, _ := strings.Cut(srv.Must("TIME"), "\n")
+		n, err := strconv.ParseInt(seconds, 10, 64)
 		must.OK(t, err)
 		return n
 	}
@@ -160,7 +160,7 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	c.settleLease(t, s, short, second, 1)
 	lives("after its end")
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	if c.reserveHits(t, s, short, 10) == 0 {
 		t.Error("nothing can be reserved without the store")
 	}
@@ -172,5 +172,5 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	}
 	srv.Must("PERSIST", string(c.names[0])+"h")
 	c.reserveHits(t, s, long, 10)
-	lives("if something took its end away")
+	lives("after its expiry was removed")
 }

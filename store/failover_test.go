@@ -56,9 +56,9 @@ func TestHitsLostByFailover(t *testing.T) {
 			close(stop)
 			<-stopped
 			var c caller
-			look := oneHit(1, hugeFixedWindow)
-			look.Hits = 0
-			must.OK(t, c.ask(s, look))
+			peek := oneHit(1, hugeFixedWindow)
+			peek.Hits = 0
+			must.OK(t, c.ask(s, peek))
 			forgotten := admitted - int(c.b.Decisions[0].Before)
 			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
 		})

@@ -124,7 +124,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.name == loading {
-				storetest.Before7(t, "Redis 6.2 says nothing while it loads so little")
+				storetest.Before7(t, "Redis 6.2 sends nothing while it loads this little data")
 			}
 			srv := storetest.Start(t, tt.args...)
 			o := &recorder{}
@@ -132,7 +132,7 @@ func TestFaults(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			startLoad(t, s, hugeBucket, 0)
 			tt.inject(t, srv)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "probed", func() bool {
 				n := 0
 				for _, kind := range tt.kinds {
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 				return n > before
 			})
 			if o.diverged > 0 {
-				t.Errorf("the store admitted another number than its replies say, %d times", o.diverged)
+				t.Errorf("%d replies with another number of admitted charges than decided", o.diverged)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestNoScripts(t *testing.T) {
 		}
 	}}})
 	if remedy := <-remedies; o.failuresOf(redis.Script) == 0 || remedy != redis.Script.Remedy() {
-		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, redis.Script)
+		t.Errorf("failed %v, remedy %q, want %q and its remedy", o.failed, remedy, redis.Script)
 	}
 }
 
@@ -314,10 +314,10 @@ func TestShortDeadline(t *testing.T) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
-		t.Error("one short deadline made the shard away")
+		t.Error("one short deadline made the shard unavailable")
 	}
 	// The next requests wait for the timeout, though each has a short deadline.
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 		return !s.Up()
 	})

@@ -20,13 +20,13 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	const limit = 5
 	counted := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}
-	look := oneHit(1, counted)
-	look.Hits = 0
+	peek := oneHit(1, counted)
+	peek.Hits = 0
 	names := [][]byte{[]byte("foreign"), []byte("limited")}
 	srv.Must("SET", string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), counted, names[0])), "letters")
 	srv.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	srv.Must("CONFIG", "SET", "maxmemory", "1")
-	charges := []limiter.Charge{look, oneHit(2, counted)}
+	charges := []limiter.Charge{peek, oneHit(2, counted)}
 	charges[1].Group = 1
 	var c caller
 	passed := 0
@@ -91,7 +91,7 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	defer s.main.ledger.mu.Unlock()
 	for name, d := range s.main.ledger.entries {
 		if d.Hits > 0 {
-			t.Errorf("%s owes %d hits of a request that was denied", name, d.Hits)
+			t.Errorf("%s has %d unsynced hits of a denied request", name, d.Hits)
 		}
 	}
 }

@@ -88,9 +88,9 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	}
 	var c caller
 	used := func(i int) int {
-		look := charges[i]
-		look.Hits, look.Group = 0, 0
-		must.OK(t, c.askNamed(other, names[i:i+1], look))
+		peek := charges[i]
+		peek.Hits, peek.Group = 0, 0
+		must.OK(t, c.askNamed(other, names[i:i+1], peek))
 		return int(c.b.Decisions[0].Before)
 	}
 	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
@@ -177,9 +177,9 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 				t.Errorf("algorithm %d: request %d was decided %+v, %v", p.Algorithm, n+1, c.b.Decisions, err)
 			}
 			storetest.Eventually(t, "what the store took for a denied group is back", func() bool {
-				look := charges[1]
-				look.Hits = 0
-				must.OK(t, c.askNamed(s, names[1:2], look))
+				peek := charges[1]
+				peek.Hits = 0
+				must.OK(t, c.askNamed(s, names[1:2], peek))
 				return c.b.Decisions[0].Before == 1 && s.unsyncedCounters() == 0
 			})
 		}

@@ -35,7 +35,7 @@ func TestForeignKeys(t *testing.T) {
 	o := &recorder{}
 	logged := make(chan string, 1000)
 	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Error, Log: Log{
-		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) },
 		Foreign:     func(_, key string, _ error) { logged <- key },
 	}})
 	storetest.Eventually(t, "up", s.Up)
@@ -77,10 +77,10 @@ func TestForeignKeys(t *testing.T) {
 				}
 			}
 			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE cannot distinguish an empty string from a missing key
-				look := bad
-				look.Hits = 0
-				if err := c.ask(s, look); !errors.Is(err, ErrUnavailable) {
-					t.Errorf("%s %.20q: a look was answered %v, want the fallback", key, wrote, err)
+				peek := bad
+				peek.Hits = 0
+				if err := c.ask(s, peek); !errors.Is(err, ErrUnavailable) {
+					t.Errorf("%s %.20q: a peek was answered %v, want the fallback", key, wrote, err)
 				}
 				want++
 			}

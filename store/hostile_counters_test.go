@@ -37,7 +37,7 @@ func TestOddCounters(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &recorder{}
 	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny, Log: Log{
-		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -111,7 +111,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	var c caller
 	must.OK(t, c.ask(s, charge))
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
 		if err := c.ask(s, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)

@@ -169,7 +169,7 @@ func sendNoise(w io.Writer) bool {
 // hostileReplies are sent instead of replies, with the accepted kinds of the resulting error.
 var hostileReplies = []struct {
 	name  string
-	says  func(w io.Writer) bool
+	send  func(w io.Writer) bool
 	kinds []redis.Kind
 	named string // contained in the error, if it is of the kind Reply
 }{
@@ -217,34 +217,34 @@ func (l *errorLog) String() string {
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	honest := func(w io.Writer, command []string) bool { return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
-	for _, lie := range hostileReplies {
-		always := func(w io.Writer, _ []string) bool { return lie.says(w) }
+	for _, reply := range hostileReplies {
+		always := func(w io.Writer, _ []string) bool { return reply.send(w) }
 		single := func(address string) redis.Server { return redis.Server{Network: "tcp", Address: address} }
-		for where, to := range map[string]func(liar startServer) redis.Server{
-			"handshake": func(liar startServer) redis.Server {
-				s := single(liar(always))
+		for where, to := range map[string]func(start startServer) redis.Server{
+			"handshake": func(start startServer) redis.Server {
+				s := single(start(always))
 				s.Auth.Password = "x"
 				return s
 			},
-			"script": func(liar startServer) redis.Server { return single(liar(always)) },
-			"batch": func(liar startServer) redis.Server {
-				return single(liar(func(w io.Writer, command []string) bool {
+			"script": func(start startServer) redis.Server { return single(start(always)) },
+			"batch": func(start startServer) redis.Server {
+				return single(start(func(w io.Writer, command []string) bool {
 					if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
 						return honest(w, command)
 					}
-					return lie.says(w)
+					return reply.send(w)
 				}))
 			},
-			"Sentinel": func(liar startServer) redis.Server {
+			"Sentinel": func(start startServer) redis.Server {
 				s := redis.Server{Master: "main"}
 				for range 3 {
-					s.Sentinels = append(s.Sentinels, liar(always))
+					s.Sentinels = append(s.Sentinels, start(always))
 				}
 				return s
 			},
-			"cluster": func(liar startServer) redis.Server { return redis.Server{Nodes: []string{liar(always)}} },
+			"cluster": func(start startServer) redis.Server { return redis.Server{Nodes: []string{start(always)}} },
 		} {
-			t.Run(lie.name+" as "+where, func(t *testing.T) {
+			t.Run(reply.name+" as "+where, func(t *testing.T) {
 				t.Parallel()
 				o, lines := &recorder{}, &errorLog{}
 				s := runStore(t, Options{
@@ -255,16 +255,16 @@ func TestHostileServers(t *testing.T) {
 					storetest.Eventually(t, "up", s.Up)
 				}
 				var c caller
-				storetest.Eventually(t, "failed twice, and logged "+lie.named, func() bool {
+				storetest.Eventually(t, "failed twice, and logged "+reply.named, func() bool {
 					if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 						t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 					}
 					n := 0
-					for _, kind := range lie.kinds {
+					for _, kind := range reply.kinds {
 						n += o.failuresOf(kind)
 					}
 					s.main.requestRefresh() // query the nodes of a cluster again at once
-					return n >= 2 && strings.Contains(lines.String(), lie.named)
+					return n >= 2 && strings.Contains(lines.String(), reply.named)
 				})
 			})
 		}
@@ -287,11 +287,11 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 		first, last := i*redis.Slots/ranges, (i+1)*redis.Slots/ranges-1
 		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n%040d\r\n", first, max(first, last), 1+i%primaries, i)
 	}
-	told := b.String()
+	slots := b.String()
 	return func(w io.Writer, command []string) bool {
 		switch {
 		case command[0] == "CLUSTER":
-			return replyWith(told)(w)
+			return replyWith(slots)(w)
 		case strings.Contains(strings.Join(command, " "), "s1{probe") || len(command) < 6:
 			return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 		default:
@@ -304,26 +304,26 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 // name.
 func TestHostileMemory(t *testing.T) {
 	big := sendForever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
-	for name, to := range map[string]func(liar startServer) redis.Server{
-		"Sentinels that never end": func(liar startServer) redis.Server {
+	for name, to := range map[string]func(start startServer) redis.Server{
+		"Sentinels that never end": func(start startServer) redis.Server {
 			s := redis.Server{Master: "main"}
 			for range 3 {
-				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*16\r\n"), big)(w) }))
+				s.Sentinels = append(s.Sentinels, start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*16\r\n"), big)(w) }))
 			}
 			return s
 		},
-		"a chart that never ends": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*131000\r\n"), big)(w) })}}
+		"a map of slots that never ends": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*131000\r\n"), big)(w) })}}
 		},
-		"a million ranges": func(liar startServer) redis.Server {
+		"a million ranges": func(start startServer) redis.Server {
 			ranges := sendForever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
+			return redis.Server{Nodes: []string{start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
 		},
-		"more primaries than there may be": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
+		"more primaries than there may be": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(clusterOf(10_000, redis.Slots, nil))}}
 		},
-		"as many primaries as there may be": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(redis.MaxPrimaries, 2000, nil))}}
+		"as many primaries as there may be": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -90,9 +90,9 @@ func TestTooLargeRequest(t *testing.T) {
 		t.Errorf("decided %v, want all in memory", o.decided)
 	}
 	// The store is charged later, in several runs.
-	look := manyCharges(1, 1, ringOf60, 0)[0]
+	peek := manyCharges(1, 1, ringOf60, 0)[0]
 	storetest.Eventually(t, "charged", func() bool {
-		return c.ask(s, look) == nil && c.b.Decisions[0].Before == 1
+		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == 1
 	})
 }
 
@@ -135,7 +135,7 @@ func TestRunsAreBounded(t *testing.T) {
 				next, bulk = &parts, bulk+1
 			}
 			if (*next)[0] != a {
-				t.Fatal("an ask was overtaken")
+				t.Fatal("a request was overtaken")
 			}
 			*next = (*next)[1:]
 		}

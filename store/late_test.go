@@ -34,16 +34,16 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}
 	}
 	for name, tt := range map[string]struct {
-		sending, heard time.Duration
-		queued         *request
-		open           []*request
-		due, away      time.Duration // 0 for none
+		sending, heard   time.Duration
+		queued           *request
+		open             []*request
+		due, unavailable time.Duration // 0 for none
 	}{
-		"nobody waits":                       {},
-		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, away: 999 * time.Millisecond},
-		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, away: 0 + 1},
-		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, away: 999 * time.Millisecond},
-		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, away: 700 * time.Millisecond},
+		"no request waits":                   {},
+		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
+		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
 	} {
 		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
 		l.conn = &redis.Conn{}
@@ -59,8 +59,8 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		for _, a := range tt.open {
 			l.open.push(a)
 		}
-		due, away := l.nextDeadlineLocked()
-		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "away": {sinceOr(away, now), tt.away}} {
+		due, unavailable := l.nextDeadlineLocked()
+		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "unavailable": {sinceOr(unavailable, now), tt.unavailable}} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s: %s in %v, want %v", name, what, pair[0], pair[1])
 			}
@@ -96,9 +96,9 @@ func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	b.Stored().MergeInto(s.options.Table, there, 0, &state)
 	s.denied.mark(there, &b.Charges[0])
 	if !s.denyFromCache(now, b) || !b.Denied {
-		t.Error("what the second store said is full was asked for")
+		t.Error("a full counter of the second store was not denied by memory")
 	}
 	if s.denyFromCache(now+limiter.Time(600*time.Millisecond), b) {
-		t.Error("refused in the second store's next window")
+		t.Error("denied in the second store's next window")
 	}
 }

@@ -67,10 +67,10 @@ func TestSlotsAreShared(t *testing.T) {
 				if len(mine) > 1 || round%3 == 2 && len(mine) > 0 {
 					held.Add(-1)
 					if !c.releaseSlot(t, there, slotCharge(1, n), mine[0]) {
-						t.Error("a place that is held was not")
+						t.Error("a held lease was not released")
 					}
 					if c.releaseSlot(t, here, slotCharge(2, n), mine[0]) {
-						t.Error("a place of another counter was given back")
+						t.Error("a lease of another counter was released")
 					}
 					mine = mine[1:]
 				}
@@ -89,15 +89,15 @@ func TestSlotsAreShared(t *testing.T) {
 	var c caller
 	for i := range n {
 		if c.acquireSlot(t, replicas[i%2], slotCharge(1, n)) == 0 {
-			t.Errorf("place %d of %d was not to be had when all had been given back", i+1, n)
+			t.Errorf("slot %d of %d cannot be acquired after all were released", i+1, n)
 		}
 	}
 	if c.acquireSlot(t, replicas[0], slotCharge(1, n)) != 0 {
-		t.Errorf("place %d was given", n+1)
+		t.Errorf("slot %d was granted", n+1)
 	}
 	other := c.acquireSlot(t, replicas[0], slotCharge(2, n))
 	if c.releaseSlot(t, replicas[1], slotCharge(1, n), other) || !c.releaseSlot(t, replicas[1], slotCharge(2, n), other) || c.releaseSlot(t, replicas[0], slotCharge(2, n), other) {
-		t.Error("a lease frees the place of its own counter, and once")
+		t.Error("a lease must release one slot of its own counter, once")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		for _, r := range relays {
 			r.cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
 				_ = c.usedHits(t, s, slotCharge(1, n))
 			}
@@ -156,14 +156,14 @@ func TestSlotsInAnOutage(t *testing.T) {
 			}
 		}
 		if len(held) > most || len(late) != n-4+n-3 {
-			t.Errorf("%d places are held, %d of them given in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
+			t.Errorf("%d slots are held, %d of them granted in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
 		}
 		// Any replica releases a lease of its counter, once, and no other lease.
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
-			t.Error("a lease frees a place of its own counter, and once")
+			t.Error("a lease must release one slot of its own counter, once")
 		}
 		if a, b := take(replicas[0]), take(replicas[0]); a == 0 || b == 0 || take(replicas[0]) != 0 {
-			t.Error("the first replica has as many places as were given back there")
+			t.Error("the first replica must have as many free slots as were released there")
 		}
 		relays[first].cut(false)
 		storetest.Eventually(t, "one is up", replicas[first].Up)
@@ -174,11 +174,11 @@ func TestSlotsInAnOutage(t *testing.T) {
 		storetest.Eventually(t, "both are up", replicas[1-first].Up)
 		for _, s := range replicas {
 			if got := c.usedHits(t, s, slotCharge(1, 100)); got != len(held) {
-				t.Errorf("replica %d first: the store holds %d places, want the %d that nobody gave back", first, got, len(held))
+				t.Errorf("replica %d first: the store holds %d slots, want the %d that were not released", first, got, len(held))
 			}
 		}
 		if take(replicas[0]) != 0 {
-			t.Error("a place was given beyond the limit when the store was back")
+			t.Error("a slot was granted beyond the limit after the recovery")
 		}
 		for lease := range held {
 			if !give(replicas[first], lease) {
@@ -186,10 +186,10 @@ func TestSlotsInAnOutage(t *testing.T) {
 			}
 		}
 		if got := c.usedHits(t, replicas[0], slotCharge(1, n)); got != 0 {
-			t.Errorf("replica %d first: %d places are held when all were given back", first, got)
+			t.Errorf("replica %d first: %d slots are held after all were released", first, got)
 		}
 		if replicas[0].unsyncedCounters()+replicas[1].unsyncedCounters() != 0 {
-			t.Error("something is owed yet")
+			t.Error("there are unsynced leases")
 		}
 	}
 }
@@ -305,7 +305,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			c.usedAndReserved(t, s[i], p) // each learns of both
 			relays[i].cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			c.usedAndReserved(t, s[0], p)
 			c.usedAndReserved(t, s[1], p)
 			return !s[0].Up() && !s[1].Up()
@@ -382,12 +382,12 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 		says string
 		bad  bool
 	}{
-		"no lease":               {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
-		"a lease in letters":     {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
-		"a lease that is none":   {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
-		"a lease below 0":        {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
-		"fewer places than none": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
-		"more than there can be": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"no lease":                   {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
+		"a lease in letters":         {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
+		"a lease that is none":       {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
+		"a lease below 0":            {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
+		"a negative number of slots": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"more than there can be":     {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 	} {
 		o := &recorder{}
 		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
@@ -430,7 +430,7 @@ func TestLateLeases(t *testing.T) {
 		r := newRelay(t, srv.Addr, nil, false)
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.holdBoth(true)
+		r.pause(true)
 		sh := s.main.shardOf(0)
 		decided := make(replyChan, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{slotCharge(1, 9)}}
@@ -451,28 +451,28 @@ func TestLateLeases(t *testing.T) {
 		}
 		if !comes {
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			r.cut(false)
 		}
-		r.holdBoth(false)
+		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
-		storetest.Eventually(t, "the store holds the place", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 1 })
+		storetest.Eventually(t, "the store holds the slot", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 1 })
 		s.Cancel(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")})
-		storetest.Eventually(t, "the place is given back", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 0 })
+		storetest.Eventually(t, "the slot is released", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 0 })
 		if b.Lease(0) != 0 {
-			t.Error("a request that was cancelled has its lease yet")
+			t.Error("a cancelled request still has its lease")
 		}
 		for _, p := range reservingPolicies(false) {
 			if c.reserveHits(t, s, p, 60) == 0 {
 				t.Fatal("nothing can be reserved")
 			}
 			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
-			storetest.Eventually(t, "what was reserved is free", func() bool { return c.usedAndReserved(t, s, p) == 0 })
+			storetest.Eventually(t, "the reservation is released", func() bool { return c.usedAndReserved(t, s, p) == 0 })
 			srv.Must("FLUSHALL")
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters owe something yet", n)
+			t.Errorf("%d counters are still unsynced", n)
 		}
 	}
 }
@@ -503,7 +503,7 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 		for _, r := range relays {
 			r.cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
 				_ = c.usedHits(t, s, slotCharge(1, n))
 			}
@@ -523,7 +523,7 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
 	}
 	if got := c.usedHits(t, replicas[0], slotCharge(1, limiter.MaxLog)); got != len(held) {
-		t.Errorf("the store holds %d places, want %d", got, len(held))
+		t.Errorf("the store holds %d slots, want %d", got, len(held))
 	}
 	for lease := range held {
 		if !c.releaseSlot(t, replicas[1], slotCharge(1, n), lease) {

@@ -177,7 +177,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 8
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	ahead := time.Duration(0)
 	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}

@@ -55,7 +55,7 @@ func TestMirror(t *testing.T) {
 				}
 			}
 			if admitted != tt.admit {
-				t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
+				t.Errorf("algorithm %d: %d hits admitted during the outage, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
 			}
 			srv.Continue()
 			storetest.Eventually(t, "up", mine.Up)

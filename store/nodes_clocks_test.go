@@ -35,12 +35,12 @@ type clockNode struct {
 // newClockNodes returns nodes with the given clocks and equal shares of the slots.
 func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 	tb.Helper()
-	var chart string
+	var slots string
 	for _, now := range clocks {
 		n := &clockNode{now: now, counts: map[string]int64{}, ends: map[string]int64{}}
 		n.hostileServer = newHostileServer(tb, func(w io.Writer, command []string) bool {
 			if command[0] == "CLUSTER" {
-				return replyWith(chart)(w)
+				return replyWith(slots)(w)
 			}
 			if n.syncs != nil && len(command) == 10 && command[6] == "f" {
 				n.first.Do(func() {
@@ -59,7 +59,7 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 		_, port, _ := net.SplitHostPort(n.addr)
 		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", i*redis.Slots/len(all), (i+1)*redis.Slots/len(all)-1, port)
 	}
-	chart = b.String()
+	slots = b.String()
 	return all
 }
 
@@ -267,8 +267,8 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 }
 
 // setDropsHits sets whether hits close the connection.
-func (n *clockNode) setDropsHits(deaf bool) {
+func (n *clockNode) setDropsHits(drop bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dropsHits = deaf
+	n.dropsHits = drop
 }

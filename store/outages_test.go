@@ -40,18 +40,18 @@ func TestOutages(t *testing.T) {
 				replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
 			}
 			up := func() bool { return replicas[0].Up() && replicas[1].Up() }
-			away := func() bool {
+			unavailable := func() bool {
 				var c caller
-				look := oneHit(100, policies[0])
-				look.Hits = 0
+				peek := oneHit(100, policies[0])
+				peek.Hits = 0
 				for _, s := range replicas { // a request notices the outage
-					must.OK(t, c.ask(s, look))
+					must.OK(t, c.ask(s, peek))
 				}
 				return !replicas[0].Up() && !replicas[1].Up()
 			}
 			storetest.Eventually(t, "up", up)
 			admitted, exceeded := make([]int, len(policies)), make([]atomic.Int64, len(policies))
-			asks := func(times int) {
+			sendAll := func(times int) {
 				var c caller
 				for _, s := range replicas {
 					for n, p := range policies {
@@ -66,7 +66,7 @@ func TestOutages(t *testing.T) {
 				}
 			}
 			left := make([]int, len(policies)) // hits that each replica admits alone
-			asks(20)
+			sendAll(20)
 			for n := range left {
 				left[n] = 2*limit - 2*20 - 20 // the first replica does not know the hits of the second
 				if policies[n].Algorithm == limiter.SlidingLog {
@@ -77,13 +77,13 @@ func TestOutages(t *testing.T) {
 				for _, r := range relays {
 					r.cut(true)
 				}
-				storetest.Eventually(t, "away", away)
-				asks(100)
+				storetest.Eventually(t, "unavailable", unavailable)
+				sendAll(100)
 				for _, r := range relays {
 					r.cut(false)
 				}
 				storetest.Eventually(t, "up again", up)
-				asks(2)
+				sendAll(2)
 			}
 			for n, p := range policies {
 				if most := limit + left[n]; admitted[n] > most || admitted[n] < limit {
@@ -102,9 +102,9 @@ func TestOutages(t *testing.T) {
 					want = min(want, limit+1)
 				}
 				var c caller
-				look := oneHit(uint64(n+1), p)
-				look.Hits = 0
-				if err := c.ask(replicas[0], look); err != nil || int(c.b.Decisions[0].Before) != want {
+				peek := oneHit(uint64(n+1), p)
+				peek.Hits = 0
+				if err := c.ask(replicas[0], peek); err != nil || int(c.b.Decisions[0].Before) != want {
 					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
 				}
 			}

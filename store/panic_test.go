@@ -44,7 +44,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
 		if !a.send(sh, s.options.Timeout) {
-			t.Fatal("the shard is away")
+			t.Fatal("the shard is unavailable")
 		}
 	}
 	type asked struct {
@@ -143,10 +143,10 @@ func TestPanicAfterTheParts(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	day := oneHit(1, hugeFixedWindow)
 	second1 := oneHit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
-	place := slotCharge(3, 5)
+	slot := slotCharge(3, 5)
 	o.armed.Store(true)
 	var c, other caller
-	if err := c.ask(s, day, second1, place); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
+	if err := c.ask(s, day, second1, slot); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
 		t.Fatal(err, c.b.Decisions)
 	}
 	if o.armed.Load() {
@@ -154,7 +154,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 	}
 	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
-		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, place) == 1
+		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, slot) == 1
 	})
 }
 
@@ -179,26 +179,26 @@ func TestPanicAfterAReply(t *testing.T) {
 		})
 		other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
-		var c, looks caller
-		place := slotCharge(1, 3)
-		hasRun := func() bool { return looks.heldHits(t, other, place) == 1 }
+		var c, reader caller
+		slot := slotCharge(1, 3)
+		hasRun := func() bool { return reader.heldHits(t, other, slot) == 1 }
 		if late {
-			c.startLate(t, s, r, replied, hasRun, place)
+			c.startLate(t, s, r, replied, hasRun, slot)
 		} else {
-			r.holdReplies(true)
-			if done, err := c.start(s, 0, place); done {
+			r.pauseReplies(true)
+			if done, err := c.start(s, 0, slot); done {
 				t.Fatal(err)
 			}
 			storetest.Eventually(t, "the store has run it", hasRun)
 		}
 		armed.Store(true)
-		r.holdReplies(false)
+		r.pauseReplies(false)
 		<-panicked
 		if !late {
 			if err := <-c.decided; err != nil || !c.b.Denied {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.heldHits(t, other, place) == 0 && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return reader.heldHits(t, other, slot) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

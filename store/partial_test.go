@@ -84,13 +84,13 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		tt.gone.Kill()
 		var c caller
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			_ = c.ask(s, tt.lost)
 			return !s.Up()
 		})
 		var number uint64
 		for kind, p := range map[string]*limiter.Policy{
-			"place":          slotCharge(1, 3).Policy,
+			"slot":           slotCharge(1, 3).Policy,
 			"reservation":    reservingPolicies(true)[0],
 			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
 			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
@@ -113,7 +113,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.heldHits(t, s, part) == want })
 		}
 		if n := s.unsyncedCounters(); n > 0 {
-			t.Errorf("%s: %d counters owe something", name, n)
+			t.Errorf("%s: %d counters are unsynced", name, n)
 		}
 	}
 }
@@ -161,14 +161,14 @@ func TestPartlyCountedRequests(t *testing.T) {
 			if late {
 				c.startLate(t, s, r, replied, hasRun, counted, other)
 			} else {
-				r.holdReplies(true)
+				r.pauseReplies(true)
 				if done, err := c.start(s, 0, counted, other); done || err != nil {
 					t.Fatal(done, err)
 				}
 				storetest.Eventually(t, "the store has run it", hasRun)
 			}
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
-			r.holdReplies(false)
+			r.pauseReplies(false)
 			if !late {
 				must.OK(t, <-c.decided)
 			}

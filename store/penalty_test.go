@@ -61,13 +61,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 				}
 			}
 			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
-				t.Errorf("a look: %+v", d)
+				t.Errorf("a peek: %+v", d)
 			}
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !mine.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
 			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
-				t.Errorf("while the store is away: %+v", d)
+				t.Errorf("during the outage: %+v", d)
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up", mine.Up)

@@ -34,7 +34,7 @@ func TestPerSecond(t *testing.T) {
 		t.Errorf("%s counters in the first store, %s in the second, want 2 and 1", n, m)
 	}
 	second.Kill()
-	storetest.Eventually(t, "the second is away", func() bool {
+	storetest.Eventually(t, "the second is unavailable", func() bool {
 		_ = c.ask(s, charges[0])
 		return !s.Up()
 	})
@@ -49,9 +49,9 @@ func TestPerSecond(t *testing.T) {
 	if err := c.ask(s, charges...); err != nil || !c.b.Denied || c.b.Decisions[1].Charged != 0 || !c.b.Decisions[1].Denied {
 		t.Errorf("decided %+v, %v, want the group to be denied", c.b.Decisions, err)
 	}
-	look := charges[1]
-	look.Hits = 0
-	storetest.Eventually(t, "what was taken is given back", func() bool {
-		return c.ask(s, look) == nil && c.b.Decisions[0].Before == before+1
+	peek := charges[1]
+	peek.Hits = 0
+	storetest.Eventually(t, "the charge is refunded", func() bool {
+		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == before+1
 	})
 }

@@ -116,7 +116,7 @@ func TestOneSentinelCannotMoveThePrimary(t *testing.T) {
 	foreign.mu.Lock()
 	defer foreign.mu.Unlock()
 	if foreign.connections > 0 {
-		t.Errorf("%d connections to a server of which one Sentinel alone says that it is a replica", foreign.connections)
+		t.Errorf("%d connections to a server that only one Sentinel names as a replica", foreign.connections)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPromotionEnds(t *testing.T) {
 	}
 	step(primary.Addr, true) // it is still a replica
 	if w.Candidate == "" {
-		t.Error("the replica is not looked at any more")
+		t.Error("the replica is no longer checked")
 	}
 	replica.Must("REPLICAOF", "NO", "ONE")
 	step(replica.Addr, false)
@@ -165,14 +165,14 @@ func TestPromotionEnds(t *testing.T) {
 	w.Candidate = replica.Addr
 	step(primary.Addr, false)
 	if w.Candidate != "" {
-		t.Error("a replica that stays one is looked at for ever")
+		t.Error("a replica that stays one is still checked")
 	}
 }
 
 func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		channel, text, next string
-		asks                bool
+		refresh             bool
 	}{
 		{sentinel.Switched, "main 127.0.0.1 1 127.0.0.1 2", "", true},
 		{sentinel.Switched, "other 127.0.0.1 1 127.0.0.1 2", "", false},
@@ -193,8 +193,8 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.main.watch.HandleMessage("asked:1", &r)
-		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
-			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.asks)
+		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.refresh {
+			t.Errorf("%s %q: candidate %q, refresh %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.refresh)
 		}
 	}
 }

@@ -87,10 +87,10 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					}
 					what := fmt.Sprintf("denied by %s, algorithm %d, refund first %v", by, p.Algorithm, refundFirst)
 					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
-						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
+						t.Errorf("%s: %+v, want a refund of %d to return %d", what, d, refund, want)
 					}
 					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Refunded(at) != used || used > 0 && d.Reset < time.Hour {
-						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Refunded(at), used)
+						t.Errorf("%s: %+v and %d refunded, want %d hits left, for hours", what, d, c.b.Stored().Refunded(at), used)
 					}
 					storetest.Eventually(t, what, func() bool { return c.usedHits(t, tt.s, before) == int(used) })
 				}
@@ -119,7 +119,7 @@ func TestLateRefunds(t *testing.T) {
 			used := func() int { return there.usedHits(t, other, before) }
 			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
 			if d := c.b.Decisions[1]; d.Charged != 3 {
-				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
+				t.Errorf("%s, algorithm %d: the fallback refunds %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
@@ -185,15 +185,15 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			}
 		}
 		for _, charge := range plain.Charges {
-			var look limiter.Batch
+			var peek limiter.Batch
 			charge.Hits, charge.Refund, charge.Mode = 0, false, limiter.Enforce
-			look.Charges = []limiter.Charge{charge}
-			memory.Decide(now, &look)
+			peek.Charges = []limiter.Charge{charge}
+			memory.Decide(now, &peek)
 			var there caller
 			there.clock = clock
 			storetest.Eventually(t, what+"\n"+describe(plain.Charges), func() bool {
 				err := there.ask(s, charge)
-				return err == nil && there.b.Decisions[0].Before == look.Decisions[0].Before && there.b.Decisions[0].Penalty == look.Decisions[0].Penalty
+				return err == nil && there.b.Decisions[0].Before == peek.Decisions[0].Before && there.b.Decisions[0].Penalty == peek.Decisions[0].Penalty
 			})
 		}
 	}

@@ -17,9 +17,9 @@ type relay struct {
 
 	mu      sync.Mutex
 	resumed sync.Cond
-	held    bool
+	paused  bool
 	silent  bool
-	waiting int // number of directions with data that is held back
+	waiting int // number of directions with waiting data
 	open    map[net.Conn]bool
 	ended   bool
 	severed bool
@@ -59,27 +59,27 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 	return r
 }
 
-// holdBoth holds back the data of both directions, or resumes.
-func (r *relay) holdBoth(yes bool) {
+// pause stops forwarding in both directions, or resumes.
+func (r *relay) pause(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = yes
+	r.paused = yes
 	r.resumed.Broadcast()
 }
 
-// holdReplies holds back the server's replies, or resumes. Commands are still forwarded.
-func (r *relay) holdReplies(yes bool) {
+// pauseReplies stops forwarding replies, or resumes. Commands are still forwarded.
+func (r *relay) pauseReplies(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = yes
 	r.resumed.Broadcast()
 }
 
-// isHolding reports whether data is held back.
-func (r *relay) isHolding() bool {
+// isPaused reports whether data waits in the relay.
+func (r *relay) isPaused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held && r.waiting > 0
+	return r.paused && r.waiting > 0
 }
 
 // connections returns the number of connections with TLS, and without.
@@ -143,13 +143,13 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 		return
 	}
 	var back sync.WaitGroup
-	back.Go(func() { r.copyBytes(c, s, func() bool { return r.held || r.silent }) })
-	r.copyBytes(s, c, func() bool { return r.held })
+	back.Go(func() { r.copyBytes(c, s, func() bool { return r.paused || r.silent }) })
+	r.copyBytes(s, c, func() bool { return r.paused })
 	back.Wait()
 }
 
-// copyBytes forwards data unless held reports true, and closes both connections at the end.
-func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
+// copyBytes forwards data while paused reports false, and closes both connections at the end.
+func (r *relay) copyBytes(to, from net.Conn, paused func() bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
@@ -158,7 +158,7 @@ func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
 		if n > 0 {
 			r.mu.Lock()
 			r.waiting++
-			for kept() && !r.ended {
+			for paused() && !r.ended {
 				r.resumed.Wait()
 			}
 			r.waiting--

@@ -69,7 +69,7 @@ func TestRoles(t *testing.T) {
 			{"", "nobody", longRole, "?"},
 		} {
 			if got := acquireOne(t, s, step.holder, step.role, step.length); got != step.want {
-				t.Errorf("step %d: %q asks for %q, which %q had, want %q", i, step.holder, step.role, got, step.want)
+				t.Errorf("step %d: %q acquires %q, previous holder %q, want %q", i, step.holder, step.role, got, step.want)
 			}
 		}
 		// The duration of a role begins with the last renewal.
@@ -92,7 +92,7 @@ func TestRoles(t *testing.T) {
 func TestForeignRoles(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) }}})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{role:list}", "x")
 	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
@@ -141,17 +141,17 @@ func TestRolesOfCluster(t *testing.T) {
 // time.
 func TestHostileRoles(t *testing.T) {
 	t.Parallel()
-	for _, lie := range append(hostileReplies, struct {
+	for _, reply := range append(hostileReplies, struct {
 		name  string
-		says  func(w io.Writer) bool
+		send  func(w io.Writer) bool
 		kinds []redis.Kind
 		named string
-	}{name: "a long name", says: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
-		t.Run(lie.name, func(t *testing.T) {
+	}{name: "a long name", send: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
+		t.Run(reply.name, func(t *testing.T) {
 			t.Parallel()
 			server := redis.Server{Network: "tcp", Address: newHostileServer(t, func(w io.Writer, command []string) bool {
 				if strings.Contains(strings.Join(command, " "), "s1{role:") {
-					return lie.says(w)
+					return reply.send(w)
 				}
 				return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 			}).addr}
@@ -163,7 +163,7 @@ func TestHostileRoles(t *testing.T) {
 				storetest.Eventually(t, "up", s.Up)
 				for role, before := range acquireAll(t, s, "a", longRole, "shop", "other") {
 					if before == "a" {
-						t.Errorf("the role %s is held by who was never told to be", role)
+						t.Errorf("the role %s is held without a reply", role)
 					}
 				}
 				var c caller
@@ -182,8 +182,8 @@ func TestRolesWithoutStore(t *testing.T) {
 	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Kill()
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	if got := acquireOne(t, s, "a", "shop", longRole); got != "?" {
-		t.Errorf("%q has the role, says nobody", got)
+		t.Errorf("%q has the role, without a store", got)
 	}
 }

@@ -52,7 +52,7 @@ func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	return took > estimate
 }
 
-// bound returns the estimate of a run that takes the server as long as most.
+// bound returns the estimate of a run that takes the server as long as limit.
 func (s *slowness) bound(limit time.Duration) time.Duration {
 	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }

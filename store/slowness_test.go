@@ -21,17 +21,17 @@ func TestSlowness(t *testing.T) {
 		runs []run
 		want time.Duration // bound for a run of one millisecond
 	}{
-		"no run":                       {nil, time.Millisecond},
-		"faster than estimated":        {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
-		"three slow runs":              {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
-		"one slow run among others":    {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
-		"a server four times slower":   {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
-		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
-		"a server that says too much":  {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
-		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
-		"no time":                      {repeat(4, run{0, long}), time.Millisecond},
-		"a time below 0":               {repeat(4, run{math.MinInt64, long}), time.Millisecond},
-		"a trip below 0":               {repeat(4, run{time.Second, -1}), time.Millisecond},
+		"no run":                                {nil, time.Millisecond},
+		"faster than estimated":                 {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
+		"three slow runs":                       {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
+		"one slow run among others":             {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
+		"a server four times slower":            {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
+		"a server that was slow":                {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
+		"a server that reports a huge duration": {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
+		"a server that is never ready":          {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
+		"no time":                               {repeat(4, run{0, long}), time.Millisecond},
+		"a time below 0":                        {repeat(4, run{math.MinInt64, long}), time.Millisecond},
+		"a trip below 0":                        {repeat(4, run{time.Second, -1}), time.Millisecond},
 	} {
 		var s slowness
 		for _, r := range tt.runs {
@@ -95,16 +95,16 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
 		slower := time.Duration(min(times, maxSlowdown))
-		asks := 0
+		taken := 0
 		for range 1000 {
 			enqueueRequest(l, 5*time.Microsecond, false)
 		}
-		for asks < 1000 {
+		for taken < 1000 {
 			batch, _ := l.nextBatch(0, nil)
 			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
-				t.Fatalf("%d times slower: a run of %d asks, want 1 to %d", times, len(batch), most)
+				t.Fatalf("%d times slower: a run of %d requests, want 1 to %d", times, len(batch), most)
 			}
-			asks += len(batch)
+			taken += len(batch)
 		}
 		charges := manyCharges(1, 300, ringOf60, 3)
 		var names [][]byte

@@ -161,7 +161,7 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 	st.stop.Store(true)
 	all.Wait()
 	var c caller
-	storetest.Eventually(t, "nothing is held or owed when all requests have ended", func() bool {
+	storetest.Eventually(t, "nothing is held or unsynced after all requests have ended", func() bool {
 		for _, s := range st.replicas {
 			if s.unsyncedCounters() > 0 || !s.isIdle() {
 				return false
@@ -241,7 +241,7 @@ func (st *stallTest) dropConnections() {
 			c := at.shard.conn
 			at.shard.mu.Unlock()
 			if c != nil {
-				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("nothing was said for long")})
+				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("no answer for long")})
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func newStallTest(t *testing.T, to func(address string) redis.Server, o Options,
 	st.idleStore = st.watch
 	st.freeze = func(yes bool) {
 		for _, r := range relays {
-			r.holdReplies(yes)
+			r.pauseReplies(yes)
 		}
 	}
 	return st

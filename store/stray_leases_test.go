@@ -28,8 +28,8 @@ const (
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
 	sh := s.main.shardOf(0)
-	r.holdBoth(how == neverRun)
-	r.holdReplies(true)
+	r.pause(how == neverRun)
+	r.pauseReplies(true)
 	if done, err := c.start(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
@@ -59,10 +59,10 @@ func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	tb.Helper()
 	if how != replied {
 		r.cut(true)
-		storetest.Eventually(tb, "away", func() bool { return !s.Up() })
+		storetest.Eventually(tb, "unavailable", func() bool { return !s.Up() })
 	}
-	r.holdBoth(false)
-	r.holdReplies(false)
+	r.pause(false)
+	r.pauseReplies(false)
 	if how != replied {
 		r.cut(false)
 	}
@@ -97,12 +97,12 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 						}
 						lease := c.startLate(t, s, r, how, func() bool { return held() > 0 }, charge)
 						if want := fallback == Local && !full; (lease > 0) != want {
-							t.Fatalf("%s: the fallback gave the lease %d, want one: %v", text, lease, want)
+							t.Fatalf("%s: the fallback granted the lease %d, want one: %v", text, lease, want)
 						}
 						r.finishLate(t, s, how)
 						storetest.Eventually(t, text+": up", s.Up)
 						if lease > 0 {
-							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
+							storetest.Eventually(t, text+": the lease of the caller is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
 							c.returnLease(t, s, charge, lease)
 						}
 						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.unsyncedCounters() == 0 })
@@ -115,7 +115,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 
 // leaseCharges returns charges that take the complete limit.
 func leaseCharges() map[string]limiter.Charge {
-	all := map[string]limiter.Charge{"place": slotCharge(1, 1)}
+	all := map[string]limiter.Charge{"slot": slotCharge(1, 1)}
 	for n, p := range reservingPolicies(true) {
 		charge := oneHit(1, p)
 		charge.Hits, charge.Reserve = p.Capacity(), true
@@ -158,10 +158,10 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, o caller
 		all := leaseCharges()
-		for _, kind := range []string{"place", "reservation 0"} { // as many as there are senders
+		for _, kind := range []string{"slot", "reservation 0"} { // as many as there are senders
 			charge := all[kind]
 			if lease := c.startLate(t, s, r, how, func() bool { return o.heldHits(t, other, charge) > 0 }, charge); lease > 0 {
-				t.Fatal("the fallback gave a lease")
+				t.Fatal("the fallback granted a lease")
 			}
 		}
 		cancel()
@@ -204,13 +204,13 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			if charged := o.b.Decisions[0].Charged; charged > 0 {
 				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
 			}
-			r.holdBoth(false) // the store runs the request, and the reply is held back
+			r.pause(false) // the store runs the request, and the reply is held back
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.heldHits(t, other, charge) == 2*charge.Hits })
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
 			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.heldHits(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
 			if o.returnLease(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
-				t.Errorf("%s, %s: another's was freed", how, kind)
+				t.Errorf("%s, %s: the other lease was released", how, kind)
 			}
 		}
 	}
@@ -227,18 +227,18 @@ func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	other := runStore(t, Options{Server: serverAt(first), Fallback: Deny})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	var c, o caller
-	place, denied := slotCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
-	slow.holdReplies(true)
+	slot, denied := slotCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
+	slow.pauseReplies(true)
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
-	if done, err := c.start(s, 0, place, denied); done || err != nil {
+	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
+	if done, err := c.start(s, 0, slot, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, place) == 1 })
-	slow.holdReplies(false)
+	storetest.Eventually(t, "the slot is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, slot) == 1 })
+	slow.pauseReplies(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)
 	}
-	storetest.Eventually(t, "the place is free", func() bool { return o.usedHits(t, other, place) == 0 })
+	storetest.Eventually(t, "the slot is free", func() bool { return o.usedHits(t, other, slot) == 0 })
 }

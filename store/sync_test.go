@@ -34,8 +34,8 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 				if runs.Add(1) == 1 {
 					return replyWith(fmt.Sprintf(reply, now))(w)
 				}
-				owed := (len(command) - 5) / 5 // each has a key and four numbers
-				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
+				counters := (len(command) - 5) / 5 // each has a key and four numbers
+				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", counters), 3+2*counters, now))(w)
 			})
 			o := &recorder{}
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})

@@ -20,27 +20,27 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 	for _, r := range relays {
 		replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
 	}
-	place := slotCharge(1, limiter.MaxLog)
+	slot := slotCharge(1, limiter.MaxLog)
 	var c caller
 	for outage := range outages {
 		for i, s := range replicas {
 			storetest.Eventually(t, "up", s.Up)
 			relays[i].cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 		}
 		for range requests {
-			lease := c.acquireSlot(t, replicas[0], place)
+			lease := c.acquireSlot(t, replicas[0], slot)
 			if lease == 0 {
-				t.Fatal("a place was refused in the outage")
+				t.Fatal("a slot was denied in the outage")
 			}
-			c.releaseSlot(t, replicas[1], place, lease)
+			c.releaseSlot(t, replicas[1], slot, lease)
 		}
 		for _, i := range []int{1, 0} { // the replica with the releases recovers first
 			relays[i].cut(false)
-			storetest.Eventually(t, "up again, and nothing is owed", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
+			storetest.Eventually(t, "up again, and all is synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
-		if held := c.heldHits(t, replicas[0], place); held > 0 {
-			t.Errorf("outage %d: %d places are held after all requests have ended", outage+1, held)
+		if held := c.heldHits(t, replicas[0], slot); held > 0 {
+			t.Errorf("outage %d: %d slots are held after all requests have ended", outage+1, held)
 		}
 	}
 }

@@ -22,10 +22,10 @@ func TestTryAgain(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	o := &recorder{}
-	var away atomic.Int64
+	var unavailable atomic.Int64
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Unavailable: func(_ string, kind redis.Kind, _ error, _ string) {
 		if kind == redis.Cluster {
-			away.Add(1)
+			unavailable.Add(1)
 		}
 	}}})
 	storetest.Eventually(t, "up", s.Up)
@@ -74,8 +74,8 @@ func TestTryAgain(t *testing.T) {
 	if keys != 3 {
 		t.Fatalf("%d keys moved, want 2", keys-1)
 	}
-	if n := away.Load(); n > 0 {
-		t.Errorf("a node was away %d times because of what it said of a slot", n)
+	if n := unavailable.Load(); n > 0 {
+		t.Errorf("a shard became unavailable %d times because of a redirection", n)
 	}
 	o.mu.Lock()
 	late := o.decided[byFallback] / len(charges)

@@ -110,7 +110,7 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 	slot.begin()
 	slot.to.Kill()
-	storetest.Eventually(t, "the other node is away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "the other node is unavailable", func() bool { return !s.Up() })
 	for i := range charges {
 		s.addHits(t, charges[i], 3)
 	}

@@ -40,7 +40,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 		o := &recorder{}
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.holdBoth(true)
+		r.pause(true)
 		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
@@ -63,15 +63,15 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters owe something while answers may come, want none", n)
+			t.Errorf("%d counters are unsynced while replies may come, want none", n)
 		}
 		if !comes {
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
-			storetest.Eventually(t, "the hits are owed", func() bool { return s.unsyncedCounters() == 2 })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
+			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
 			r.cut(false)
 		}
-		r.holdBoth(false)
+		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
 		for n := range uint64(2) {
 			got := 0
@@ -84,7 +84,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if comes != (o.synced == 0) {
-			t.Errorf("answers come: %v: %d hits were repaid", comes, o.synced)
+			t.Errorf("replies come: %v: %d hits were synced", comes, o.synced)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestDroppedHits(t *testing.T) {
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
 	r.cut(true)
 	var c caller
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
 		return !s.Up()
 	})
@@ -126,7 +126,7 @@ func TestDroppedHits(t *testing.T) {
 		}
 	}
 	if o.dropped != 8 || o.synced != 2 || o.failuresOf(redis.Script) == 0 || s.unsyncedCounters() != 0 {
-		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
+		t.Errorf("%d hits dropped, %d synced, failures %v, %d counters unsynced; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
 	}
 }
 
@@ -141,7 +141,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			r.cut(true)
 			var c caller
-			storetest.Eventually(t, "away", func() bool {
+			storetest.Eventually(t, "unavailable", func() bool {
 				_ = c.ask(s, oneHit(2, p))
 				return !s.Up()
 			})
@@ -191,9 +191,9 @@ func TestSyncedLog(t *testing.T) {
 	}
 	count := func() uint64 {
 		c.b.Reset()
-		look := charge
-		look.Hits = 0
-		c.b.Charges, c.names = append(c.b.Charges, look), [][]byte{append(nameOf("s1", &charge), 'x')}
+		peek := charge
+		peek.Hits = 0
+		c.b.Charges, c.names = append(c.b.Charges, peek), [][]byte{append(nameOf("s1", &charge), 'x')}
 		c.decided = make(chan error, 1)
 		if done, err := w.store.Decide(limiter.Time(w.now.Load()), &c.b, c.names, &c); !done && <-c.decided != nil || err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		"fixed window": {hugeFixedWindow, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
 		"ring":         {&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: day, SubWindows: 10}, []string{"letters", strings.Repeat("x", 1000), strings.Repeat("\xff", 52)}},
 		"bucket":       {&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 9}, []string{"letters", "1", ""}},
-		"places":       {slotCharge(1, 9).Policy, []string{"a string", ""}},
+		"slots":        {slotCharge(1, 9).Policy, []string{"a string", ""}},
 		"log":          {&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: day}, []string{"a string"}},
 	} {
 		for _, wrote := range tt.wrote {
@@ -256,7 +256,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
 	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != forgot || w.store.unsyncedCounters() != 1 {
-		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
+		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	all[1].Kill()
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		for n := range uint64(40) {
 			_ = c.usedHits(t, s, oneHit(n+1, hugeFixedWindow))
 		}
@@ -282,7 +282,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
 	if s.unsyncedCounters() == 0 {
-		t.Error("nothing is owed, want what the dead primary's counters admitted")
+		t.Error("nothing is unsynced, want the hits that were admitted after the primary died")
 	}
 	storetest.Eventually(t, "up again", s.Up)
 	for n := range uint64(40) {
@@ -291,7 +291,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 		}
 	}
 	if s.unsyncedCounters() != 0 || o.dropped != 0 {
-		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.dropped)
+		t.Errorf("%d counters are unsynced, %d hits were dropped, want none", s.unsyncedCounters(), o.dropped)
 	}
 }
 
@@ -343,14 +343,14 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	must.OK(t, c.ask(s, charge))
 	owe()
-	r.holdReplies(true)
+	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
 	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a reset whose caller has given up: %v", err)
 	}
-	r.holdReplies(false)
+	r.pauseReplies(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.usedHits(t, s, charge) == 0 })
 	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
@@ -359,13 +359,13 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		return sh.inFlight == 0
 	})
 	if n := s.unsyncedCounters(); n != 0 {
-		t.Errorf("%d counters owe hits of before the reset", n)
+		t.Errorf("%d counters have unsynced hits from before the reset", n)
 	}
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	owe()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
+		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

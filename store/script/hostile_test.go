@@ -93,9 +93,9 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 					b.Stored().MergeInto(table, r.Reply.Now, i, &left)
 				}
 				for i := range b.Charges { // as other parts of the request may make it
-					refunds, gave := b.Stored().Deny(r.Reply.Now, i)
-					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || gave > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
-						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, gave, refunds, left)
+					refunds, refunded := b.Stored().Deny(r.Reply.Now, i)
+					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || refunded > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
+						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, refunded, refunds, left)
 					}
 				}
 				table.Decide(now, b)

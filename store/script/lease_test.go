@@ -24,7 +24,7 @@ func TestNonceOrderIsAPermutation(t *testing.T) {
 			seen[at] = true
 		}
 		if o.nth(5) != o.nth(5+nonces/2) {
-			t.Error("the order does not begin again when each nonce was given")
+			t.Error("the order does not begin again after the last nonce")
 		}
 	}
 }
