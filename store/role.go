@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ func (sh *shard) acquireRoles(holder string, milliseconds int, all []*script.Rol
 		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.AcquireRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
-		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by AcquireLeadership
+		if q.Err == nil || errors.Is(q.Err, ErrUnavailable) { // set by AcquireLeadership
 			continue
 		}
 		sh.options.observe().Failed(string(redis.KindOf(q.Err)))

@@ -312,7 +312,7 @@ func (c *Conn) Exchange(x *Exchange) error {
 	}
 	err = <-x.done
 	if thrown, ok := errors.AsType[*panicError](err); ok {
-		panic(thrown) //nolint:forbidigo // as above
+		panic(thrown) //nolint:forbidigo // see panicError
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func (c *Conn) parseSlots(r *resp.Reply, i int) (s NodeSlots, err error) {
 		return s, fmt.Errorf("%s is not a node", Describe(r, node))
 	}
 	address, err := NodeAt(r.Text(node+1), strconv.FormatInt(r.Int(node+2), 10), c.Address)
-	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below slots
+	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below Slots
 }
 
 // IsPrimary reports whether the server claims to be a primary.

@@ -40,9 +40,9 @@ func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 		if d.bulk > 0 {
 			read = d.readString
 		}
-		took, done, err := read(p[n:], r)
+		took, complete, err := read(p[n:], r)
 		n += took
-		if err != nil || done && d.finishElement() {
+		if err != nil || complete && d.finishElement() {
 			return n, err == nil, err
 		}
 	}

@@ -326,7 +326,7 @@ local function slots()
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
     if by_replica and (held or score == 0) then
       local tombstones = call('ZCOUNT', key, '-inf', '(0')
-      if tombstones >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then
+      if tombstones >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then -- none started ahead
         call('ZREMRANGEBYRANK', key, tombstones - 1, tombstones - 1) -- the oldest of them
       end
       call('ZADD', key, -ends(window), text(lease))

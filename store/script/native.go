@@ -50,7 +50,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.tail(start)
 		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now)}
-		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most mostNativeHits
+		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most maxNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // bounds the reply for values of other programs

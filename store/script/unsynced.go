@@ -216,7 +216,7 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		c.appendRing(now, at.ring)
 		c.args = append(c.args, c.number(int64(len(d.Runs))))
 		for _, s := range d.Runs {
-			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most mostHits
+			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most maxHits
 		}
 	case limiter.SlidingLog:
 		runs := d.newestRuns(uint64(min(p.Limit, limiter.MaxLog)))
