@@ -40,8 +40,8 @@ type comparison struct {
 	seen   recorder
 	store  *Store
 	memory *limiter.Table
-	plain  limiter.Batch // for the table
-	c      caller        // for the store
+	plain  limiter.Batch // decided by the table
+	c      caller        // decides in the store
 	in     tape
 	same   []limiter.Charge // charges of the last request, without leases
 	leases grantedLeases

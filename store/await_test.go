@@ -33,7 +33,7 @@ func TestAwait(t *testing.T) {
 			t.Errorf("%s: was not reached", name)
 		}
 		var c caller
-		charges := make([]limiter.Charge, 60) // in the slots of all primaries
+		charges := make([]limiter.Charge, 60) // they are in the slots of all primaries
 		for i := range charges {
 			charges[i] = oneHit(uint64(i+1), hugeBucket)
 		}

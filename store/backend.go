@@ -20,10 +20,10 @@ type backend struct {
 	store       *Store
 	options     *Options
 	server      *redis.Server
-	timeout     time.Duration // of a dial
+	timeout     time.Duration // maximum duration of a dial
 	offset      atomic.Int64  // the store's time less ours, in nanoseconds; on a cluster, that of the node with the first slots
 	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
-	refresh     chan struct{} // has an element if the primaries are to be queried at once
+	refresh     chan struct{} // signals that the primaries are to be queried at once; holds one element
 	slots       atomic.Pointer[slotMap]
 	watch       *sentinel.Watch // nil without Sentinels
 	ledger      ledger
@@ -42,7 +42,7 @@ type runningShard struct {
 }
 
 // A slotMap maps slots to shards. It is immutable.
-type slotMap struct{ ranges []slotRange } // in order
+type slotMap struct{ ranges []slotRange } // sorted by slot
 
 // A slotRange is a range of slots of one primary, with its shard.
 type slotRange struct {

@@ -23,7 +23,7 @@ func TestBytesPerCounter(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		for _, tt := range []struct {
 			name string
-			kind string // of the counter's name
+			kind string // the part of the counter's name that identifies the algorithm
 			hits uint64
 			p    limiter.Policy
 		}{

@@ -65,7 +65,7 @@ type resetWaiter struct {
 	backend  *backend
 	slot     uint16
 	batch    *limiter.Batch
-	now      limiter.Time // by the store's clock
+	now      limiter.Time // time of the reset, by the store's clock
 	names    [2]string
 	unsynced []*script.Unsynced
 }

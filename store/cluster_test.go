@@ -36,7 +36,7 @@ func TestClusterShare(t *testing.T) {
 	for _, s := range stores {
 		storetest.Eventually(t, "up", s.Up)
 	}
-	const counters = 20 // of each policy, in slots of all nodes
+	const counters = 20 // number of counters of each policy, in slots of all nodes
 	var admitted [counters * 5]atomic.Int64
 	var callers sync.WaitGroup
 	for _, s := range stores {

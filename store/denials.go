@@ -103,7 +103,7 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	}
 	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
 	b.Stored().Decide(now, (*found)[:len(b.Charges)])
-	denied := false // of the current group
+	denied := false // the current group is denied
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if i > 0 && c.Group != b.Charges[i-1].Group {

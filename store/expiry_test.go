@@ -131,7 +131,7 @@ func TestOneReadAndWrite(t *testing.T) {
 	}
 }
 
-// The ttl of a rule is lowered while a reservation is held. The reservation is kept until its own
+// The ttl of a rule is lowered while there is a reservation. The reservation is kept until its own
 // expiry, even if the replica with the new rule had no store in between.
 func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	t.Parallel()

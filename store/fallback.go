@@ -19,7 +19,7 @@ const (
 	Error Fallback = "error"
 	// Allow admits every request.
 	Allow Fallback = "allow"
-	// Deny denies every request that takes hits.
+	// Deny denies every request with hits.
 	Deny Fallback = "deny"
 )
 

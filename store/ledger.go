@@ -32,7 +32,7 @@ const (
 // counters of one limit do not displace each other.
 type ledger struct {
 	mu                    sync.Mutex
-	entries               map[string]*ledgerEntry // by the name of the counter in the store
+	entries               map[string]*ledgerEntry // keys are names of counters in the store
 	bySlot                map[uint16]*ledgerEntry // the first entry of each slot
 	byExpiry              heap.Heap[*ledgerEntry]
 	maxEntries, maxLeases int
@@ -44,9 +44,9 @@ type ledger struct {
 // A ledgerEntry is the unsynced hits of one counter.
 type ledgerEntry struct {
 	script.Unsynced
-	expiry     limiter.Time // by the hits known when it was last set: the entry expires then or later
-	index      int          // in ledger.byExpiry
-	prev, next *ledgerEntry // in the same slot
+	expiry     limiter.Time // lower bound of the expiry, computed from the hits known when it was set
+	index      int          // index in ledger.byExpiry
+	prev, next *ledgerEntry // entries of the same slot
 }
 
 func newLedger() ledger {

@@ -106,7 +106,7 @@ const (
 	byStore    = "store"
 	byMemory   = "memory" // certain denials
 	byFallback = "fallback"
-	byTooLarge = "too_large" // in memory, because the request would occupy the store for too long
+	byTooLarge = "too_large" // the mirror, because the request would occupy the store for too long
 )
 
 // Deciders are all of them.

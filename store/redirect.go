@@ -63,7 +63,7 @@ func (sh *shard) target(to redirection) *shard {
 	return sh.backend.shardAt(address)
 }
 
-// redirect sends those of all that are not decided to the target.
+// redirect sends the undecided requests of all to the target.
 func (sh *shard) redirect(all []*request, to redirection) {
 	sh.options.observe().Failed(string(redis.Cluster))
 	var undecided []*request

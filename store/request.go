@@ -24,11 +24,11 @@ type request struct {
 	sent       bool               // a sender has taken it
 	outcome    outcome            // protected by backend.outcomeMu, as are unsynced, strays and foreignKey
 	unsynced   []*script.Unsynced // hits and leases of the fallback, until the outcome is known
-	strays     []strayLease       // leases that the store may hold for it, until the outcome is known
+	strays     []strayLease       // leases that the store may have granted, until the outcome is known
 	foreignKey string             // key of another program, because of which the store has not decided the request
 
 	slot     uint16 // slot of its keys on a cluster
-	isolated bool   // has a run of its own
+	isolated bool   // runs alone
 	asking   bool   // send ASKING first: the node is importing the slot
 	hops     int    // number of redirections
 	bulk     bool   // part of a large request, which does not delay other requests
@@ -37,8 +37,8 @@ type request struct {
 	prev, next *request
 }
 
-// A strayLease is a charge that acquires a lease, and whose caller got the fallback. The caller
-// does not have the store's lease, so release releases it.
+// A strayLease is a lease that the store may have granted to a charge whose caller got the
+// fallback. The caller does not know it, so it is released.
 type strayLease struct {
 	charge  int
 	release *script.Unsynced

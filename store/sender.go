@@ -188,8 +188,8 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	return err
 }
 
-// removeFailed leaves those requests in r that the store has decided. It returns an error if the
-// shard becomes unavailable.
+// removeFailed removes the requests that the store has not decided from r. It returns an error if
+// the shard becomes unavailable.
 func (sh *shard) removeFailed(r *batchRun) (err error) {
 	decided := r.requests[:0]
 	for i, req := range r.requests {
@@ -249,7 +249,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	}
 	sh.options.observe().Failed(string(redis.Script))
 	sh.backend.store.logForeign(sh.name, why)
-	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a native request
+	if back := newRequest(); back.call.EncodeRefund(&req.call) { // req is native
 		back.slot = req.slot
 		back.send(sh, sh.options.Timeout)
 	}

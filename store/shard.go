@@ -38,7 +38,7 @@ type shard struct {
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
 	offsets offsetRange  // derived from the replies so far
 
-	slowness          slowness    // of the server
+	slowness          slowness    // slowness of the server
 	replaced          atomic.Bool // the shard has ended because other primaries have its slots
 	loggedUnavailable bool        // the log says that the shard is unavailable. Used by the prober alone
 
@@ -47,9 +47,9 @@ type shard struct {
 	wake         sync.Cond
 	conn         *redis.Conn        // nil while the shard is unavailable
 	connecting   bool               // the first connection is being made: requests wait for it
-	used         bool               // since resetUsed
+	used         bool               // the shard was used since resetUsed
 	queue        []*request         // requests that no sender has taken
-	bulk         []*request         // the same, for parts of large requests
+	bulk         []*request         // parts of large requests that no sender has taken
 	open         requestList        // requests that are not decided
 	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
 	lastReply    time.Time          // when the server last answered
@@ -61,7 +61,7 @@ type shard struct {
 	idle         sync.Cond      // signalled when inFlight becomes 0
 	pausing      sync.WaitGroup // requests that wait after TRYAGAIN
 	lost         chan lostConn  // read by the prober
-	syncNow      chan struct{}  // has an element if there are hits to sync
+	syncNow      chan struct{}  // signals that there are hits to sync; holds one element
 
 	// Used by the prober alone.
 	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced

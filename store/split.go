@@ -20,10 +20,10 @@ type split struct {
 	now        limiter.Time
 	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget determines it
 	parts      []*part             // beyond its length there is memory for reuse
-	locations  []location          // of each charge
-	lastPart   map[[2]uint64]*part // by counter: the part of its last charge
+	locations  []location          // location of each charge
+	lastPart   map[[2]uint64]*part // part of the last charge on each counter
 	perCounter bool                // each counter has its own part: see foreign.go
-	bulk       bool                // does not delay other requests
+	bulk       bool                // the request is large, and must not delay others
 	pending    atomic.Int32
 	state      limiter.State
 }
@@ -42,14 +42,14 @@ type part struct {
 	cost    time.Duration
 	batch   limiter.Batch
 	names   [][]byte
-	now     limiter.Time // of its fixed windows, by the store's clock
+	now     limiter.Time // time of the part's fixed windows, by the store's clock
 	err     error
 
 	// The request that the store decided, nil if the fallback did; and the time of the reply.
 	request   *request
 	repliedAt limiter.Time
 
-	inner *split // has decided p counter by counter, or nil
+	inner *split // split that has decided the part counter by counter, or nil
 }
 
 var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}

@@ -27,7 +27,7 @@ type stallTest struct {
 	counters  uint64 // number of the first counter
 	seed      uint64
 
-	pause time.Duration // of a caller after a denial or a lease of the fallback
+	pause time.Duration // wait of a caller after a denial or a lease of the fallback
 
 	held, maxHeld    [2]atomic.Int64 // slots and reserved hits that callers hold now, and their maxima
 	granted, allowed [2]atomic.Int64 // leases that the fallback granted, and may grant until the next stall

@@ -24,7 +24,7 @@ type Store struct {
 	flushBound    time.Duration // maxFlush, except in tests
 	tryAgainPause time.Duration // the constant, except in tests
 	denied        deniedCache
-	reached       chan struct{} // has an element if a primary was reached, or the slots changed, since Await checked
+	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
 	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
 

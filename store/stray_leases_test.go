@@ -84,7 +84,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 			var c, o caller
 			counter := uint64(0)
 			for _, how := range []lateOutcome{replied, replyLost, neverRun} {
-				for _, full := range []bool{false, true} { // at the last reply to this replica
+				for _, full := range []bool{false, true} { // whether all slots were held at this replica's last reply
 					for kind, charge := range leaseCharges() {
 						counter++
 						charge.ID = oneHit(counter, charge.Policy).ID
@@ -139,8 +139,8 @@ func (c *caller) returnLease(tb testing.TB, s *Store, charge limiter.Charge, lea
 	must.OK(tb, c.ask(s, charge))
 }
 
-// Before a store ends, it releases the leases that it holds for denied callers, over its connection
-// or a new one.
+// Before a store ends, it releases the leases that it has granted to denied callers, over its
+// connection or a new one.
 func TestStrayLeasesAtShutdown(t *testing.T) {
 	t.Parallel()
 	for _, how := range []lateOutcome{replied, replyLost} {

@@ -91,8 +91,8 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	}
 }
 
-// syncFollowing charges d here, or at the node to which redirections lead. It reports whether it
-// did. An error is one of the shard's own server.
+// syncFollowing charges d here, or at the node to which redirections lead. It reports whether d was
+// charged, and returns an error only if the shard's own server failed.
 func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
 	at, asking := sh, false
 	for range maxHops {
@@ -118,9 +118,10 @@ func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 	return false, nil
 }
 
-// connectionTo returns a connection to the node of another shard, nil if that is unavailable, and
-// the context of calls there: the end of sh does not end the connection of the other shard. If sh
-// has ended, the other shard may have ended, too, so the connection is one of its own.
+// connectionTo returns a connection to the node of another shard, nil if it is unavailable, and a
+// context for calls there. The end of sh must not close the connection of the other shard, so the
+// context ignores it. But if sh has ended, the other shard may have ended, too: then sh makes a
+// connection of its own.
 func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, context.Context) {
 	sh.mu.Lock()
 	closed := sh.closed

@@ -131,7 +131,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	}
 }
 
-// addStrayLeases adds the leases that the store may hold for req.
+// addStrayLeases adds the leases that the store may have granted for req.
 func (req *request) addStrayLeases(now limiter.Time) {
 	for i := range req.batch.Charges {
 		c := req.batch.Charges[i]
@@ -189,7 +189,8 @@ func (f *backend) resolveForeign(req *request, key string) {
 }
 
 // resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases
-// of the fallback are, and those that the store holds, or may hold, are released.
+// of the fallback are recorded, and leases that the store has granted, or may have granted, are
+// released.
 func (f *backend) resolveLocked(result outcome, req *request) {
 	req.outcome = result
 	switch {

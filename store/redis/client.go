@@ -19,15 +19,15 @@ import (
 // their replies without a deadline, until Close.
 type Conn struct {
 	Address string
-	timeout time.Duration // of a query
+	timeout time.Duration // maximum duration of a query
 	conn    net.Conn
 	Done    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
-	waiting []*Exchange               // for replies, in the order of their commands
-	idle    []*Exchange               // for reuse
+	waiting []*Exchange               // exchanges that wait for replies, in the order of their commands
+	idle    []*Exchange               // exchanges to reuse
 	ended   error                     // error that ended the connection
 	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 

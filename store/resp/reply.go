@@ -34,7 +34,7 @@ type Reply struct {
 // Limits bound the memory of a reply. A caller should set them to the largest expected reply.
 type Limits struct {
 	Values int // the reply and all elements of arrays
-	Bytes  int // of all strings and lines together; below 4 GiB
+	Bytes  int // total length of strings and lines; below 4 GiB
 }
 
 const (

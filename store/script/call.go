@@ -28,7 +28,7 @@ const (
 // A Call is the charges of one request, encoded as arguments of the script or as commands. Its
 // strings are in its own memory, so it outlives the batch that it was made from.
 type Call struct {
-	charges    []charge // those of the request, followed by its set-offs
+	charges    []charge // charges of the request, followed by its set-offs
 	setOffs    int      // number of these
 	Keys       []string // names of the counters and their companions
 	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
@@ -50,16 +50,16 @@ type charge struct {
 	first        bool         // first charge of the call on its counter
 	keyArg       int          // index in Call.args of the key's number
 	nameLen      int          // length of the counter's name without the start of a fixed window
-	end          limiter.Time // of a fixed window
+	end          limiter.Time // end of a fixed window
 	ring         limiter.Ring
-	hits         int64  // of a native command
+	hits         int64  // hits of a native command
 	counted      bool   // the last reply confirms that hits are counted
 	failed       bool   // the last reply lacks the state of the counter
 	missing      int64  // hits that EncodeRecount adds
 	lease        uint64 // the proposed lease
 	holdKey      int    // index in Call.Keys of the reservations; 0 for none
 	companionArg int    // index in Call.args of the number of holdKey or penaltyKey
-	refund       int    // of a set-off: index of the refund
+	refund       int    // index of the refund of a set-off
 	penaltyKey   int    // index in Call.Keys; 0 for none
 }
 

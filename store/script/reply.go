@@ -85,7 +85,7 @@ var numerals = func() (all [512]string) {
 // that is not as expected sets Err, and all values after it are read as 0.
 type reply struct {
 	raw      resp.Reply
-	at       int // of the next value in raw
+	at       int // index of the next value in raw
 	Now      limiter.Time
 	Admitted int64
 	Duration time.Duration // as reported by the server, 0 if it reports nothing

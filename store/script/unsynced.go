@@ -13,17 +13,17 @@ import (
 // An Unsynced is hits and leases of one counter that were admitted without the store, and that the
 // store is to be charged with.
 type Unsynced struct {
-	Name      string // with the start of a fixed window
+	Name      string // name of the counter, with the start of a fixed window
 	Slot      uint16
 	Charge    limiter.Charge // identifies the counter; without a policy, which may change
 	Partition *limiter.Partition
 	Policy    limiter.Policy
 	Exceeded  func(hits uint64) // called with the number of hits beyond the limit; may be nil
 
-	at             limiter.Time // of the newest hit, by the store's clock
+	at             limiter.Time // time of the newest hit, by the store's clock
 	Hits, Admitted uint64       // charged hits, and those of them that were admitted
-	cost, tat      amount       // of a bucket: the cost of all hits, and the TAT that they led to here
-	Runs           []hitRun     // of a sliding window or a log
+	cost, tat      amount       // cost of all hits of a bucket, and the TAT that they led to here
+	Runs           []hitRun     // hits of a sliding window or a log
 	acquired       []heldLease  // leases of a concurrency limit that were granted without the store
 	released       []heldLease  // leases that were released
 	reserved       bool         // acquired and released are reservations of the counter

@@ -36,7 +36,7 @@ func (d *Unsynced) Released(lease uint64) bool {
 	return slices.ContainsFunc(d.released, func(h heldLease) bool { return h.lease == lease })
 }
 
-// HitsUnder returns the hits that d holds under a lease.
+// HitsUnder returns the hits of d under a lease.
 func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	if i := slices.IndexFunc(d.acquired, func(h heldLease) bool { return h.lease == lease }); i >= 0 {
 		return d.acquired[i].hits
@@ -79,7 +79,7 @@ func (d *Unsynced) recomputeHits() {
 // may know that. addLeases returns the hits of the leases for which there is no room.
 func (d *Unsynced) addLeases(other *Unsynced) (dropped uint64) {
 	for _, h := range other.acquired {
-		if !d.Released(h.lease) { // otherwise other was in flight, and the store may hold it
+		if !d.Released(h.lease) { // otherwise other was in flight, and the store may know it
 			d.acquired = append(d.acquired, h)
 		}
 	}
@@ -157,8 +157,8 @@ func (d *Unsynced) MarkSent() {
 	}
 }
 
-// SetRelease sets the only released lease of d to the one that the store holds for charge i of c,
-// or may hold if it has not replied. It reports whether there is one.
+// SetRelease sets the only released lease of d to the one that the store granted for charge i of c,
+// or may have granted if it has not replied. It reports whether there is one.
 func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	back := &d.released[0]
 	if back.lease = c.charges[i].lease; replied {

@@ -91,7 +91,7 @@ type Server struct {
 	tb     testing.TB
 	binary string
 	args   []string
-	conf   string // of a Sentinel: its file
+	conf   string // configuration file of a Sentinel
 	cmd    *exec.Cmd
 }
 
