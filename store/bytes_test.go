@@ -31,8 +31,8 @@ func TestBytesPerCounter(t *testing.T) {
 			{"`token_bucket`, `leaky_bucket`", "t60", 1, limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 60, Window: time.Minute, Burst: 1000}},
 			{"`sliding_window` of 10 sub-windows", "r60.10", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 10}},
 			{"`sliding_window` of 60 sub-windows", "r60.60", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 60}},
-			{"`concurrency` with 10 slots in use", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
-			{"`concurrency` with 100 slots in use", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 10 permits in use", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 100 permits in use", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
 			{"a penalty, in addition to its counter", "f60_", 2, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Penalty: limiter.NewPenalty(time.Hour)}}, // a denied hit has none
 			{"10 reservations", "f60_", 10, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1e6, Window: time.Minute, Reserve: limiter.NewReserve(100, time.Minute, false)}},
 			{"`sliding_log` with 10 hits", "l60", 10, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},

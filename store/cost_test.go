@@ -47,7 +47,7 @@ func describeCostly(c *limiter.Charge) string {
 	case limiter.SlidingLog:
 		return fmt.Sprintf("%d hits on a log of %d", c.Hits, p.Limit)
 	case limiter.Concurrency:
-		return "a slot"
+		return "a permit"
 	default:
 		if p.Penalty != nil {
 			return "a bucket with a penalty"

@@ -75,7 +75,7 @@
 // prober charges them to the store before the shard is used again, and the mirror adopts the
 // counters of that reply (sync.go).
 //
-// For a concurrency limit the mirror knows how many slots are held, but not by which leases
+// For a concurrency limit the mirror knows how many permits are held, but not by which leases
 // (leases.go): any lease of the counter releases one there. Leases that were acquired or released
 // meanwhile are recorded one by one and synced.
 //

@@ -35,7 +35,7 @@ func (u *burst) expected() (passed, second, third int) {
 	if u.fallback == Deny && u.grouped {
 		passed, second, third = 0, 0, 0
 	}
-	if u.fallback == Deny && u.policy.UsesLeases() { // slots depend on the complete request
+	if u.fallback == Deny && u.policy.UsesLeases() { // permits depend on the complete request
 		passed, second = 0, 0
 	}
 	if u.policy.CountRefused {

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// While the store is unavailable, the fallback continues from the number of slots that were held at
-// the store's last reply. It does not know their leases, and a request may end at another replica
-// than the one at which it began. So any lease of the counter releases one slot here, once. Both
-// acquired and released leases are recorded: after it has recovered, the store holds the leases
-// that were acquired and not released.
+// While the store is unavailable, the fallback continues from the number of permits that were held
+// at the store's last reply. It does not know their leases, and a request may end at another
+// replica than the one at which it began. So any lease of the counter releases one permit here,
+// once. Both acquired and released leases are recorded: after it has recovered, the store holds the
+// leases that were acquired and not released.
 
 // withLocalLeases calls decide, which decides b without the store, and replaces the leases of its
 // decisions by leases that all replicas recognise. name returns the name that seals a charge's

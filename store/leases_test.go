@@ -17,29 +17,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// slotCharge returns a charge on a concurrency limit of n.
-func slotCharge(counter uint64, n uint32) limiter.Charge {
+// permitCharge returns a charge on a concurrency limit of n.
+func permitCharge(counter uint64, n uint32) limiter.Charge {
 	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
 }
 
-// acquireSlot acquires a slot and returns its lease, 0 if all slots are held.
-func (c *caller) acquireSlot(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
+// acquirePermit acquires a permit and returns its lease, 0 if all permits are held.
+func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
-// releaseSlot releases a lease and reports whether it was held.
-func (c *caller) releaseSlot(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
+// releasePermit releases a lease and reports whether it was held.
+func (c *caller) releasePermit(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
-// Two replicas together hold at most N slots, and can hold all N, wherever slots are released. A
-// lease that is stale, returned twice, or of another counter releases none.
-func TestSlotsAreShared(t *testing.T) {
+// Two replicas together hold at most N permits, and can hold all N, wherever permits are released.
+// A lease that is stale, returned twice, or of another counter releases none.
+func TestPermitsAreShared(t *testing.T) {
 	t.Parallel()
 	const n, callers, rounds = 16, 8, 300
 	srv := storetest.Start(t)
@@ -55,7 +55,7 @@ func TestSlotsAreShared(t *testing.T) {
 			var mine []uint64
 			for round := range rounds {
 				here, there := replicas[(i+round)%2], replicas[(i+round/3)%2]
-				if lease := c.acquireSlot(t, here, slotCharge(1, n)); lease == 0 {
+				if lease := c.acquirePermit(t, here, permitCharge(1, n)); lease == 0 {
 					denied.Add(1)
 				} else {
 					mine = append(mine, lease)
@@ -66,10 +66,10 @@ func TestSlotsAreShared(t *testing.T) {
 				}
 				if len(mine) > 1 || round%3 == 2 && len(mine) > 0 {
 					held.Add(-1)
-					if !c.releaseSlot(t, there, slotCharge(1, n), mine[0]) {
+					if !c.releasePermit(t, there, permitCharge(1, n), mine[0]) {
 						t.Error("a held lease was not released")
 					}
-					if c.releaseSlot(t, here, slotCharge(2, n), mine[0]) {
+					if c.releasePermit(t, here, permitCharge(2, n), mine[0]) {
 						t.Error("a lease of another counter was released")
 					}
 					mine = mine[1:]
@@ -77,7 +77,7 @@ func TestSlotsAreShared(t *testing.T) {
 			}
 			for _, lease := range mine {
 				held.Add(-1)
-				c.releaseSlot(t, replicas[0], slotCharge(1, n), lease)
+				c.releasePermit(t, replicas[0], permitCharge(1, n), lease)
 			}
 		})
 	}
@@ -88,24 +88,24 @@ func TestSlotsAreShared(t *testing.T) {
 	}
 	var c caller
 	for i := range n {
-		if c.acquireSlot(t, replicas[i%2], slotCharge(1, n)) == 0 {
-			t.Errorf("slot %d of %d cannot be acquired after all were released", i+1, n)
+		if c.acquirePermit(t, replicas[i%2], permitCharge(1, n)) == 0 {
+			t.Errorf("permit %d of %d cannot be acquired after all were released", i+1, n)
 		}
 	}
-	if c.acquireSlot(t, replicas[0], slotCharge(1, n)) != 0 {
-		t.Errorf("slot %d was granted", n+1)
+	if c.acquirePermit(t, replicas[0], permitCharge(1, n)) != 0 {
+		t.Errorf("permit %d was granted", n+1)
 	}
-	other := c.acquireSlot(t, replicas[0], slotCharge(2, n))
-	if c.releaseSlot(t, replicas[1], slotCharge(1, n), other) || !c.releaseSlot(t, replicas[1], slotCharge(2, n), other) || c.releaseSlot(t, replicas[0], slotCharge(2, n), other) {
-		t.Error("a lease must release one slot of its own counter, once")
+	other := c.acquirePermit(t, replicas[0], permitCharge(2, n))
+	if c.releasePermit(t, replicas[1], permitCharge(1, n), other) || !c.releasePermit(t, replicas[1], permitCharge(2, n), other) || c.releasePermit(t, replicas[0], permitCharge(2, n), other) {
+		t.Error("a lease must release one permit of its own counter, once")
 	}
 }
 
-// During an outage held slots stay held: each replica starts from the number at the store's last
+// During an outage held permits stay held: each replica starts from the number at the store's last
 // reply, so all together hold at most N, plus what each had left. After the outage exactly the
 // leases that were not released are held in the store, whichever replica released them and in
 // whatever order the replicas recover.
-func TestSlotsInAnOutage(t *testing.T) {
+func TestPermitsInAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for _, first := range []int{0, 1} {
@@ -119,7 +119,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		var c caller
 		held := map[uint64]bool{}
 		take := func(s *Store) uint64 {
-			lease := c.acquireSlot(t, s, slotCharge(1, n))
+			lease := c.acquirePermit(t, s, permitCharge(1, n))
 			if lease > 0 {
 				if held[lease] {
 					t.Fatalf("the lease %d was given twice", lease)
@@ -130,11 +130,11 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		give := func(s *Store, lease uint64) bool {
 			delete(held, lease)
-			return c.releaseSlot(t, s, slotCharge(1, n), lease)
+			return c.releasePermit(t, s, permitCharge(1, n), lease)
 		}
 		other := uint64(0)
 		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 may be a lease of the counter
-			other = c.acquireSlot(t, replicas[0], slotCharge(2, limiter.MaxLog))
+			other = c.acquirePermit(t, replicas[0], permitCharge(2, limiter.MaxLog))
 		}
 		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
 		for _, r := range relays {
@@ -142,11 +142,11 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
-				_ = c.usedHits(t, s, slotCharge(1, n))
+				_ = c.usedHits(t, s, permitCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
-		most := n + (n - 4) + (n - 3) // the second replica knows of three held slots
+		most := n + (n - 4) + (n - 3) // the second replica knows of three held permits
 		var late []uint64
 		for range n {
 			for _, s := range replicas {
@@ -156,14 +156,14 @@ func TestSlotsInAnOutage(t *testing.T) {
 			}
 		}
 		if len(held) > most || len(late) != n-4+n-3 {
-			t.Errorf("%d slots are held, %d of them granted in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
+			t.Errorf("%d permits are held, %d of them granted in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
 		}
 		// Any replica releases a lease of its counter, once, and no other lease.
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
-			t.Error("a lease must release one slot of its own counter, once")
+			t.Error("a lease must release one permit of its own counter, once")
 		}
 		if a, b := take(replicas[0]), take(replicas[0]); a == 0 || b == 0 || take(replicas[0]) != 0 {
-			t.Error("the first replica must have as many free slots as were released there")
+			t.Error("the first replica must have as many free permits as were released there")
 		}
 		relays[first].cut(false)
 		storetest.Eventually(t, "one is up", replicas[first].Up)
@@ -173,20 +173,20 @@ func TestSlotsInAnOutage(t *testing.T) {
 		relays[1-first].cut(false)
 		storetest.Eventually(t, "both are up", replicas[1-first].Up)
 		for _, s := range replicas {
-			if got := c.usedHits(t, s, slotCharge(1, 100)); got != len(held) {
-				t.Errorf("replica %d first: the store holds %d slots, want the %d that were not released", first, got, len(held))
+			if got := c.usedHits(t, s, permitCharge(1, 100)); got != len(held) {
+				t.Errorf("replica %d first: the store holds %d permits, want the %d that were not released", first, got, len(held))
 			}
 		}
 		if take(replicas[0]) != 0 {
-			t.Error("a slot was granted beyond the limit after the recovery")
+			t.Error("a permit was granted beyond the limit after the recovery")
 		}
 		for lease := range held {
 			if !give(replicas[first], lease) {
 				t.Errorf("replica %d first: the lease %d is not held", first, lease)
 			}
 		}
-		if got := c.usedHits(t, replicas[0], slotCharge(1, n)); got != 0 {
-			t.Errorf("replica %d first: %d slots are held after all were released", first, got)
+		if got := c.usedHits(t, replicas[0], permitCharge(1, n)); got != 0 {
+			t.Errorf("replica %d first: %d permits are held after all were released", first, got)
 		}
 		if replicas[0].unsyncedCounters()+replicas[1].unsyncedCounters() != 0 {
 			t.Error("there are unsynced leases")
@@ -209,7 +209,7 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 	tb.Helper()
 	charge := oneHit(1, p)
 	charge.Hits, charge.Reserve = hits, true
-	return c.acquireSlot(tb, s, charge)
+	return c.acquirePermit(tb, s, charge)
 }
 
 // settleLease returns a lease, and charges the cost of the request unless it is negative. It
@@ -373,8 +373,8 @@ func TestForeignReservations(t *testing.T) {
 	}
 }
 
-// After an invalid reply to a charge with leases the fallback decides, or no slot is held; nothing
-// panics.
+// After an invalid reply to a charge with leases the fallback decides, or no permit is held;
+// nothing panics.
 func TestInvalidLeasesInReplies(t *testing.T) {
 	t.Parallel()
 	held := script.NewLease("s1{1}_x", 0)
@@ -382,12 +382,12 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 		says string
 		bad  bool
 	}{
-		"no lease":                   {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
-		"a lease in letters":         {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
-		"a lease that is none":       {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
-		"a lease below 0":            {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
-		"a negative number of slots": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
-		"more than there can be":     {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"no lease":                     {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
+		"a lease in letters":           {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
+		"a lease that is none":         {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
+		"a lease below 0":              {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
+		"a negative number of permits": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"more than there can be":       {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 	} {
 		o := &recorder{}
 		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
@@ -401,7 +401,7 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		for _, refund := range []bool{false, true} {
 			var c caller
-			charge := slotCharge(1, 9)
+			charge := permitCharge(1, 9)
 			if charge.Refund = refund; refund {
 				charge.Hits = held
 			}
@@ -422,7 +422,7 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 
 // If the deadline comes before the reply, the caller has a lease of the fallback. That lease is
 // synced, whether the reply comes or the connection ends, and the store's own lease is released:
-// exactly one slot is held. Cancelling a request releases its slot or reservation.
+// exactly one permit is held. Cancelling a request releases its permit or reservation.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -433,7 +433,7 @@ func TestLateLeases(t *testing.T) {
 		r.pause(true)
 		sh := s.main.shardOf(0)
 		decided := make(replyChan, 1)
-		b := limiter.Batch{Charges: []limiter.Charge{slotCharge(1, 9)}}
+		b := limiter.Batch{Charges: []limiter.Charge{permitCharge(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
@@ -457,9 +457,9 @@ func TestLateLeases(t *testing.T) {
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
-		storetest.Eventually(t, "the store holds the slot", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 1 })
+		storetest.Eventually(t, "the store holds the permit", func() bool { return c.usedHits(t, s, permitCharge(1, 9)) == 1 })
 		s.Cancel(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")})
-		storetest.Eventually(t, "the slot is released", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 0 })
+		storetest.Eventually(t, "the permit is released", func() bool { return c.usedHits(t, s, permitCharge(1, 9)) == 0 })
 		if b.Lease(0) != 0 {
 			t.Error("a cancelled request still has its lease")
 		}
@@ -477,9 +477,9 @@ func TestLateLeases(t *testing.T) {
 	}
 }
 
-// Over repeated outages replicas hold at most N slots, plus once the slots that were free at each
-// replica's last reply.
-func TestSlotsOverRepeatedOutages(t *testing.T) {
+// Over repeated outages replicas hold at most N permits, plus once the permits that were free at
+// each replica's last reply.
+func TestPermitsOverRepeatedOutages(t *testing.T) {
 	t.Parallel()
 	const n, outages = 20, 5
 	srv := storetest.Start(t)
@@ -495,7 +495,7 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 	most := n
 	for i, s := range replicas {
 		for range 5 {
-			held[c.acquireSlot(t, s, slotCharge(1, n))] = true
+			held[c.acquirePermit(t, s, permitCharge(1, n))] = true
 		}
 		most += n - 5*(i+1)
 	}
@@ -505,12 +505,12 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
-				_ = c.usedHits(t, s, slotCharge(1, n))
+				_ = c.usedHits(t, s, permitCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
 		for i := range 2 * n {
-			if lease := c.acquireSlot(t, replicas[i%2], slotCharge(1, n)); lease > 0 {
+			if lease := c.acquirePermit(t, replicas[i%2], permitCharge(1, n)); lease > 0 {
 				held[lease] = true
 			}
 		}
@@ -522,11 +522,11 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 	if len(held) > most || len(held) < n {
 		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
 	}
-	if got := c.usedHits(t, replicas[0], slotCharge(1, limiter.MaxLog)); got != len(held) {
-		t.Errorf("the store holds %d slots, want %d", got, len(held))
+	if got := c.usedHits(t, replicas[0], permitCharge(1, limiter.MaxLog)); got != len(held) {
+		t.Errorf("the store holds %d permits, want %d", got, len(held))
 	}
 	for lease := range held {
-		if !c.releaseSlot(t, replicas[1], slotCharge(1, n), lease) {
+		if !c.releasePermit(t, replicas[1], permitCharge(1, n), lease) {
 			t.Errorf("the lease %d is not held", lease)
 		}
 	}

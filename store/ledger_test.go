@@ -106,7 +106,7 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	l.maxLeases = 8
-	p := slotCharge(1, 100).Policy
+	p := permitCharge(1, 100).Policy
 	start := limiter.Time(1_800_000_000 * time.Second)
 	window := limiter.Time(p.Window)
 	take := func(now limiter.Time, name string, back bool) bool {

@@ -143,10 +143,10 @@ func TestPanicAfterTheParts(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	day := oneHit(1, hugeFixedWindow)
 	second1 := oneHit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
-	slot := slotCharge(3, 5)
+	permit := permitCharge(3, 5)
 	o.armed.Store(true)
 	var c, other caller
-	if err := c.ask(s, day, second1, slot); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
+	if err := c.ask(s, day, second1, permit); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
 		t.Fatal(err, c.b.Decisions)
 	}
 	if o.armed.Load() {
@@ -154,7 +154,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 	}
 	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
-		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, slot) == 1
+		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, permit) == 1
 	})
 }
 
@@ -180,13 +180,13 @@ func TestPanicAfterAReply(t *testing.T) {
 		other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, reader caller
-		slot := slotCharge(1, 3)
-		hasRun := func() bool { return reader.heldHits(t, other, slot) == 1 }
+		permit := permitCharge(1, 3)
+		hasRun := func() bool { return reader.heldHits(t, other, permit) == 1 }
 		if late {
-			c.startLate(t, s, r, replied, hasRun, slot)
+			c.startLate(t, s, r, replied, hasRun, permit)
 		} else {
 			r.pauseReplies(true)
-			if done, err := c.start(s, 0, slot); done {
+			if done, err := c.start(s, 0, permit); done {
 				t.Fatal(err)
 			}
 			storetest.Eventually(t, "the store has run it", hasRun)
@@ -199,6 +199,6 @@ func TestPanicAfterAReply(t *testing.T) {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return reader.heldHits(t, other, slot) == 0 && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return reader.heldHits(t, other, permit) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

@@ -90,7 +90,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		})
 		var number uint64
 		for kind, p := range map[string]*limiter.Policy{
-			"slot":           slotCharge(1, 3).Policy,
+			"permit":         permitCharge(1, 3).Policy,
 			"reservation":    reservingPolicies(true)[0],
 			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
 			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},

@@ -18,7 +18,7 @@ import (
 // A stallTest has replicas whose store stalls repeatedly, while callers start and end requests.
 type stallTest struct {
 	replicas  []*Store
-	watch     *Store // reads the held slots and hits
+	watch     *Store // reads the held permits and hits
 	idleStore *Store // does not stall; callers that wait use it
 	observed  *recorder
 	freeze    func(yes bool)
@@ -29,30 +29,30 @@ type stallTest struct {
 
 	pause time.Duration // wait of a caller after a denial or a lease of the fallback
 
-	held, maxHeld    [2]atomic.Int64 // slots and reserved hits that callers hold now, and their maxima
+	held, maxHeld    [2]atomic.Int64 // permits and reserved hits that callers hold now, and their maxima
 	granted, allowed [2]atomic.Int64 // leases that the fallback granted, and may grant until the next stall
 	started          atomic.Int64
 	stop             atomic.Bool
 }
 
-const stalledPlaces, stalledHits, stalledCallers = 3, 12, 8
+const stalledPermits, stalledHits, stalledCallers = 3, 12, 8
 
-// hitsOfKind is the number of hits of a charge, by kind: a slot, or reserved hits.
-var hitsOfKind = [2]int64{1, stalledHits / stalledPlaces}
+// hitsOfKind is the number of hits of a charge, by kind: a permit, or reserved hits.
+var hitsOfKind = [2]int64{1, stalledHits / stalledPermits}
 
-// allowances are the numbers of leases that the fallback may grant in each stall: slots, and
+// allowances are the numbers of leases that the fallback may grant in each stall: permits, and
 // reservations. If leases are returned before their replica reported them, the store remembers
-// 4,096 slots and 1,024 reservations of a counter, and holds further ones until they expire
+// 4,096 permits and 1,024 reservations of a counter, and holds further ones until they expire
 // (docs/store.md). The speed of the machine must not decide whether there are more.
 var allowances = [2]int64{600, 150}
 
-// charge returns a charge that starts a request: on a slot, or one that reserves.
+// charge returns a charge that starts a request: on a permit, or one that reserves.
 func (st *stallTest) charge(kind int) limiter.Charge {
 	if kind == 0 {
-		return slotCharge(st.counters, stalledPlaces)
+		return permitCharge(st.counters, stalledPermits)
 	}
-	c := oneHit(st.counters+1, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: stalledHits, Reserve: limiter.NewReserve(stalledPlaces, time.Hour, true)})
-	c.Hits, c.Reserve = stalledHits/stalledPlaces, true
+	c := oneHit(st.counters+1, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: stalledHits, Reserve: limiter.NewReserve(stalledPermits, time.Hour, true)})
+	c.Hits, c.Reserve = stalledHits/stalledPermits, true
 	return c
 }
 
@@ -63,8 +63,8 @@ func (st *stallTest) addHeld(kind int, change int64) {
 	}
 }
 
-// runCaller starts and ends requests until the test stops. A slot may be released at any replica. A
-// reservation is settled at its own replica: at another one the release could overtake the
+// runCaller starts and ends requests until the test stops. A permit may be released at any replica.
+// A reservation is settled at its own replica: at another one the release could overtake the
 // acquisition.
 func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 	tb.Helper()
@@ -94,7 +94,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 				byFallback = true
 			}
 		}
-		if err := other.askWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the slot is held for a while
+		if err := other.askWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the permit is held for a while
 			tb.Error(err)
 		}
 		for i, kind := range kinds {
@@ -139,7 +139,7 @@ func (st *stallTest) pauseCaller(tb testing.TB, c *caller) {
 }
 
 // run starts and ends requests while the store stalls repeatedly. Afterwards nothing may be held,
-// and the number of slots held at once must never have exceeded the limit.
+// and the number of permits held at once must never have exceeded the limit.
 func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 	t.Helper()
 	storetest.Eventually(t, "up", st.allUp)
@@ -169,9 +169,9 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 		}
 		return c.heldHits(t, st.watch, st.charge(0))+c.heldHits(t, st.watch, st.charge(1)) == 0
 	})
-	for kind, there := range []int64{stalledPlaces, stalledHits} {
+	for kind, there := range []int64{stalledPermits, stalledHits} {
 		if st.fallback == Local {
-			there *= int64(1 + len(st.replicas)) // plus, once, the slots that each replica knew to be free
+			there *= int64(1 + len(st.replicas)) // plus, once, the permits that each replica knew to be free
 		}
 		if most := st.maxHeld[kind].Load(); most > there {
 			t.Errorf("%d held at once, want %d at most", most, there)

@@ -69,8 +69,8 @@ func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 }
 
 // After a request whose deadline came before the reply, the store holds only the lease that the
-// caller got from the fallback, if any, whatever the outcome: for slots and reservations, with each
-// fallback.
+// caller got from the fallback, if any, whatever the outcome: for permits and reservations, with
+// each fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []Fallback{Local, Error, Allow, Deny} {
@@ -84,14 +84,14 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 			var c, o caller
 			counter := uint64(0)
 			for _, how := range []lateOutcome{replied, replyLost, neverRun} {
-				for _, full := range []bool{false, true} { // whether all slots were held at this replica's last reply
+				for _, full := range []bool{false, true} { // whether all permits were held at this replica's last reply
 					for kind, charge := range leaseCharges() {
 						counter++
 						charge.ID = oneHit(counter, charge.Policy).ID
 						text := fmt.Sprintf("%s, %s, full %v", how, kind, full)
 						held := func() uint64 { return o.heldHits(t, other, charge) }
 						if full {
-							lease := o.acquireSlot(t, other, charge)
+							lease := o.acquirePermit(t, other, charge)
 							c.heldHits(t, s, charge)
 							o.returnLease(t, other, charge, lease)
 						}
@@ -115,7 +115,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 
 // leaseCharges returns charges that take the complete limit.
 func leaseCharges() map[string]limiter.Charge {
-	all := map[string]limiter.Charge{"slot": slotCharge(1, 1)}
+	all := map[string]limiter.Charge{"permit": permitCharge(1, 1)}
 	for n, p := range reservingPolicies(true) {
 		charge := oneHit(1, p)
 		charge.Hits, charge.Reserve = p.Capacity(), true
@@ -124,7 +124,7 @@ func leaseCharges() map[string]limiter.Charge {
 	return all
 }
 
-// heldHits returns the held slots or hits of a counter.
+// heldHits returns the held permits or hits of a counter.
 func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
@@ -158,7 +158,7 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, o caller
 		all := leaseCharges()
-		for _, kind := range []string{"slot", "reservation 0"} { // as many as there are senders
+		for _, kind := range []string{"permit", "reservation 0"} { // as many as there are senders
 			charge := all[kind]
 			if lease := c.startLate(t, s, r, how, func() bool { return o.heldHits(t, other, charge) > 0 }, charge); lease > 0 {
 				t.Fatal("the fallback granted a lease")
@@ -192,9 +192,9 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			number++
 			charge.ID = oneHit(number, charge.Policy).ID
 			if charge.Hits /= 2; charge.Hits == 0 {
-				charge = slotCharge(number, 2)
+				charge = permitCharge(number, 2)
 			}
-			first := o.acquireSlot(t, other, charge)
+			first := o.acquirePermit(t, other, charge)
 			c.heldHits(t, s, charge)
 			lease := c.startLate(t, s, r, neverRun, nil, charge)
 			if first == 0 || lease == 0 {
@@ -227,18 +227,18 @@ func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	other := runStore(t, Options{Server: serverAt(first), Fallback: Deny})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	var c, o caller
-	slot, denied := slotCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
+	permit, denied := permitCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
 	slow.pauseReplies(true)
 	r.cut(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
-	if done, err := c.start(s, 0, slot, denied); done || err != nil {
+	if done, err := c.start(s, 0, permit, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the slot is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, slot) == 1 })
+	storetest.Eventually(t, "the permit is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, permit) == 1 })
 	slow.pauseReplies(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)
 	}
-	storetest.Eventually(t, "the slot is free", func() bool { return o.usedHits(t, other, slot) == 0 })
+	storetest.Eventually(t, "the permit is free", func() bool { return o.usedHits(t, other, permit) == 0 })
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // If a lease that one replica granted without the store is returned at another replica, the store
-// remembers it until the first replica reports it. So no slot stays held after many outages, as
+// remembers it until the first replica reports it. So no permit stays held after many outages, as
 // long as each has fewer such leases than the store remembers.
 func TestReleasesElsewhereOverOutages(t *testing.T) {
 	t.Parallel()
@@ -20,7 +20,7 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 	for _, r := range relays {
 		replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
 	}
-	slot := slotCharge(1, limiter.MaxLog)
+	permit := permitCharge(1, limiter.MaxLog)
 	var c caller
 	for outage := range outages {
 		for i, s := range replicas {
@@ -29,18 +29,18 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 		}
 		for range requests {
-			lease := c.acquireSlot(t, replicas[0], slot)
+			lease := c.acquirePermit(t, replicas[0], permit)
 			if lease == 0 {
-				t.Fatal("a slot was denied in the outage")
+				t.Fatal("a permit was denied in the outage")
 			}
-			c.releaseSlot(t, replicas[1], slot, lease)
+			c.releasePermit(t, replicas[1], permit, lease)
 		}
 		for _, i := range []int{1, 0} { // the replica with the releases recovers first
 			relays[i].cut(false)
 			storetest.Eventually(t, "up again, and all is synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
-		if held := c.heldHits(t, replicas[0], slot); held > 0 {
-			t.Errorf("outage %d: %d slots are held after all requests have ended", outage+1, held)
+		if held := c.heldHits(t, replicas[0], permit); held > 0 {
+			t.Errorf("outage %d: %d permits are held after all requests have ended", outage+1, held)
 		}
 	}
 }

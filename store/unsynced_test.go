@@ -240,7 +240,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		"fixed window": {hugeFixedWindow, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
 		"ring":         {&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: day, SubWindows: 10}, []string{"letters", strings.Repeat("x", 1000), strings.Repeat("\xff", 52)}},
 		"bucket":       {&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 9}, []string{"letters", "1", ""}},
-		"slots":        {slotCharge(1, 9).Policy, []string{"a string", ""}},
+		"permits":      {permitCharge(1, 9).Policy, []string{"a string", ""}},
 		"log":          {&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: day}, []string{"a string"}},
 	} {
 		for _, wrote := range tt.wrote {

@@ -277,10 +277,10 @@ function make.b()
   }
 end
 
--- Slots of a concurrency limit: a is the number of held slots. A slot is acquired only after its
--- request has been admitted.
+-- Permits of a concurrency limit: a is the number of held permits. A permit is acquired only after
+-- its request has been admitted.
 function make.p()
-  local read_slots, is_lease, acquire, release, write_slots = slots()
+  local read_permits, is_lease, acquire, release, write_permits = permits()
   return {
     args = 5,
     leases = true,
@@ -293,7 +293,7 @@ function make.p()
       local newest = read(c, 'ZRANGE', -1, -1, 'WITHSCORES')
       if not newest or not newest[1] then return end
       c.foreign = c.foreign or not is_lease(newest[1])
-      c.a, c.ahead = read_slots(c.key, tonumber(newest[2]), x.window)
+      c.a, c.ahead = read_permits(c.key, tonumber(newest[2]), x.window)
     end,
     report = function(c) emit(c.a) end,
     decide = function(c, x)
@@ -316,7 +316,7 @@ function make.p()
       x.lease, c.changed = acquire(c.key, x.nonce, x.seal, x.window), true
     end,
     save = function(c)
-      if c.changed then write_slots(c.key, c.window, c.ahead) end
+      if c.changed then write_permits(c.key, c.window, c.ahead) end
     end,
   }
 end

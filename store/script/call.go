@@ -145,7 +145,7 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.appendBucket(from, hits, b.Budget)
 	case limiter.Concurrency:
-		c.appendPlace(&at, from, hits)
+		c.appendPermit(&at, from, hits)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.appendCounts(hits, p.Limit)

@@ -18,7 +18,7 @@ local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
 -- begun_ahead reports whether a counter that started at (bs, bn) starts again.
 local function begun_ahead(bs, bn) return later(bs, bn, s + AHEAD, n) end
 
--- latest returns the latest end, in milliseconds (rounded up), of a slot or a reservation that
+-- latest returns the latest end, in milliseconds (rounded up), of a permit or a reservation that
 -- lasts the given number of seconds and did not start ahead.
 local function latest(seconds) return (s + seconds + AHEAD) * 1000 + floor(n / 1e6) + 1 end
 
@@ -278,11 +278,11 @@ local function reservations()
   return read_held, write_held, drop_lease, text
 end
 
--- slots returns the functions that read, acquire, release and write the slots of a concurrency
+-- permits returns the functions that read, acquire, release and write the permits of a concurrency
 -- limit. The key is a sorted set: its members are leases, and the scores are their expiries in
 -- milliseconds. A negative score is a tombstone: a replica granted the lease without the store, and
 -- it has been released. See sync.lua.
-local function slots()
+local function permits()
   local now = s * 1000 + floor(n / 1e6)
 
   local function text(number) return format('%.0f', number) end
@@ -293,14 +293,14 @@ local function slots()
 
   local function count(key, window) return call('ZCOUNT', key, '(' .. text(now), text(latest(window))) end
 
-  -- read_slots returns the number of held slots, and whether some started ahead. newest is the
+  -- read_permits returns the number of held permits, and whether some started ahead. newest is the
   -- latest expiry.
-  local function read_slots(key, newest, window)
+  local function read_permits(key, newest, window)
     if newest <= now then return 0, false end
     return count(key, window), newest > latest(window)
   end
 
-  -- acquire acquires a slot under a lease that is not in use, and returns the lease.
+  -- acquire acquires a permit under a lease that is not in use, and returns the lease.
   local function acquire(key, nonce, seal, window)
     while true do
       local lease = lease_of(nonce, seal)
@@ -334,13 +334,13 @@ local function slots()
     return held
   end
 
-  -- write_slots removes expired slots and, if ahead is set, slots that started ahead. It sets the
-  -- expiry of the key.
-  local function write_slots(key, window, ahead)
+  -- write_permits removes expired permits and, if ahead is set, permits that started ahead. It sets
+  -- the expiry of the key.
+  local function write_permits(key, window, ahead)
     call('ZREMRANGEBYSCORE', key, -now, now)
     if ahead then call('ZREMRANGEBYSCORE', key, '(' .. text(latest(window)), '+inf') end
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_slots, is_lease, acquire, release, write_slots, record_lease, count
+  return read_permits, is_lease, acquire, release, write_permits, record_lease, count
 end

@@ -84,9 +84,9 @@ func IsLease[N string | []byte](name N, lease uint64) bool {
 	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
-// appendPlace appends the arguments of a charge on a concurrency limit: 1 to acquire a slot, or the
-// lease to release, or 0; the limit; the window; and the nonce and the seal of a new lease.
-func (c *Call) appendPlace(at *charge, from *limiter.Charge, hits uint64) {
+// appendPermit appends the arguments of a charge on a concurrency limit: 1 to acquire a permit, or
+// the lease to release, or 0; the limit; the window; and the nonce and the seal of a new lease.
+func (c *Call) appendPermit(at *charge, from *limiter.Charge, hits uint64) {
 	name := c.Keys[at.key]
 	at.lease = NewLease(name, 0)
 	switch {

@@ -93,17 +93,17 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
--- Slots of a concurrency limit: the window, the number of leases that were acquired without the
+-- Permits of a concurrency limit: the window, the number of leases that were acquired without the
 -- store, the number released, the acquired leases with their ends, and the released ones. A lease
 -- that another replica has released is not acquired.
 ops.p = function(key, i)
-  local _, is_lease, _, release, write_slots, record_lease, count = slots()
+  local _, is_lease, _, release, write_permits, record_lease, count = permits()
   local newest = call('ZRANGE', key, -1, -1)[1]
   if newest and not is_lease(newest) then return end
   local window, released_from = number(i), i + 3 + 2 * number(i + 1)
   for j = i + 3, released_from - 1, 2 do record_lease(key, ARGV[j], number(j + 1)) end
   for j = released_from, released_from + number(i + 2) - 1 do release(key, number(j), window) end
-  write_slots(key, window, true)
+  write_permits(key, window, true)
   return {count(key, window)}
 end
 

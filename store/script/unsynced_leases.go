@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A heldLease is a slot or a reservation that a replica granted without the store, or a released
+// A heldLease is a permit or a reservation that a replica granted without the store, or a released
 // lease.
 type heldLease struct {
 	lease uint64
-	hits  uint64 // 1 for a slot
+	hits  uint64 // 1 for a permit
 	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
 	sent  bool   // the store may know it
 }
