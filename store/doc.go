@@ -34,8 +34,8 @@
 // itself:
 //
 //	fixed window    s1{...}f60_<start>  count
-//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the emission
-//	                                    interval is below 1024 ns
+//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the
+//	                                    emission interval is below 1024 ns
 //	sliding window  s1{...}r60.10       number of the newest sub-window, a double; then the counts of it
 //	                                    and of the k before it, uint32, each at its number modulo k+1;
 //	                                    little-endian

@@ -1,9 +1,10 @@
 // Package script encodes charges as runs of a Lua script, or as native commands of Redis, and
 // decodes the replies.
 //
-//	Call      the charges of one request and, after the reply, the states that they found    call.go, native.go
-//	Run       the calls of one message, and the reply                                        run.go, reply.go
-//	Unsynced  hits of one counter that were admitted without the store                       unsynced.go
+//	Call      charges of one request and, after the reply, the states     call.go, native.go
+//	          that they found
+//	Run       calls of one message, and the reply                         run.go, reply.go
+//	Unsynced  hits of one counter that were admitted without the store    unsynced.go
 //
 // decide.lua decides charges; algorithms.lua has the algorithms, and companions.lua reservations
 // and penalties. sync.lua charges unsynced hits. Both begin with counters.lua, which handles times

@@ -97,8 +97,8 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 	}
 }
 
-// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The fields of a replica are `slave
-// name host port @ master host port`.
+// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The
+// fields of a replica are `slave name host port @ master host port`.
 func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
