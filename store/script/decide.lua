@@ -6,11 +6,12 @@
 -- A charge is the letter of its algorithm, the number of its counter, its action, and its
 -- arguments. The actions:
 --
---     t take    c take, and count if denied    k look    u undo (refund)    x cancel a turn    z reset
+--     t charge    c charge, and count even if denied    k peek
+--     u refund    x cancel a turn                       z reset
 --
 -- and, for a counter with reservations, whose charges have more arguments:
 --
---     h hold (reserve)    s settle a lease    y reset the counter and its reservations
+--     h reserve   s settle a lease                      y reset the counter and its reservations
 --
 -- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges
 -- of a request come its set-offs: refunds of mode 'o', whose group is the number of the charge that
