@@ -128,7 +128,7 @@ func TestDividedErrors(t *testing.T) {
 		want   string
 	}{
 		"no quota":  {func(o *Options) { o.Rules = compile(t, perUser) }, `no rule has "quota"`},
-		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "leave --against out"},
+		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "--against exclude each other"},
 		"replicas":  {func(o *Options) { o.Replicas = 2 }, "--replicas exclude each other"},
 		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
@@ -168,7 +168,7 @@ func TestDividedText(t *testing.T) {
 	if err := found.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " passed before there was a share", "one counter admits", "2 Envoys admit"} {
+	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " admitted before a share was assigned", "one counter admits", "2 Envoys admit"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, &text)
 		}

@@ -106,17 +106,17 @@ func TestFieldsOfTwoNames(t *testing.T) {
 func TestLogsThatSayTooLittle(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
-		{"prose", "once upon a time\n", "auto", "user={x}", "in no format that is known"},
-		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first lines have status"},
-		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines have no such field: they have status"},
-		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: the log has no such field: it has time"},
-		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `it has time, request, request.client_ip; did you mean "request.client_ip"?`},
-		{"no descriptors", `{"time":1}` + "\n", "auto", "", "What does Envoy ask?"},
+		{"prose", "once upon a time\n", "auto", "user={x}", "unknown log format"},
+		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no known time field; specify it with --format 'json time=FIELD'; the first lines have status"},
+		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines do not have this field; they have status"},
+		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: unknown field; the log has time"},
+		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `the log has time, request, request.client_ip; did you mean "request.client_ip"?`},
+		{"no descriptors", `{"time":1}` + "\n", "auto", "", "the log has no descriptors"},
 		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
-		{"no CSV", "x\n", "csv", "user={x}", "no header of CSV"},
+		{"no CSV", "x\n", "csv", "user={x}", "not a CSV header"},
 		{"no OTLP", "{}\n", "otlp", "user={x}", "no line has log records"},
 		{"no line", `{"time":"x"}` + "\n", "auto", "user={time}", "no line can be read"},
-		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line leads to a descriptor"},
+		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line results in a descriptor"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Logs: []accesslog.Log{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
@@ -188,14 +188,14 @@ func TestLogsOfOneFormat(t *testing.T) {
 		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
 		{"marked", []string{"\ufeff" + csv, "\ufeff" + csv}, "auto", ""},
 		{"OTLP", []string{otlp, otlp}, "auto", ""},
-		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: the line is in no format that is known: give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
-		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: this log is not in the format of log0:1, which is Envoy's format: simulate logs of different formats one by one: "once upon a time"`},
-		{"JSON after text", []string{text, json}, "auto", `log1:1: this log is not in the format of log0:1, which is Envoy's format: `},
-		{"text after JSON", []string{json, text}, "auto", `log1:1: this log is not in the format of log0:1, which is JSON: `},
-		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: this log is not in the format of log1:1, which is OpenTelemetry's JSON: `},
-		{"text after CSV", []string{csv, text}, "auto", `log1:1: this is not the header of log0:1, so that fields would be taken for others: simulate these logs one by one: "[2026`},
-		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: this is not the header of log0:1, `},
-		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no field is known as the time: "},
+		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: unknown log format; give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
+		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: the format differs from that of log0:1 (Envoy's format); simulate logs of different formats separately: "once upon a time"`},
+		{"JSON after text", []string{text, json}, "auto", `log1:1: the format differs from that of log0:1 (Envoy's format); `},
+		{"text after JSON", []string{json, text}, "auto", `log1:1: the format differs from that of log0:1 (JSON); `},
+		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: the format differs from that of log1:1 (OpenTelemetry's JSON); `},
+		{"text after CSV", []string{csv, text}, "auto", `log1:1: the CSV header differs from that of log0:1; simulate these logs separately: "[2026`},
+		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: the CSV header differs from that of log0:1; `},
+		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no known time field; "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{Rules: compile(t, perUser), Format: tt.format, Now: now, Templates: []*Template{newTemplate(t, "user={user-agent}")}}

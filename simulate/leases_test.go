@@ -65,8 +65,8 @@ func TestLogsWithoutDurations(t *testing.T) {
 		Rules: compile(t, perUser), Against: []Alternative{{"other", compile(t, atOnce)}}, Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now,
 	}
 	_, err := Run(t.Context(), o)
-	const want = `how long did requests take? user at rules.yaml:2:40 holds what they take until they end, and the log does not say when: ` +
-		`add %DURATION% to its format, or as a field "duration" in milliseconds (--format json duration=FIELD); the log has time, status, x-user`
+	const want = `user at rules.yaml:2:40 holds leases until requests end, but the log has no durations; ` +
+		`add %DURATION% to its format, or a field "duration" in milliseconds (--format json duration=FIELD); the log has time, status, x-user`
 	if err == nil || err.Error() != want {
 		t.Errorf("the error is %v, want %s", err, want)
 	}
@@ -172,7 +172,7 @@ func TestMemoryOfRequestsThatDoNotEnd(t *testing.T) {
 		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, strings.Replace(atOnce, ": 3,", ": 4096,", 1)), Format: timed,
 		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Second,
 	})
-	if err == nil || !strings.Contains(err.Error(), "12 keys does not fit into memory (") {
+	if err == nil || !strings.Contains(err.Error(), "12 keys do not fit into memory (") {
 		t.Errorf("40,000 requests that run are %v", err)
 	}
 }

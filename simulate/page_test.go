@@ -32,7 +32,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of the hits"} {
+	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of its hits"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -74,10 +74,10 @@ func TestReportWithoutLimits(t *testing.T) {
 	if err := errors.Join(report.WriteText(&text), report.WriteHTML(&page)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
+	if !strings.Contains(text.String(), "\n\nno requests for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
 		t.Errorf("the report says\n%s", text.String())
 	}
-	if !strings.Contains(page.String(), "No request asked for any limit: ") {
-		t.Error("the page does not say that no request asked for any limit")
+	if !strings.Contains(page.String(), "No requests for any limit: ") {
+		t.Error("the page does not say that no requests for any limit")
 	}
 }

@@ -99,11 +99,11 @@ func TestWhatCannotBeRecommended(t *testing.T) {
 		change    func(*Options)
 		log, want string
 	}{
-		{rules("unit: minute, requests_per_unit: 0"), log, "it denies all, whatever is asked for"},
-		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no number has room for so many: it is the burst or slack that is too small"},
-		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no number has room for so many: 4096/day, algorithm: sliding_log is the greatest"},
-		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests bring their own numbers"},
-		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "it was only peeked at"},
+		{rules("unit: minute, requests_per_unit: 0"), log, "a limit of 0 denies all hits"},
+		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no limit admits this share; the burst or slack is too small"},
+		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no limit admits this share; the maximum is 4096/day, algorithm: sliding_log"},
+		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests set their own limits"},
+		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "all its requests were peeks"},
 	} {
 		if got := one(test.change, test.log); got == nil || got.Reason != test.want || got.Limit != "" {
 			t.Errorf("recommendation is %+v, want because %q", got, test.want)

@@ -36,7 +36,7 @@ func TestHitsWhoseSumNoNumberHas(t *testing.T) {
 			if w := counts.Worst; w == nil || w.Over != w.Hits || w.Hits < hits {
 				t.Errorf("%d hits: the worst minute is %+v", hits, w)
 			}
-			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Reason, "no number has room") {
+			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Reason, "no limit admits") {
 				t.Errorf("%d hits: used %v of the limit, recommended %+v", hits, counts.Used.Max, counts.Recommended)
 			}
 			for _, k := range counts.Largest {

@@ -140,10 +140,10 @@ func TestBadLinesCostThemselves(t *testing.T) {
 		t.Errorf("%d requests of %d lines, %d unreadable, %d keys, want 3, 7, 4, 3", report.Requests, report.Lines, report.Bad, report.Rules.Keys)
 	}
 	want := []string{
-		`log:2:1: is not as the format says: "nonsense"`,
-		`log:4:1: the time "2026-11-22T13:00:00.000Z" is in the future: "2026-11-22T13:00:00.000Z 200 \"al\""`,
-		`log:5:1: is longer than 1 MiB: "2026-11-21T12:00:00Z 200 \"xxxxxxxxxxxxxx..."`,
-		`log:6:1: "2026-11-99T12:00:00Z" is no time: want 2026-11-22T09:00:00.123Z or seconds since 1970: "2026-11-99T12:00:00Z 200 \"al\""`,
+		`log:2:1: line does not match the format: "nonsense"`,
+		`log:4:1: time "2026-11-22T13:00:00.000Z" is in the future: "2026-11-22T13:00:00.000Z 200 \"al\""`,
+		`log:5:1: line is longer than 1 MiB: "2026-11-21T12:00:00Z 200 \"xxxxxxxxxxxxxx..."`,
+		`log:6:1: "2026-11-99T12:00:00Z": not a time; want 2026-11-22T09:00:00.123Z or seconds since 1970: "2026-11-99T12:00:00Z 200 \"al\""`,
 	}
 	for i, bad := range report.FirstBad {
 		if i >= len(want) || bad.String() != want[i] {
@@ -249,20 +249,20 @@ func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
 		})
 		return err
 	}
-	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys does not fit into memory (0 requests have not ended): raise --counter-memory, or look at a shorter time") {
+	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys do not fit into memory (0 requests have not ended); raise --counter-memory, or shorten the time range") {
 		t.Errorf("%d keys are %v", keys, err)
 	}
 	var long strings.Builder
 	for i := range 60 { // keys that are together as long as memory
 		long.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, fmt.Sprint(i, strings.Repeat("a", 100_000))))
 	}
-	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys does not fit") {
+	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys do not fit") {
 		t.Errorf("long keys that are shown are %v", err)
 	}
 	if err := run(long.String(), "1ms", false); err != nil {
 		t.Errorf("long keys that are not shown are %v", err)
 	}
-	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "wait to be put into order, which do not fit into memory: lower --reorder") {
+	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "do not fit into memory; reduce --reorder") {
 		t.Errorf("%d lines of one moment are %v", keys, err)
 	}
 }

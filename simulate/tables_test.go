@@ -60,7 +60,7 @@ func TestMemoryOfKeysWithRows(t *testing.T) {
 			Logs: []accesslog.Log{logOf("log", log.String())}, Rules: withRows(t, strings.Replace(perUserOfTable, "minute", "second", 1), file), Format: users,
 			Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Millisecond,
 		})
-		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "what is kept of") {
+		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "the statistics of") {
 			t.Errorf("with %d bytes of rows %d keys are %v", len(file), keys, err)
 		}
 	}

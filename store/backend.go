@@ -77,8 +77,8 @@ func (f *backend) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
-// probeTimeout bounds a probe and a role request. It is not less than the timeout of requests, so
-// that a pause which requests outlast does not end the connection.
+// probeTimeout bounds a probe and a leadership request. It is not less than the timeout of
+// requests, so that a pause which requests outlast does not end the connection.
 func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
 
 // requestRefresh wakes pollTopology.

@@ -25,8 +25,8 @@
 // the store one read and one write per batch.
 //
 // Two others use the connection: the prober of another shard, to sync the hits of a slot that moves
-// between their nodes (sync.go), and [Store.AcquireLeadership], which grants roles to processes and
-// is unrelated to counters (role.go).
+// between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships to
+// processes and is unrelated to counters (leadership.go).
 //
 // # Keys
 //

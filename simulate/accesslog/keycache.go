@@ -6,21 +6,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// keyCache remembers which keys came in the last line, which usually come again.
+// keyCache remembers the keys of the last line, which usually occur in the same order in the next.
 type keyCache struct {
 	keys []cachedKey
-	// next counts the keys of this line.
+	// next is the index of the next key of this line.
 	next int
 }
 
 type cachedKey struct {
-	// text is as it stands in the line, with quotes and colon.
+	// text is the encoded key with its quotes and the colon.
 	text []byte
-	// of is the object that the key stood in, and is the key itself: nil if nobody wants it.
+	// parent is the object that contains the key. child is the key's node, or nil if it is not
+	// selected.
 	parent, child *node
 }
 
-// readKey takes a key of an object, and its colon. It returns nil if nobody wants the value.
+// readKey consumes a key of an object and the colon. It returns nil if the value is not selected.
 func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
 	s.Next()
 	i := o.next
@@ -49,5 +50,5 @@ func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
 	return is, nil
 }
 
-// maxCachedKeys is how many keys of a line are remembered.
+// maxCachedKeys limits the remembered keys of a line.
 const maxCachedKeys = 256

@@ -23,7 +23,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestSamplesEndBeforeALineThatIsTooLong holds that a format is recognised, or not, without reading a
 // line that is longer than any format has.
 func TestSamplesEndBeforeALineThatIsTooLong(t *testing.T) {
-	for begin, want := range map[string]string{"": "log:1: the line is longer than 64 MiB", serverLogs[0].log: ""} {
+	for begin, want := range map[string]string{"": "log:1: line is longer than 64 MiB", serverLogs[0].log: ""} {
 		line := &endless{}
 		in := Log{Name: "log", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(begin), line)), nil

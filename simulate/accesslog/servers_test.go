@@ -115,7 +115,7 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s by %s is %q, want %q", test.log, test.format, got, test.want)
 		}
 	}
-	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "nothing stands between msec and status") {
+	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "no text between msec and status") {
 		t.Errorf("two variables without anything between them are %v", err)
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
@@ -221,15 +221,15 @@ func TestAPartIsWantedOnce(t *testing.T) {
 // TestNearestFormat holds what is said of a line that no format has.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "the nearest is Envoy's format, [%START_TIME%]",
-		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "the nearest is APISIX's format, ",
-		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "the nearest is Squid's format, ",
-		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "the nearest is HAProxy's format, ",
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "from which it differs at column 60: ",
-		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "the nearest is the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent, from which it differs at column 32: ",
-		"once upon a time":    "no format that is known: give",
-		"#Software: IIS 10.0": "the first lines are comments, and none is a #Fields:",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "(most similar: Envoy's format, [%START_TIME%]",
+		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "(most similar: APISIX's format, ",
+		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "(most similar: Squid's format, ",
+		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "(most similar: HAProxy's format, ",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "differs at column 60)",
+		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
+		"once upon a time":    "unknown log format; give",
+		"#Software: IIS 10.0": "the first lines are comments without #Fields:",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {

@@ -72,7 +72,7 @@ func TestAStatusElsewhereIsAnotherFormat(t *testing.T) {
 	shifted := `192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 429 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"` + "\n"
 	for _, line := range []string{shifted, strings.Replace(shifted, "shop.example ", "  ", 1)} {
 		_, err := Recognise([]Log{logOf(line)}, "auto")
-		if want := "the nearest is HAProxy's format, "; err == nil || !strings.Contains(err.Error(), want) {
+		if want := "(most similar: HAProxy's format, "; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}

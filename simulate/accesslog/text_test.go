@@ -84,12 +84,12 @@ func TestTextLinesThatAreNot(t *testing.T) {
 func TestFormatsThatAreNot(t *testing.T) {
 	for format, want := range map[string]string{
 		"x":                           "want auto, json",
-		"%START_TIME":                 "without an end",
-		"%START_TIME%%REQ(A)%":        "nothing stands between",
-		"%START_TIME% %REQ(A)%%PATH%": "nothing stands between",
-		"%START_TIMES% %PATH%":        `%START_TIMES% is no operator of Envoy (write %REQ(ANY)% in place of one of your own extensions); did you mean "START_TIME",`,
-		"%start_time%":                "no operator",
-		"%REQ(A%":                     "without an end",
+		"%START_TIME":                 "unterminated",
+		"%START_TIME%%REQ(A)%":        "no text between",
+		"%START_TIME% %REQ(A)%%PATH%": "no text between",
+		"%START_TIMES% %PATH%":        `%START_TIMES% is not an operator of Envoy; for one of your own extensions, write %REQ(ANY)%; did you mean "START_TIME",`,
+		"%start_time%":                "not an operator",
+		"%REQ(A%":                     "unterminated",
 	} {
 		if _, err := newTextFormat(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)

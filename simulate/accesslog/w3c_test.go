@@ -86,7 +86,7 @@ func TestW3CDates(t *testing.T) {
 		got = append(got, time.Unix(0, l.At).UTC().Format(time.RFC3339))
 		return nil
 	}).Read(Chunk{Bytes: []byte(log)})
-	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.FirstBad[0].Reason, "which no #Date: above it has") {
+	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.FirstBad[0].Reason, "and no #Date: precedes it") {
 		t.Errorf("%s, %+v\nwant %s", all, counts, want)
 	}
 	// A later chunk has the date of the one above it.
@@ -159,7 +159,7 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 // TestW3CErrors has logs that cannot be read, or lines of them.
 func TestW3CErrors(t *testing.T) {
 	for _, log := range []string{"#Date: 21-Nov-2026 09:00:00\n#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
-		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "have the server log both") {
+		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "configure the server to log both") {
 			t.Errorf("%q: %v, want an error about the date", log, err)
 		}
 	}

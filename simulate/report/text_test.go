@@ -24,8 +24,8 @@ func TestUnused(t *testing.T) {
 	}{
 		{1, 1, "1 other limit"},
 		{2, 1200, "1,200 other limits"},
-		{0, 3, "any limit: sluice explain shows what a descriptor matches"},
-		{0, 0, "a limit, since the rules have none"},
+		{0, 3, "any limit: sluice explain shows the rule of a descriptor"},
+		{0, 0, "a limit, because the rules have none"},
 	} {
 		if got := (&Outcome{Limits: make([]Limit, tt.limits), Unused: tt.unused}).unused(); got != tt.want {
 			t.Errorf("%d with hits, %d without: no request asked for %s, want %s", tt.limits, tt.unused, got, tt.want)

@@ -110,7 +110,7 @@ func (c *Conn) IsPrimary(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if r.Kind(0) != resp.Array || r.Len() < 2 {
-		return false, BadReply("ask %s for its role: %s is none", c.Address, Describe(r, 0))
+		return false, BadReply("ask %s for its role: %s is not a role", c.Address, Describe(r, 0))
 	}
 	return r.Text(1) == "master", nil
 }

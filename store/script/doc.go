@@ -17,5 +17,5 @@
 // 2^33.
 //
 // Calls and runs reuse their memory, and belong to one goroutine at a time. Only the Run methods of
-// scripts and [AcquireRoles] wait for the server.
+// scripts and [AcquireLeaderships] wait for the server.
 package script

@@ -1,14 +1,14 @@
-{{/* Whether sluice is in an Envoy's pod. */}}
+{{/* Non-empty if sluice is in an Envoy's pod. */}}
 {{- define "sluice.sidecar" -}}
 {{- if hasPrefix "sidecar-" .Values.mode }}yes{{ end -}}
 {{- end }}
 
-{{/* Whether the mode has an Envoy. */}}
+{{/* Non-empty if the mode contains an Envoy. */}}
 {{- define "sluice.envoy" -}}
 {{- if or (include "sluice.sidecar" .) (eq .Values.mode "sharded") }}yes{{ end -}}
 {{- end }}
 
-{{/* Whether the mode has files of rules. */}}
+{{/* Non-empty if the mode has rule files. */}}
 {{- define "sluice.files" -}}
 {{- if ne .Values.mode "envoy-ai-gateway" }}yes{{ end -}}
 {{- end }}
@@ -20,7 +20,7 @@ imagePullPolicy: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* An object of kustomize's, in the release's namespace. Its files say why it is as it is. */}}
+{{/* An object of kustomize in the release's namespace. Its file explains the settings. */}}
 {{- define "sluice.object" -}}
 {{- $object := .root.Files.Get (printf "files/%s.yaml" .file) | fromYaml -}}
 {{- $_ := set $object.metadata "namespace" .root.Release.Namespace -}}
@@ -38,7 +38,7 @@ imagePullPolicy: {{ . }}
 {{ .Values.envoyConfig | default (.Files.Get (printf "files/%s-envoy.yaml" .Values.mode)) }}
 {{- end }}
 
-{{/* What values may add to a pod. */}}
+{{/* The fields of a pod that come from values. */}}
 {{- define "sluice.pod" -}}
 {{- with .Values.pullSecrets }}
 imagePullSecrets:

@@ -20,15 +20,15 @@ const (
 
 var regexpUID = regexp.MustCompile(`(?m)^Uid:\t(\d+)\t`)
 
-func modes() []string {
+func namespaceModes() []string {
 	if os.Getuid() == 0 {
 		return []string{byRoot, byUserNS}
 	}
 	return []string{byUserNS}
 }
 
-// inside returns this test to be run in namespaces of its own.
-func inside(t *testing.T, mode string, env ...string) *exec.Cmd {
+// inNamespaces returns this test to be run in namespaces of its own.
+func inNamespaces(t *testing.T, mode string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDropIn$", "-test.v", "-test.count=1")
 	cmd.Env = append(append(os.Environ(), insideVariable+"="+mode), env...)
@@ -44,8 +44,8 @@ func inside(t *testing.T, mode string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// enter prepares this process's namespaces: mounts stay within them, and loopback is up.
-func enter() error {
+// setUpNamespaces prepares this process's namespaces: mounts stay within them, and loopback is up.
+func setUpNamespaces() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return errors.New("mounts of one's own: " + err.Error())
 	}
@@ -79,8 +79,8 @@ func readOnly(t *testing.T, dir string) {
 	check(t, unix.Mount("", dir, "", flags|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
-// confined is a process of a uid that sees only files below root.
-func confined(mode, root string, uid int) *syscall.SysProcAttr {
+// confinedTo is a process of a uid that sees only files below root.
+func confinedTo(mode, root string, uid int) *syscall.SysProcAttr {
 	if mode == byRoot {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}

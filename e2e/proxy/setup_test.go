@@ -26,8 +26,8 @@ type proxy struct {
 	client, http2 *http.Client
 }
 
-// setting says what runs in a test.
-type setting struct {
+// setup says what runs in a test.
+type setup struct {
 	// rules is a file of rules.
 	rules string
 	// args are more flags of sluice.
@@ -35,8 +35,8 @@ type setting struct {
 	listener
 }
 
-// play runs one sluice and one Envoy.
-func play(t *testing.T, s setting) (*proxy, *sluice.Sluice) {
+// startSetup runs one sluice and one Envoy.
+func startSetup(t *testing.T, s setup) (*proxy, *sluice.Sluice) {
 	t.Helper()
 	limits := startSluice(t, sluice.Options{Args: append(s.args, "--config", suite.WriteRules(t, s.rules))})
 	return startProxy(t, []listener{s.listener}, "", limits), limits
@@ -102,12 +102,12 @@ func (r reply) number(name string) int {
 // get asks the listener ingress for a path, with headers given as name: value.
 func (p *proxy) get(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
-	r, err := p.ask(t.Context(), "ingress", path, headers...)
+	r, err := p.getFrom(t.Context(), "ingress", path, headers...)
 	must.OK(t, err)
 	return r
 }
 
-func (p *proxy) ask(ctx context.Context, listener, path string, headers ...string) (reply, error) {
+func (p *proxy) getFrom(ctx context.Context, listener, path string, headers ...string) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Addr(listener)+path, http.NoBody)
 	if err != nil {
 		return reply{}, err

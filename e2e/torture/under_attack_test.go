@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// victims is how many calls a second others make meanwhile.
-	victims = 500
-	// leastVictims is how many calls a second must be answered before, or the run says
+	// victimRate is how many calls a second others make meanwhile.
+	victimRate = 500
+	// minVictimRate is how many calls a second must be answered before, or the run says
 	// nothing. Afterwards the same number must be.
-	leastVictims = 50
-	// mostMemory is how many resident bytes an attack may cost.
-	mostMemory = 64 << 20
+	minVictimRate = 50
+	// maxMemory is how many resident bytes an attack may cost.
+	maxMemory = 64 << 20
 )
 
-// attackers are the attackers' rules: one never denies, one soon does, and one is divided among Envoys.
-var attackers = []string{
+// attackerRules are the attackers' rules: one never denies, one soon does, and one is divided among Envoys.
+var attackerRules = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
 	"  - { key: divided, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }",
@@ -41,7 +41,7 @@ type harm struct {
 // by some 32 MiB. The race detector itself takes up to ten times as much.
 func (h harm) checkMemory(t *testing.T, more int) {
 	t.Helper()
-	most := mostMemory + more + Pick(32<<20, 0)
+	most := maxMemory + more + Pick(32<<20, 0)
 	if *raced {
 		most *= 10
 	}
@@ -52,36 +52,36 @@ func (h harm) checkMemory(t *testing.T, more int) {
 
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
-// besiege runs a sluice that others call, and attacks it. It checks the others' answers,
+// runUnderAttack runs a sluice that others call, and attacks it. It checks the others' answers,
 // and files and goroutines afterwards. settled looks at what is left then; it may be nil.
 // The others connect with options.
-func besiege(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
+func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
 	rnd := Rand(t)
 	ledger := NewLedger(4096, 50)
-	o.Rules = ledger.Rules(attackers...)
+	o.Rules = ledger.Rules(attackerRules...)
 	s := Start(t, o)
-	load := StartLoad(t, LoadOptions{Rate: victims, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
+	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
 	load.Run(t, Pick(300*time.Millisecond, time.Second))
-	Collect(t, s)
+	CollectGarbage(t, s)
 	ResetPeak(t, s)
 	before := Measure(t, s)
 
 	load.Phase("attack")
 	attack(s)
 	load.Phase("after")
-	load.GoOn(t, leastVictims) // however long what waits takes
+	load.AwaitAnswers(t, minVictimRate) // however long what waits takes
 	var now Usage
 	defer func() { t.Logf("now: %v", now) }()
 	report := load.Stop(t)
-	report.AtLeast(t, leastVictims, "before")
+	report.AtLeast(t, minVictimRate, "before")
 	report.NoErrors(t, "before", "attack", "after")
 	t.Logf("before: %v", before)
 	suite.Eventually(t, "goroutines and files are as before", func() bool {
 		now = Measure(t, s)
 		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
 	})
-	ledger.Settle(t, s, options...)
+	ledger.CheckCounters(t, s, options...)
 	if settled != nil {
 		settled(s)
 	}
