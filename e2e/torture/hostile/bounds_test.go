@@ -189,7 +189,7 @@ func (c *bufferFiller) feed() {
 	}
 }
 
-// message returns the first have bytes of a message of the given size.
+// message returns the length prefix of a message of the given size, and its first have bytes.
 func message(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
 }
