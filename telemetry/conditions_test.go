@@ -77,11 +77,11 @@ func TestConditionsOfTheLog(t *testing.T) {
 		if since := active[2].Since; !since.Equal(began) {
 			t.Errorf("the condition with new details is since %v, want %v", since, began)
 		}
-		logger.Info("the store is back", Clear("a", StoreUnavailable))
+		logger.Info("store recovered", Clear("a", StoreUnavailable))
 		expect("store_unavailable", "rules_rejected a.yaml:7: worse")
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
-		logger.Info("the store is back", Clear("b", StoreUnavailable))
+		logger.Info("store recovered", Clear("b", StoreUnavailable))
 		expect()
 		if n := lines.FilterField(zap.String("condition", "rules_rejected")).Len(); n != 1 {
 			t.Errorf("%d lines say that rules_rejected has ended, want the first alone", n)
