@@ -207,7 +207,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
 	$(MAKE) test-stores

@@ -202,7 +202,7 @@ func TestPage(t *testing.T) {
 	addr := s.Addr("debug")
 	ctx, wrong := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
-	await(ctx, t, "nobody is denied")
+	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 40)
 	began := time.Now()
 	await(ctx, t, "user=alice")

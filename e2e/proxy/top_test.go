@@ -133,7 +133,7 @@ func TestTopShowsTheCause(t *testing.T) {
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "CONDITIONS", "the store is unavailable", store.Addr, "counters are shared")
 		store.Run()
-		expect(t, limits, "the store is back")
+		expect(t, limits, "store recovered")
 	})
 }
 

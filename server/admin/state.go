@@ -95,7 +95,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
 		ShadowMode: settings.ShadowMode, TopKeys: known.Mode(), HashKey: known.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
-		Wrong: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
+		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}
 	state.Host, _ = os.Hostname() // empty if unknown
 	if settings.Decider != nil {

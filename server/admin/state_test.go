@@ -146,18 +146,18 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	a := newAPI(t, s, zap.NewNop())
 	now := time.Now()
 	a.Tick(now)
-	if wrong := a.State(now, admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("at first %+v is wrong, want nothing", wrong)
+	if active := a.State(now, admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("initially the conditions are %+v, want none", active)
 	}
 	for i := range 5000 {
 		servertest.Hit(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
-	wrong := a.State(now.Add(time.Second), admin.AllRules).Wrong
-	if len(wrong) != 1 || wrong[0].Code != telemetry.MemoryFull || !strings.Contains(wrong[0].Remedy, "--counter-memory") {
-		t.Errorf("wrong is %+v, want memory_full", wrong)
+	active := a.State(now.Add(time.Second), admin.AllRules).Conditions
+	if len(active) != 1 || active[0].Code != telemetry.MemoryFull || !strings.Contains(active[0].Remedy, "--counter-memory") {
+		t.Errorf("the conditions are %+v, want memory_full", active)
 	}
-	if wrong := a.State(now.Add(2*time.Minute), admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("two minutes later %+v is wrong, want nothing", wrong)
+	if active := a.State(now.Add(2*time.Minute), admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("two minutes later the conditions are %+v, want none", active)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 // TestPageBeforeThereAreRules holds that it says so.
 func TestPageBeforeThereAreRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
-	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
+	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {
 		t.Errorf("the page is\n%s", body)
 	}
 }

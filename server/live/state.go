@@ -28,8 +28,8 @@ type State struct {
 	HashKey string `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
-	// Wrong contains the active conditions, the newest first.
-	Wrong []telemetry.Condition `json:"wrong"`
+	// Conditions contains the active conditions, the newest first.
+	Conditions []telemetry.Condition `json:"conditions"`
 	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits in descending order.
 	Domains []DomainState `json:"domains"`
 	// Quota is the state of the rate limit quota service, nil if no limit is divided and no Envoy is connected.

@@ -21,7 +21,7 @@ func Sum(addrs []string, states []*State) *State {
 	sum := *states[0]
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
-	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	at := map[string]int{}
 	hashes := map[string]bool{}
 	for i, s := range states {
@@ -34,9 +34,9 @@ func Sum(addrs []string, states []*State) *State {
 			sum.HashKey = ""
 		}
 		addr := addrs[i]
-		for _, w := range s.Wrong {
+		for _, w := range s.Conditions {
 			w.Replica = addr
-			sum.Wrong = append(sum.Wrong, w)
+			sum.Conditions = append(sum.Conditions, w)
 		}
 		for _, e := range s.Events {
 			e.Replica = addr
@@ -63,7 +63,7 @@ func Sum(addrs []string, states []*State) *State {
 		for i, s := range states {
 			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
 		}
-		sum.Wrong = append(sum.Wrong, differ)
+		sum.Conditions = append(sum.Conditions, differ)
 	}
 	sum.sort()
 	return &sum
@@ -138,7 +138,7 @@ func (l *Line) add(o *Line) *Line {
 
 // sort sorts and truncates the lists of a merged state.
 func (s *State) sort() {
-	slices.SortFunc(s.Wrong, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
+	slices.SortFunc(s.Conditions, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
 	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
 	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
 	SortUnknown(s.UnknownDomains)
