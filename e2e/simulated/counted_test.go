@@ -25,8 +25,8 @@ import (
 // countedLimit is the limit per address and minute.
 const countedLimit = 20
 
-// TestCountsOfLogs compares simulate with an independent program, count.py, for each kind of log.
-func TestCountsOfLogs(t *testing.T) {
+// TestCounts compares simulate with an independent program, count.py, for each kind of log.
+func TestCounts(t *testing.T) {
 	zone := time.FixedZone("", 3600)
 	agents := []string{"curl/8", `a \\\"quoted\\\" agent`, "Mozilla/5.0 (X11; Linux x86_64)", "-"}
 	for name, kind := range counted {
@@ -53,9 +53,9 @@ func TestCountsOfLogs(t *testing.T) {
 	}
 }
 
-// TestCountsOfOthersLogs does the same for foreign logs in the folder SLUICE_LOGS, which
+// TestCountsOfForeignLogs does the same for foreign logs in the folder SLUICE_LOGS, which
 // testdata/others.sh extracts from public repositories.
-func TestCountsOfOthersLogs(t *testing.T) {
+func TestCountsOfForeignLogs(t *testing.T) {
 	dir := os.Getenv("SLUICE_LOGS")
 	if dir == "" {
 		suite.Skip(t, "SLUICE_LOGS names no folder with logs of others, which testdata/others.sh makes")

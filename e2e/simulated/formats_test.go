@@ -17,7 +17,7 @@ type logFormat struct {
 	exact bool
 }
 
-const askedOperator = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"
+const metadataOperator = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"
 
 // istioText is Istio's default format.
 const istioText = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%` + "\n"
@@ -55,11 +55,11 @@ var formats = []logFormat{
 	{name: "istio", text: istioText},
 	{name: "gateway", json: gatewayJSON},
 	{
-		name: "asked-text", text: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + askedOperator + ` "%REQ(USER-AGENT)%"` + "\n",
-		format: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + askedOperator + ` "%REQ(USER-AGENT)%"`, exact: true,
+		name: "metadata-text", text: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"` + "\n",
+		format: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"`, exact: true,
 	},
-	{name: "asked-json", json: map[string]string{
-		"ts": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", "code": "%RESPONSE_CODE%", "asked": askedOperator, "agent": "%REQ(USER-AGENT)%", "duration": "%DURATION%",
+	{name: "metadata-json", json: map[string]string{
+		"ts": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", "code": "%RESPONSE_CODE%", "asked": metadataOperator, "agent": "%REQ(USER-AGENT)%", "duration": "%DURATION%",
 	}, format: "json time=ts status=code", exact: true},
 }
 

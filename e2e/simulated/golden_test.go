@@ -44,8 +44,8 @@ var golden = []goldenLog{
 	{logFormat{name: "istio", text: istioText}, []string{"agent={user-agent},path={:path}"}},
 	{logFormat{name: "gateway", json: gatewayJSON}, []string{"agent={user-agent},path={:path}"}},
 	{logFormat{name: "nul", text: nulText + "\n", format: nulText}, []string{"agent={user-agent},path={:path}", "nul={dynamic_metadata(golden:nul)}"}},
-	{logFormat{name: "asked-text", text: "%START_TIME% %RESPONSE_CODE% " + askedOperator + "\n", format: "%START_TIME% %RESPONSE_CODE% " + askedOperator}, nil},
-	{logFormat{name: "asked-json", json: map[string]string{"time": "%START_TIME(%s.%9f)%", "status": "%RESPONSE_CODE%", "asked": askedOperator}}, nil},
+	{logFormat{name: "metadata-text", text: "%START_TIME% %RESPONSE_CODE% " + metadataOperator + "\n", format: "%START_TIME% %RESPONSE_CODE% " + metadataOperator}, nil},
+	{logFormat{name: "metadata-json", json: map[string]string{"time": "%START_TIME(%s.%9f)%", "status": "%RESPONSE_CODE%", "asked": metadataOperator}}, nil},
 	{logFormat{name: "csv", text: "%START_TIME%,%RESPONSE_CODE%,%REQ(USER-AGENT)%,%REQ(:PATH)%\n", format: "csv"}, []string{"agent={agent},path={path}"}},
 	{logFormat{name: "otlp", format: "otlp"}, []string{"agent={agent},path={path}"}},
 }
@@ -170,13 +170,13 @@ func (g *goldenLog) check(t *testing.T, log []byte) {
 		t.Error("the log has no NUL, or one where none is expected")
 	}
 	if diff := cmp.Diff(goldenKeys(g.name), g.read(t, log)); diff != "" {
-		t.Errorf("the log is read otherwise (-want +got):\n%s\n%q", diff, log)
+		t.Errorf("the log's keys differ (-want +got):\n%s\n%q", diff, log)
 	}
 }
 
 // goldenKeys returns the expected keys of a log.
 func goldenKeys(name string) []string {
-	if strings.HasPrefix(name, "asked") {
+	if strings.HasPrefix(name, "metadata") {
 		return []string{"1 recorded denied", "5 user=a\"\x00l"}
 	}
 	all := []string{"1 recorded denied"}
@@ -322,7 +322,7 @@ func writeGolden(t *testing.T) map[string][]byte {
 	select {
 	case <-logs.all:
 	case <-ctx.Done():
-		t.Fatal("Envoy does not send its log to the collector: ", ctx.Err())
+		t.Fatal("timeout waiting for Envoy's log at the collector: ", ctx.Err())
 	}
 	if _, err := e.Stop(ctx); err != nil {
 		t.Fatal(err)

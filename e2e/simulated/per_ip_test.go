@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// TestLogsOfPerIPGiveItsDecisions sends requests through the real Envoy of examples/per-ip to the
+// TestPerIPLogs sends requests through the real Envoy of examples/per-ip to the
 // real service. For each log format, the simulation must deny the same lines.
-func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
+func TestPerIPLogs(t *testing.T) {
 	dir := t.TempDir()
 	logs := writeLogs(t, dir)
 	set, diagnostics, err := source.Load([]string{filepath.Join(root, "examples/per-ip/rules.yaml")}, "", descriptors.Options{})
@@ -85,7 +85,7 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 				}
 			}
 			if wrong > edges {
-				t.Errorf("%d of %d decisions differ, and %d requests are near the edge of a minute", wrong, len(differ), edges)
+				t.Errorf("%d of %d decisions differ; %d requests are near the edge of a minute", wrong, len(differ), edges)
 			}
 			t.Logf("%s: %d requests, %d denied, %d differ, %d near an edge", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
 		})
