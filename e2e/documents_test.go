@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDocumentsNameExistingTests checks pages that name a test for each of their statements:
-// `package.TestName`, or `package.TestScripts/name` for one of testdata/.
+// TestDocumentsNameExistingTests checks pages that name a test for each statement: `package.TestName`, or
+// `package.TestScripts/name` for a script in testdata/.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	known := listTests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
@@ -59,9 +59,8 @@ var (
 	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
 )
 
-// untestedStatements returns the statements of a page that name no known test. A statement is a row of a
-// table whose last column is headed "test", or a section headed by ### of a part headed by ## in
-// which some section has an item Tests.
+// untestedStatements returns the statements of a page that name no known test. A statement is a row of a table
+// whose last column is headed "test", or a ### section of a ## part in which some section has an item Tests.
 func untestedStatements(page string, known map[string]bool) []string {
 	var why []string
 	statements := 0
@@ -111,7 +110,7 @@ func untestedStatements(page string, known map[string]bool) []string {
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// listTests returns the tests of this repository by the folder of their package.
+// listTests returns the tests of this repository, with the directory of their package.
 func listTests(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}

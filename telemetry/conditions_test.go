@@ -77,11 +77,11 @@ func TestRaiseAndClear(t *testing.T) {
 		if since := active[2].Since; !since.Equal(began) {
 			t.Errorf("the updated condition started at %v, want %v", since, began)
 		}
-		logger.Info("the store is back", Clear("a", StoreUnavailable))
+		logger.Info("store recovered", Clear("a", StoreUnavailable))
 		expect("store_unavailable", "rules_rejected a.yaml:7: worse")
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
-		logger.Info("the store is back", Clear("b", StoreUnavailable))
+		logger.Info("store recovered", Clear("b", StoreUnavailable))
 		expect()
 		if n := lines.FilterField(zap.String("condition", "rules_rejected")).Len(); n != 1 {
 			t.Errorf("%d lines end rules_rejected, want only the first", n)

@@ -16,7 +16,7 @@ import (
 //go:embed report.html
 var reportHTML string
 
-// page is parsed when one is written, since most commands write none.
+// page is parsed on first use, because most commands write no page.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Funcs(template.FuncMap{
 		"thousands":   func(n any) string { return thousands(toUint(n)) },
@@ -42,10 +42,10 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(reportHTML))
 })
 
-// WriteHTML writes the report as a page of one file, without script, that can be printed.
+// WriteHTML writes the report as a self-contained page without scripts, which can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
 
-// subject says what the report is of.
+// subject names the logs and the rules.
 func (r *Report) subject() string {
 	logs := "the log"
 	if len(r.Logs) > 0 {
@@ -57,7 +57,7 @@ func (r *Report) subject() string {
 	return logs + " by " + cmp.Or(r.Rules.Name, "the rules")
 }
 
-// titledOutcome is an outcome with a title, and how it differs from the first one.
+// titledOutcome is a section of the page. Change is the difference from the rules, or nil.
 type titledOutcome struct {
 	Title string
 	*Outcome
@@ -65,13 +65,12 @@ type titledOutcome struct {
 	Change *Comparison
 }
 
-// titledKeys is a table of keys.
 type titledKeys struct {
 	Title string
 	Keys  []Key
 }
 
-// outcomes are what the page shows, one after another.
+// outcomes returns the sections of the page.
 func (r *Report) outcomes() []titledOutcome {
 	all := []titledOutcome{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
 	for i := range r.Against {
@@ -84,22 +83,22 @@ func (r *Report) outcomes() []titledOutcome {
 	return all
 }
 
-// width is how long a bin is.
+// width returns the length of a bin.
 func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
-// The pictures' measures.
+// Dimensions of the diagrams.
 const (
 	pictureWidth  = 560
 	pictureHeight = 170
-	footHeight    = 22 // for what stands below the axis
+	footHeight    = 22 // for labels below the axis
 	headHeight    = 22
-	plotLeft      = 48 // for the axis's numbers
+	plotLeft      = 48 // for numbers of the axis
 	plotWidth     = pictureWidth - plotLeft
 	plotBottom    = pictureHeight - footHeight
 	plotHeight    = plotBottom - headHeight
 )
 
-// drawTimeline draws the hits of each while, those over the limit on top.
+// drawTimeline draws the hits of each bin, with those over the limit on top.
 func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	most := uint64(1)
 	for _, b := range l.Timeline {
@@ -143,8 +142,8 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	return endSVG(&b)
 }
 
-// tickStep is how far apart the numbers of an axis are: a round number, of which there are five
-// at most.
+// tickStep returns the distance between the numbers of an axis: a round number, so that at most
+// five fit.
 func tickStep(most uint64) uint64 {
 	for step := uint64(1); ; step *= 10 {
 		for _, round := range []uint64{step, 2 * step, 5 * step} {
@@ -169,8 +168,7 @@ func bar(b *strings.Builder, x, wide, from, to float64) {
 	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", plotLeft+x, plotBottom-from, from-to, wide, to-from)
 }
 
-// drawHistogram draws in how many windows a key asked for which share of the limit. Bars are
-// as high as the logarithm of the number.
+// drawHistogram draws the number of windows by the share of the limit used, on a logarithmic scale.
 func drawHistogram(l *Limit) template.HTML {
 	var b strings.Builder
 	beginSVG(&b, "Use of the limit")
@@ -210,13 +208,13 @@ func beginSVG(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
 }
 
-// endSVG ends what begin began.
+// endSVG completes the diagram of beginSVG.
 func endSVG(b *strings.Builder) template.HTML {
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, plotLeft, plotBottom, plotWidth)
 	return template.HTML(b.String()) //nolint:gosec // numbers and times only
 }
 
-// short writes a number in few characters.
+// short abbreviates a number, such as 1.5k.
 func short(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -232,7 +230,6 @@ func short(n uint64) string {
 	}
 }
 
-// label is a bar's name.
 func (u Use) label() string {
 	switch {
 	case u.UpTo == 0:
