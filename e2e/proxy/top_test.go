@@ -56,7 +56,7 @@ func TestTopShowsFloodingUser(t *testing.T) {
 				}
 			}
 			want := map[string]string{"hashed": "  #", "clear": "  user=flooder  d: user 1/hour", "off": ""}[mode]
-			if mode == "hashed" && !strings.HasSuffix(first, "  d: user 1/hour") {
+			if mode == "hashed" && !strings.Contains(first, "  d: user 1/hour") {
 				t.Errorf("the first key is %q, want one of the rule user", first)
 			}
 			if !strings.Contains(first, want) || (mode == "off") != (first == "") {
