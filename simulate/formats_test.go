@@ -11,7 +11,7 @@ import (
 
 // TestFormats simulates the same four requests in each format.
 func TestFormats(t *testing.T) {
-	const asked = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
+	const call = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
 	stamp := func(i int) string { return noon.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano) }
 	nanos := func(i int) int64 { return noon.Add(time.Duration(i) * time.Second).UnixNano() }
 	lines := func(line func(i, status int) string) string {
@@ -19,7 +19,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, log, format string
-		// descriptor is empty where the log says what was asked.
+		// descriptor is empty if the log contains the descriptors.
 		descriptor string
 	}{
 		{"json of Envoy Gateway", lines(func(i, status int) string {
@@ -31,11 +31,11 @@ func TestFormats(t *testing.T) {
 		{"json with names", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"ts":%d,"code":"%d","who":"al"}`+"\n", nanos(i)/1e6, status)
 		}), "json time=ts status=code", "user={who}"},
-		{"json with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, call)
 		}) + fmt.Sprintf(`{"start_time":%q,"response_code":200,"asked":null}`+"\n", stamp(4)), "auto", ""},
-		{"text with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, asked)
+		{"text with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, call)
 		}), "%START_TIME(%s.%9f)% %RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%", ""},
 		{"requests", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"time":%q,"status":%d,"domain":"shop","descriptors":[{"entries":[["user","al"]],"hits":1}]}`+"\n", stamp(i), status)
@@ -49,8 +49,8 @@ func TestFormats(t *testing.T) {
 		{"json with other metadata", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"who":"al"}`+"\n", stamp(i), status)
 		}), "auto", "user={who}"},
-		{"json with what was asked and other metadata", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors and other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, call)
 		}), "auto", ""},
 		{"csv with other metadata", "start_time,response_code,metadata,who\n" + lines(func(i, status int) string {
 			return fmt.Sprintf("%s,%d,web-0,al\n", stamp(i), status)
@@ -64,8 +64,8 @@ func TestFormats(t *testing.T) {
 		{"otlp with several records and text", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(lines(func(i, status int) string {
 			return fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":%q}},`, nanos(i), fmt.Sprintf(`[%s] "GET / HTTP/1.1" %d - 0 1 1 - "-" "al" "-" "-" "-"`, stamp(i), status))
 		}), ",") + "]}]}]}\n", "auto", "user={user-agent}"},
-		{"otlp with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, asked)
+		{"otlp with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, call)
 		}), "otlp", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestFieldsOfTwoNames asks for a field by the name that the log has for it and by ours.
-func TestFieldsOfTwoNames(t *testing.T) {
+// TestFieldByEitherName selects a field by the log's name and by ours.
+func TestFieldByEitherName(t *testing.T) {
 	at := noon.Format(time.RFC3339)
 	for format, log := range map[string]string{
 		"json": fmt.Sprintf(`{"ts":%q,"code":"429"}`, at),
@@ -102,8 +102,8 @@ func TestFieldsOfTwoNames(t *testing.T) {
 	}
 }
 
-// TestLogsThatSayTooLittle has errors that say what to do.
-func TestLogsThatSayTooLittle(t *testing.T) {
+// TestInsufficientLogs checks errors and their remedies.
+func TestInsufficientLogs(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
 		{"prose", "once upon a time\n", "auto", "user={x}", "unknown log format"},
@@ -167,9 +167,9 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestLogsOfOneFormat has several logs. If one is not like the first that has lines, the error
-// names both.
-func TestLogsOfOneFormat(t *testing.T) {
+// TestSeveralLogs has several logs. If the format of one differs from the first nonempty one, the
+// error names both.
+func TestSeveralLogs(t *testing.T) {
 	text := strings.Repeat(`[2026-11-21T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1" "al" "id" "a.example" "10.0.0.1:80"`+"\n", 2)
 	const (
 		json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
@@ -180,7 +180,7 @@ func TestLogsOfOneFormat(t *testing.T) {
 		name   string
 		logs   []string
 		format string
-		want   string // "" if all lines are read
+		want   string // "" if all lines are readable
 	}{
 		{"alike", []string{"", text, "\n", text}, "auto", ""},
 		{"JSON", []string{json, json}, "auto", ""},

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -282,7 +281,7 @@ func (s *search) update() {
 	}
 	s.trials = s.trials[:0]
 	if s.fails == s.maxNumber() {
-		s.reason = fmt.Sprintf("no limit admits this share; the maximum is %s", s.format(s.terms(s.fails)))
+		s.reason = "no limit admits this share; the maximum is " + s.format(s.terms(s.fails))
 		if s.ownBurst {
 			s.reason = "no limit admits this share; the burst or slack is too small"
 		}

@@ -98,13 +98,13 @@ func (t *tally) reportLimit(i int32) report.Limit {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
 		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
 	}
-	asked, number := &l.demand, l.allowance
+	demand, allowance := &l.demand, l.allowance
 	if l.shares != nil {
-		asked, number = l.shares, thousandths
+		demand, allowance = l.shares, thousandths
 	}
-	share := func(n uint64) float64 { return float64(n) / float64(max(1, number)) }
-	out.Used = report.Used{P50: share(asked.quantile(0.5)), P99: share(asked.quantile(0.99)), Max: share(asked.max)}
-	out.Use = asked.histogram(number)
+	share := func(n uint64) float64 { return float64(n) / float64(max(1, allowance)) }
+	out.Used = report.Used{P50: share(demand.quantile(0.5)), P99: share(demand.quantile(0.99)), Max: share(demand.max)}
+	out.Use = demand.histogram(allowance)
 	if w := l.worst; w.over > 0 {
 		out.Worst = &report.Minute{At: time.Unix(w.minute*60, 0).UTC(), Hits: w.hits, Over: w.over}
 	}

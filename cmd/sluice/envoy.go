@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// checkStdinOnce returns an error if paths name standard input twice, because it can be read only once.
+// checkStdinOnce returns an error if paths name standard input twice, because it can be read only
+// once.
 func checkStdinOnce(paths ...[]string) error {
 	n := 0
 	for _, path := range slices.Concat(paths...) {

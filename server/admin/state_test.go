@@ -322,7 +322,7 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 // TestPageWithoutRules holds that it says so.
 func TestPageWithoutRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
-	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
+	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {
 		t.Errorf("the page is\n%s", body)
 	}
 }

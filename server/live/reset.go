@@ -8,7 +8,7 @@ import (
 
 // Selection selects denied keys by domain and, if not empty, by rule and hash.
 type Selection struct {
-	Domain string `required:"" short:"d" help:"Domain of the keys."`
+	Domain string `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the keys."`
 	Rule   string `type:"filled" placeholder:"PATH" help:"Reset only keys of this rule, as shown by sluice top, such as 'user > path=/api/*'."`
 	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Reset only the key with this hash."`
 }

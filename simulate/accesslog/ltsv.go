@@ -40,7 +40,7 @@ func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error)
 }
 
 func (f *ltsvFormat) bind(l *layout) error {
-	f.slots = f.namedFields.slotsByName(l, nil)
+	f.slots = f.slotsByName(l, nil)
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) bind(l *layout) error {
-	f.slots = f.namedFields.slotsByName(l, nil)
+	f.slots = f.slotsByName(l, nil)
 	if f.body == nil {
 		return nil
 	}

@@ -77,7 +77,7 @@ var formatsByName = map[string]func(fields map[string]string, sample [][]byte) (
 }
 
 // newLineParser returns the parser for --format.
-func newLineParser(format string, of *sample) (lineParser, error) {
+func newLineParser(format string, s *sample) (lineParser, error) {
 	parts := strings.Fields(format)
 	if len(parts) == 0 || strings.ContainsAny(format, "%$") {
 		return newTextFormat(format)
@@ -90,9 +90,9 @@ func newLineParser(format string, of *sample) (lineParser, error) {
 	if read == nil {
 		return nil, errUnknownFormat(format)
 	}
-	f, err := read(fields, of.lines)
+	f, err := read(fields, s.lines)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", of, err)
+		return nil, fmt.Errorf("%v: %w", s, err)
 	}
 	return f, nil
 }
@@ -125,12 +125,12 @@ func recognise(sample [][]byte) (lineParser, error) {
 
 // recogniseLine returns the parser that matches most of the first lines from their start, or nil.
 func recogniseLine(sample [][]byte) (lineParser, error) {
-	objects, whole := 0, 0
+	objects, complete := 0, 0
 	for _, line := range sample {
 		if line[0] == '{' {
 			objects++
 			if line[len(line)-1] == '}' {
-				whole++
+				complete++
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func recogniseLine(sample [][]byte) (lineParser, error) {
 	if f, err := recogniseText(sample); f != nil || err != nil {
 		return f, err
 	}
-	if whole*sampleDivisor >= len(sample) {
+	if complete*sampleDivisor >= len(sample) {
 		return newObjectFormat(sample)
 	}
 	return nil, nil
@@ -154,10 +154,10 @@ func newObjectFormat(sample [][]byte) (lineParser, error) {
 }
 
 // recogniseText returns the text format that matches most of the first lines, or nil. A later row
-// of the table wins only if it matches at least 5 % of the lines more.
+// of the table wins only if it matches more lines by over 5 % of the sample.
 func recogniseText(sample [][]byte) (lineParser, error) {
 	var best *textFormat
-	most := 0
+	matched := 0
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -165,14 +165,14 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 		}
 		f.server, f.noRequest = t.server, t.noRequest
 		f.requestIndex = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
-		if n := countMatching(f, sample); n > most+len(sample)/20 {
-			best, most = f, n
+		if n := countMatching(f, sample); n > matched+len(sample)/20 {
+			best, matched = f, n
 		}
-		if most == len(sample) {
+		if matched == len(sample) {
 			break
 		}
 	}
-	if most == 0 || most*sampleDivisor < len(sample) {
+	if matched == 0 || matched*sampleDivisor < len(sample) {
 		return nil, nil
 	}
 	return best, nil

@@ -181,7 +181,7 @@ func (f *textFormat) fields() (names []string) {
 
 func (f *textFormat) bind(l *layout) error {
 	f.slots = make([]int, len(f.ops))
-	slots := f.namedFields.slotsByName(l, f.inner)
+	slots := f.slotsByName(l, f.inner)
 	for i, op := range f.ops {
 		f.slots[i] = l.slot(op.name)
 		if f.hasVariables {

@@ -32,7 +32,7 @@ type w3cColumns struct {
 var (
 	fieldsComment, zeekFieldsComment, dateComment = []byte("#Fields:"), []byte("#fields\t"), []byte("#Date:")
 
-	errColumnCount = errors.New("the number of values differs from #Fields:")
+	errColumnCount = errors.New("the number of values differs from the #Fields: line")
 	errNoDate      = errors.New("#Fields: has a time without a date, and no #Date: precedes it, or a date without a time; configure the server to log both")
 )
 

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// shownLimits is how many limits the text shows.
+// shownLimits is the maximum number of limits in the text.
 const shownLimits = 30
 
 // WriteText writes the report for a terminal.
@@ -32,12 +32,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// headline says how much the report is of.
 func (r *Report) headline() string {
 	return fmt.Sprintf("%s in %s", counted(r.Requests, "request"), span(r.To.Sub(r.From)))
 }
 
-// computedText says where descriptors come from, and how many could be computed.
+// computedText names the source of descriptors and the share that could be computed.
 func (r *Report) computedText() string {
 	unknown := 0
 	for _, u := range r.Unknown {
@@ -46,7 +45,7 @@ func (r *Report) computedText() string {
 	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(toUint(r.Computed), toUint(r.Computed+unknown)))
 }
 
-// notes are what a reader has to know of the numbers below.
+// notes returns the remarks that qualify the results.
 func (r *Report) notes() []string {
 	var all []string
 	for i, u := range r.Unknown {
@@ -85,7 +84,7 @@ func (r *Report) notes() []string {
 	return all
 }
 
-// recordedText compares what the rules deny with what the log says.
+// recordedText compares the rules' denials with the recorded ones.
 func (r *Report) recordedText() string {
 	denied := percent(r.Rules.Denied, r.Requests)
 	switch c := r.Recorded; {
@@ -122,7 +121,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 			thousands(toUint(l.Keys)), thousands(toUint(l.KeysOver)), spark(l.Timeline), worst,
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // cannot fail
 	if n := len(o.Limits) - len(o.shown()); n > 0 {
 		fmt.Fprintf(b, "and %s; --output json lists them\n", counted(uint64(n), "more limit"))
 	}
@@ -132,7 +131,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	o.writeMostOver(b)
 }
 
-// writeMostOver writes which keys are over each limit most.
+// writeMostOver writes the keys with the most hits over each limit.
 func (o *Outcome) writeMostOver(b *strings.Builder) {
 	for i := range o.shown() {
 		l := &o.Limits[i]
@@ -144,12 +143,12 @@ func (o *Outcome) writeMostOver(b *strings.Builder) {
 		for _, k := range l.MostOver {
 			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"), percent(k.Over, k.Hits))
 		}
-		_ = t.Flush() // to memory
+		_ = t.Flush() // cannot fail
 	}
 }
 
-// shown is a key's name for a terminal, on which what a client sent can do nothing. A long one lacks its middle: the end
-// is what tells clients apart where entries of a route come first.
+// shown formats a key for a terminal, escaping control characters. A long key loses its middle,
+// because its end distinguishes clients if entries of a route come first.
 func (k *Key) shown() string {
 	const first, last = 40, 80
 	if text := []rune(k.Name); len(text) > first+last {
@@ -161,7 +160,7 @@ func (k *Key) shown() string {
 	return strconv.Quote(k.Name)
 }
 
-// KeysOver counts the keys that were over a limit.
+// KeysOver counts the keys over a limit.
 func (o *Outcome) KeysOver() (n int) {
 	for i := range o.Limits {
 		n += o.Limits[i].KeysOver
@@ -169,10 +168,10 @@ func (o *Outcome) KeysOver() (n int) {
 	return n
 }
 
-// shown are the limits that people are shown.
+// shown returns the limits that the text and the page show.
 func (o *Outcome) shown() []Limit { return o.Limits[:min(len(o.Limits), shownLimits)] }
 
-// unused says for what no request asked, "" if there is nothing.
+// unused describes the limits without requests, or returns "" if there are none.
 func (o *Outcome) unused() string {
 	switch {
 	case len(o.Limits) > 0 && o.Unused == 0:
@@ -186,7 +185,7 @@ func (o *Outcome) unused() string {
 	}
 }
 
-// writeRecommended writes what is recommended for each limit.
+// writeRecommended writes the recommended limits.
 func (r *Report) writeRecommended(b *strings.Builder) {
 	if r.Recommend == 0 || len(r.Rules.Limits) == 0 {
 		return
@@ -199,12 +198,11 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 	}
 }
 
-// recommendedText says what is recommended.
 func (r *Report) recommendedText() string {
 	return "recommended limits, each admitting " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of its hits if it were the only limit:"
 }
 
-// text is the recommended limit, and what a run with it found.
+// text formats the recommended limit and its measured result.
 func (r *Recommendation) text() string {
 	if r.Reason != "" {
 		return "none: " + r.Reason
@@ -212,7 +210,7 @@ func (r *Recommendation) text() string {
 	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
 
-// Title is the limit with its rule.
+// Title returns the limit with its rule.
 func (l *Limit) Title() string {
 	text := l.Rule + " " + l.Limit
 	if l.Name != "" {
@@ -224,7 +222,7 @@ func (l *Limit) Title() string {
 	return text
 }
 
-// writeAlternatives compares several alternatives.
+// writeAlternatives writes a table that compares several alternatives.
 func (r *Report) writeAlternatives(b *strings.Builder) {
 	if len(r.Against) < 2 {
 		return
@@ -240,7 +238,7 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 		c := &r.Against[i]
 		line(&c.Outcome, thousands(c.More), thousands(c.Fewer))
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // cannot fail
 }
 
 func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
@@ -257,7 +255,7 @@ func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
 	r.writeLimits(b, &c.Outcome)
 }
 
-// moreKeys writes 1 more key, or 2,000 fewer keys.
+// moreKeys formats 1 more key, or 2,000 fewer keys.
 func moreKeys(n int) string {
 	if n < 0 {
 		return counted(uint64(-n), "fewer key")
@@ -265,7 +263,7 @@ func moreKeys(n int) string {
 	return counted(uint64(n), "more key")
 }
 
-// counted writes 1 key, or 2,000 keys.
+// counted formats 1 key, or 2,000 keys.
 func counted(n uint64, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -273,7 +271,7 @@ func counted(n uint64, noun string) string {
 	return thousands(n) + " " + noun
 }
 
-// thousands writes a number with commas.
+// thousands formats a number with commas.
 func thousands(n uint64) string {
 	text := strconv.FormatUint(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -282,7 +280,7 @@ func thousands(n uint64) string {
 	return text
 }
 
-// toUint is a count.
+// toUint converts a count.
 func toUint(n any) uint64 {
 	switch n := n.(type) {
 	case int:
@@ -296,7 +294,7 @@ func toUint(n any) uint64 {
 	}
 }
 
-// percent writes a share. Only all of them are 100 %, and only none are 0 %.
+// percent formats a share. Only all are 100 %, and only none are 0 %.
 func percent(part, whole uint64) string {
 	if whole == 0 {
 		return "-"
@@ -320,7 +318,7 @@ func percent(part, whole uint64) string {
 	return strconv.FormatFloat(p, 'f', digits, 64) + " %"
 }
 
-// ratio writes a number with two digits that count.
+// ratio formats a number with two significant digits.
 func ratio(v float64) string {
 	switch {
 	case v >= 10 || v == 0:
@@ -332,7 +330,7 @@ func ratio(v float64) string {
 	}
 }
 
-// span writes a duration in two units at most.
+// span formats a duration in at most two units.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -351,21 +349,21 @@ func span(d time.Duration) string {
 	return text
 }
 
-// spark draws a timeline as eight bars of hits.
+// spark draws a timeline as eight bars.
 func spark(bins []Bin) string {
 	const bars = 8
 	n := min(bars, len(bins))
-	sums := make([]float64, n) // of numbers up to 2^64-1
-	most := 1.0
+	sums := make([]float64, n) // numbers up to 2^64-1 could overflow
+	maxHits := 1.0
 	for i, b := range bins {
 		at := i * n / len(bins)
 		sums[at] += float64(b.Hits)
-		most = max(most, sums[at])
+		maxHits = max(maxHits, sums[at])
 	}
-	levels := []rune("▁▂▃▄▅▆▇█") // eight of them
+	levels := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, s := range sums {
-		b.WriteRune(levels[int(s/most*7)])
+		b.WriteRune(levels[int(s/maxHits*7)])
 	}
 	return b.String() + strings.Repeat(" ", bars-utf8.RuneCountInString(b.String()))
 }
