@@ -31,16 +31,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// apiServer is the real one, of conformance/apiserver.
+// apiServer is a real Kubernetes API server, built by conformance/apiserver.
 type apiServer struct {
 	url    string
 	token  string
 	client *http.Client
-	// resources are those of each group and version.
+	// resources are the resource types by group and version.
 	resources map[string][]metav1.APIResource
 }
 
-// startAPIServer starts the program of SLUICE_APISERVER. It ends with the test.
+// startAPIServer starts the program in SLUICE_APISERVER, and stops it at the end of the test.
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	path := os.Getenv("SLUICE_APISERVER")
@@ -67,7 +67,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	}
 	t.Cleanup(func() {
 		_ = in.Close()
-		_ = program.Wait() // its log says why it ended, if it matters
+		_ = program.Wait() // the reason is in its log
 		_ = log.Close()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
@@ -81,7 +81,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// configure reads how to reach the server.
+// configure reads the kubeconfig at path.
 func (s *apiServer) configure(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *apiServer) configure(path string) error {
 	return nil
 }
 
-// call asks the server. It returns the warnings of the answer, and as an error what the server says against it.
+// call sends a request and returns the warnings of the response. Errors from the server are returned as err.
 func (s *apiServer) call(ctx context.Context, method, path string, body []byte, into any) (warnings []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *apiServer) call(ctx context.Context, method, path string, body []byte, 
 	return response.Header.Values("Warning"), err
 }
 
-// path returns where an object is.
+// path returns the URL path of an object.
 func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (string, error) {
 	version := o.GetAPIVersion()
 	root := "/apis/" + version
@@ -173,8 +173,8 @@ func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (str
 	return root + "/" + resource.Name + "/" + o.GetName(), nil
 }
 
-// apply applies objects in their order, as `kubectl apply --server-side --validate=strict` does, and returns all that
-// the server says against them, warnings too.
+// apply applies objects in order, like `kubectl apply --server-side --validate=strict`, and returns all errors and
+// warnings from the server.
 func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []string, applied []string) {
 	for _, document := range documents {
 		o := &unstructured.Unstructured{}
@@ -201,7 +201,7 @@ func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []strin
 	return said, applied
 }
 
-// judge applies objects and deletes them again, all but namespaces, which only a controller deletes.
+// tryApply applies objects and deletes them again, except namespaces, which only a controller can delete.
 func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
 	said, applied := s.apply(ctx, documents)
 	for _, path := range slices.Backward(applied) {
@@ -215,7 +215,7 @@ func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
 	return said
 }
 
-// definitions are the files with the kinds of others that the manifests have, by their modules.
+// crdFiles are the files with the CRDs that the manifests use, by module.
 var definitions = map[string][]string{
 	"istio.io/api":                      {"kubernetes/customresourcedefinitions.gen.yaml"},
 	"github.com/projectcontour/contour": {"examples/contour/01-crds.yaml"},
@@ -226,7 +226,7 @@ var definitions = map[string][]string{
 	},
 }
 
-// installDefinitions gives the server the kinds of others.
+// installCRDs installs the CRDs in the server.
 func (s *apiServer) installDefinitions(t *testing.T) {
 	t.Helper()
 	for module, files := range definitions {
@@ -263,8 +263,8 @@ func (s *apiServer) installDefinitions(t *testing.T) {
 	}
 }
 
-// moduleDir returns where a module's files are: of this module's dependencies or, for one of which only a part is
-// a dependency, of the same version.
+// moduleDir returns the directory of a module: a dependency of this module, or a module with the same version as a
+// dependency that is a part of it.
 func moduleDir(ctx context.Context, module string) (string, error) {
 	var found struct{ Dir, Version string }
 	ask := func(args ...string) error {
@@ -284,7 +284,7 @@ func moduleDir(ctx context.Context, module string) (string, error) {
 	return found.Dir, err
 }
 
-// split divides a file into its documents.
+// split splits a file into its YAML documents.
 func split(text string) (documents [][]byte) {
 	for document := range strings.SplitSeq("\n"+text, "\n---") {
 		var object map[string]any
@@ -330,10 +330,10 @@ func TestAPIServer(t *testing.T) {
 	t.Run("mistakes", s.findMistakes)
 }
 
-// unjudged are kinds that the server cannot be given, and why.
+// unsupportedKinds are kinds whose CRDs are not available, with the reason.
 var unjudged = map[string]string{"kind: QuotaPolicy": "no module proxy has Envoy AI Gateway, whose chart defines the kind"}
 
-// judgeExamples applies all objects of Kubernetes in ../examples.
+// applyExamples applies all Kubernetes objects in ../examples.
 func (s *apiServer) judgeExamples(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/*/*.yaml")
@@ -365,7 +365,7 @@ func (s *apiServer) judgeExamples(t *testing.T) {
 	}
 }
 
-// findMistakes plants mistakes that types do not tell, and wants the server to find them.
+// checkMistakes inserts mistakes that the Go types do not detect, and checks that the server rejects them.
 func (s *apiServer) findMistakes(t *testing.T) {
 	t.Helper()
 	for _, m := range []mistake{

@@ -21,10 +21,10 @@ type instance struct {
 	template  *corev1.PodTemplateSpec
 	container *corev1.Container
 	pod       *corev1.PodSpec
-	// sidecar says that it starts before the pod's containers and ends after them.
+	// sidecar is true if it starts before the pod's containers and stops after them.
 	sidecar bool
 	flags   map[string]string
-	// addrs are the addresses of its listeners by their names.
+	// addrs are the addresses of its listeners, by name.
 	addrs map[string]string
 }
 
@@ -53,9 +53,9 @@ func (o *objects) instances() []*instance {
 	return ours
 }
 
-// read reads the command line, as far as it says where the program listens.
+// read parses the command line.
 func (in *instance) read() error {
-	// Under its other name misspelt flags only warn.
+	// Under the name ratelimit misspelt flags only cause warnings.
 	if len(in.container.Command) != 1 || in.container.Command[0] != "/bin/sluice" {
 		return fmt.Errorf("the command is %q, want /bin/sluice", in.container.Command)
 	}
@@ -65,7 +65,7 @@ func (in *instance) read() error {
 	return in.parse(in.container.Args[1:])
 }
 
-// parse reads the flags. Of a flag that comes twice the last one counts.
+// parse parses the flags. If a flag occurs twice, the last one applies.
 func (in *instance) parse(args []string) error {
 	in.flags = map[string]string{}
 	for _, arg := range args {
@@ -86,7 +86,7 @@ func (in *instance) parse(args []string) error {
 	return nil
 }
 
-// flag returns the value of a flag, its default if it is not given.
+// flag returns the value of a flag, or its default if it is not set.
 func (in *instance) flag(name string) (string, error) {
 	if value, given := in.flags[name]; given {
 		return value, nil
@@ -102,8 +102,8 @@ func (in *instance) duration(name string) (time.Duration, error) {
 	return time.ParseDuration(value)
 }
 
-// reachable returns the port of a listener that other pods can ask. It is 0 if the listener is
-// off, on loopback or on a unix socket.
+// externalPort returns the port of a listener that other pods can reach. It is 0 if the listener is disabled, on
+// loopback or on a unix socket.
 func (in *instance) reachable(listener string) int32 {
 	host, digits, err := net.SplitHostPort(in.addrs[listener])
 	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
@@ -116,7 +116,7 @@ func (in *instance) reachable(listener string) int32 {
 	return int32(port)
 }
 
-// listener returns the name of the listener on a port that other pods can ask.
+// listenerAt returns the name of the listener on a port that other pods can reach.
 func (in *instance) listener(port int32) string {
 	for name := range in.addrs {
 		if port != 0 && in.reachable(name) == port {
@@ -126,14 +126,14 @@ func (in *instance) listener(port int32) string {
 	return ""
 }
 
-// heap is the memory that the program takes beside its counters: 64 MiB that hostile callers can
-// make it take, and 32 MiB of its own.
+// baseMemory is the memory that the program needs in addition to counters: up to 64 MiB that hostile callers can make
+// it allocate, and 32 MiB of its own.
 const heap = 96 << 20
 
-// endingSlack is the time that sluice takes to end, beside its drain.
+// shutdownTime is the time that sluice needs to exit after draining.
 const endingSlack = 10 * time.Second
 
-// checkResources holds limits of the pod against flags.
+// checkResources compares the pod's limits with the flags.
 func (o *objects) checkResources(in *instance) {
 	text, err := in.flag("counter-memory")
 	if err != nil {
@@ -155,7 +155,7 @@ func (o *objects) checkResources(in *instance) {
 	}
 	needed := delay + timeout + endingSlack
 	if in.sidecar {
-		// It ends after the others, in the time that they leave.
+		// A sidecar stops after the other containers, in the time that they leave.
 		for _, c := range in.pod.Containers {
 			needed += preStop(&c)
 			if preStop(&c) == 0 {
@@ -180,7 +180,7 @@ func preStop(c *corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// checkIdentity checks the pod's label, the user, and how a sidecar restarts.
+// checkIdentity checks the pod's label, the user, and a sidecar's restart policy.
 func (o *objects) checkIdentity(in *instance) {
 	if in.template.Labels["runs-sluice"] != "true" {
 		o.complain("%s: its pods have no label runs-sluice", in.of)
@@ -197,7 +197,7 @@ func (o *objects) checkIdentity(in *instance) {
 	}
 }
 
-// checkPorts holds the declared ports against those that the program listens on.
+// checkPorts compares the declared ports with the listeners.
 func (o *objects) checkPorts(in *instance) {
 	declared := map[string]int32{}
 	for _, port := range in.container.Ports {
@@ -214,7 +214,7 @@ func (o *objects) checkPorts(in *instance) {
 	}
 }
 
-// command returns what a program prints.
+// command runs a program and returns its output.
 func command(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 
 var update = flag.Bool("update", false, "write the copies from their sources")
 
-// replacements are edits of a source. Each text to replace is in it once.
+// replacements are edits of a source. Each key must occur in it exactly once.
 type replacements map[string]string
 
-// copies are files that are made of others by edits. A kustomization cannot take a file from outside of its
-// folder, and Helm takes none from outside of a chart. The sources in ../examples are run by tests.
+// copies are files derived from other files by edits. A kustomization cannot include files outside of its directory,
+// and neither can a Helm chart. The sources in ../examples are run by tests.
 var copies = map[string]struct {
 	source string
 	edits  replacements
@@ -53,7 +53,7 @@ var copies = map[string]struct {
 	chartDir + "/files/sidecar-unix-envoy.yaml":       {source: "overlays/sidecar-unix/envoy.yaml"},
 }
 
-// TestCopies compares each copy with its edited source. Each file of the chart is a copy.
+// TestCopies compares each copy with its edited source, and checks that each file of the chart is a copy.
 func TestCopies(t *testing.T) {
 	for name, c := range copies {
 		text, err := os.ReadFile(c.source)
@@ -80,8 +80,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestPrometheusRule holds the alerts here against those in dashboards/. A
-// kustomization cannot take a file from outside of its folder.
+// TestPrometheusRule compares the alerts here with those in dashboards/. A kustomization cannot include files outside
+// of its directory.
 func TestPrometheusRule(t *testing.T) {
 	text, err := os.ReadFile("../dashboards/alerts.yaml")
 	if err != nil {
@@ -114,8 +114,8 @@ spec:
 	hold(t, "components/monitoring/prometheusrule.yaml", rule.String())
 }
 
-// TestIstio holds the filter and the cluster of overlays/istio against those of
-// examples/istio, which a test runs: only the domain differs.
+// TestIstio compares the filter and the cluster of overlays/istio with those of examples/istio, which a test runs: only
+// the domain differs.
 func TestIstio(t *testing.T) {
 	example, err := os.ReadFile("../examples/istio/envoyfilter.yaml")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestIstio(t *testing.T) {
 	hold(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
 }
 
-// hold wants a file to have a text.
+// checkFile compares the contents of a file with want, or with -update writes them.
 func hold(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {

@@ -10,8 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPolicy decodes the policies of examples/envoy-gateway strictly as Envoy Gateway's
-// types.
+// TestPolicy decodes the policies of examples/envoy-gateway strictly as Envoy Gateway's types.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for file, rules := range map[string]int{"policy.yaml": 3, "streams.yaml": 1} {
@@ -42,9 +41,8 @@ func checkPolicy(t *testing.T, path string, rules int) {
 	}
 }
 
-// TestExamples builds the kustomizations of examples/, which e2e/examples plays
-// without a cluster: the rules of the example are in force, and all else is as in
-// overlays/standalone.
+// TestExamples builds the kustomizations of examples/, which e2e/examples runs without a cluster: they have the rules
+// of the example, and otherwise equal overlays/standalone.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("../examples/*/kustomization.yaml")
@@ -65,7 +63,7 @@ func TestExamples(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Here kustomize/ is the root.
+				// In these tests kustomize/ is the root.
 				user[filepath.Base(name)] = strings.ReplaceAll(string(text), "../../kustomize/", "../")
 			}
 			o := built(t, user)

@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// checkGateways looks at what gateways of others read.
+// checkGateways checks the objects that gateways read.
 func (o *objects) checkGateways() {
 	if err := errors.Join(o.checkFilters(), o.checkContour()); err != nil {
 		o.complain("%v", err)
@@ -41,8 +41,8 @@ func (o *objects) checkGateways() {
 	}
 }
 
-// checkAIGateway holds sluice that gets its rules over xDS, and the Service that leads to it, against what Envoy AI
-// Gateway has fixed: internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
+// checkAIGateway compares sluice's xDS flags and its Service with the constants of Envoy AI Gateway:
+// internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
 // controller.quotaRateLimitServiceAddr.
 func (o *objects) checkAIGateway() {
 	for _, in := range o.instances() {
@@ -95,8 +95,8 @@ func (o *objects) checkContour() error {
 	return nil
 }
 
-// checkEnvoyGateway holds a configuration against Envoy Gateway's own validation, and
-// starts sluice with what it makes of it.
+// checkEnvoyGateway validates a configuration with Envoy Gateway's own code, and starts sluice with the Deployment
+// generated from it.
 func (o *objects) checkEnvoyGateway(text string) error {
 	config := &gateway.EnvoyGateway{}
 	if _, _, err := decoder.Decode([]byte(text), nil, config); err != nil {
@@ -112,8 +112,7 @@ func (o *objects) checkEnvoyGateway(text string) error {
 	if made.Replicas == nil || *made.Replicas != 1 {
 		return errors.New("want one replica")
 	}
-	// What Envoy Gateway makes, as far as it matters here; e2e/dropin has all of its
-	// environment.
+	// The relevant part of the Deployment that Envoy Gateway generates; e2e/dropin has its complete environment.
 	base := appsv1.Deployment{}
 	base.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	base.Spec.Template.Spec.Containers = []corev1.Container{{
@@ -137,7 +136,7 @@ func (o *objects) checkEnvoyGateway(text string) error {
 		return err
 	}
 	o.checkResources(in)
-	// Sluice would start without the Redis that is not there, and look for it for ever.
+	// Sluice would start without the missing Redis and try to connect forever.
 	memory := corev1.EnvVar{Name: "BACKEND_TYPE", Value: "memory"}
 	if strings.Contains(config.RateLimit.Backend.Redis.URL, ".invalid:") && !slices.Contains(in.container.Env, memory) {
 		return errors.New("the Redis is none: want BACKEND_TYPE=memory")
@@ -160,7 +159,7 @@ func patch(base appsv1.Deployment, with *gateway.KubernetesPatchSpec) (*appsv1.D
 	return patched, err
 }
 
-// startDropIn starts the program as envoyproxy/ratelimit is started.
+// startDropIn starts the program like envoyproxy/ratelimit.
 func startDropIn(c *corev1.Container) error {
 	dir, err := os.MkdirTemp(scratch, "")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// secrets are those that README.md tells users to make, with their keys.
+// secrets are those that README.md tells users to create, with their keys.
 var secrets = map[string][]string{"sluice-tls": {"tls.crt", "tls.key", "ca.crt"}, "sluice-store": {"auth"}}
 
 // mount is a volume in a container.
@@ -21,7 +21,7 @@ type mount struct {
 	writable bool
 }
 
-// lay lays out in dir what a container has mounted, as the kubelet does.
+// mountVolumes writes the volumes of a container to dir, as the kubelet does.
 func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]mount, error) {
 	var all []mount
 	for _, m := range c.VolumeMounts {
@@ -60,7 +60,7 @@ func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]m
 	return all, nil
 }
 
-// layConfigMap writes files behind a link, ..data, that is swapped at a change.
+// writeConfigMap writes files behind a symbolic link, ..data, which the kubelet replaces when the ConfigMap changes.
 func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
@@ -100,8 +100,8 @@ func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) 
 	return fmt.Errorf("there is no ConfigMap %s", source.Name)
 }
 
-// laySecret writes what a Secret that the user makes has: a password, or a certificate that is good
-// for both sides.
+// writeSecret writes the contents of a Secret that the user creates: a password, or a certificate for both client and
+// server.
 func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	switch keys := secrets[source.SecretName]; {
 	case keys == nil:
@@ -124,8 +124,7 @@ func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	return err
 }
 
-// moved returns an argument with the container's paths replaced by those in dir. A path on
-// which nothing is mounted is an error.
+// hostArg returns an argument with the container's paths replaced by those in dir. A path without a mount is an error.
 func moved(arg, dir string, mounts []mount) (string, error) {
 	flag, value, _ := strings.Cut(arg, "=")
 	socket, isSocket := strings.CutPrefix(value, "unix://")

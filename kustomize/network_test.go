@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// checkNetwork checks the objects that find pods by labels and ports against the pods.
+// checkNetwork compares the labels and ports of selectors with the pods.
 func (o *objects) checkNetwork() {
 	for _, one := range o.all {
 		switch r := one.(type) {
@@ -24,7 +24,7 @@ func (o *objects) checkNetwork() {
 		case *networkingv1.NetworkPolicy:
 			o.checkPolicy(r)
 		case *policyv1.PodDisruptionBudget:
-			// With minAvailable: 1 the only replica could never be moved.
+			// With minAvailable: 1 a single replica could never be evicted.
 			if r.Spec.MaxUnavailable == nil || r.Spec.MaxUnavailable.IntVal != 1 {
 				o.complain("PodDisruptionBudget %s: want maxUnavailable: 1", r.Name)
 			}
@@ -32,7 +32,7 @@ func (o *objects) checkNetwork() {
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			o.checkAutoscaler(r)
 		case *monitoringv1.PodMonitor:
-			// Sidecars are in the namespaces of what they limit.
+			// Sidecars are in the namespaces of their applications.
 			if !r.Spec.NamespaceSelector.Any {
 				o.complain("PodMonitor %s: want all namespaces", r.Name)
 			}
@@ -47,8 +47,8 @@ func (o *objects) checkNetwork() {
 	}
 }
 
-// checkAutoscaler checks that it scales a Deployment of replicas that share a store, which request what it measures
-// and have no number of their own.
+// checkAutoscaler checks that it scales a Deployment whose replicas share a store, request the measured resource and
+// have no fixed number.
 func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 	for workload, pod := range o.pods() {
 		d, ok := workload.(*appsv1.Deployment)
@@ -69,7 +69,7 @@ func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 	o.complain("HorizontalPodAutoscaler %s: scales nothing", r.Name)
 }
 
-// matched returns the pods that a selector matches, of which there must be some.
+// podsMatching returns the pods that a selector matches, and adds a problem if there are none.
 func (o *objects) matched(by object, s *metav1.LabelSelector) []*corev1.PodTemplateSpec {
 	var found []*corev1.PodTemplateSpec
 	for workload, pod := range o.pods() {
@@ -109,7 +109,7 @@ func (o *objects) checkService(s *corev1.Service) {
 			if port.TargetPort.Type == intstr.String {
 				target = ports(pod)[port.TargetPort.StrVal]
 			}
-			// A headless Service has names only: a caller comes to the pod's own port.
+			// A headless Service only has names: callers connect to the pod's port.
 			headless := s.Spec.ClusterIP == corev1.ClusterIPNone
 			if target == 0 || target != ports(pod)[port.Name] || headless && port.Port != target {
 				o.complain("Service %s: port %s leads to %s, %d, of the pods", s.Name, port.Name, port.TargetPort.String(), target)
@@ -118,7 +118,7 @@ func (o *objects) checkService(s *corev1.Service) {
 	}
 }
 
-// checkPolicy wants a policy to open the ports of all callers but the kubelet, and no more.
+// checkPolicy checks that a policy allows exactly the ports of all callers except the kubelet.
 func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
 	open := map[int32]bool{}
 	for _, rule := range p.Spec.Ingress {

@@ -20,16 +20,16 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// object is any of Kubernetes.
+// object is a Kubernetes object of any type.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// objects are what is applied together.
+// objects are applied together.
 type objects struct {
 	all []object
-	// found is what is wrong with them.
+	// problems are the errors found in them.
 	found []string
 }
 
@@ -37,7 +37,7 @@ func (o *objects) complain(format string, args ...any) {
 	o.found = append(o.found, fmt.Sprintf(format, args...))
 }
 
-// decoder refuses fields that a type does not have, and fields that come twice.
+// decoder rejects unknown and duplicate fields.
 var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -92,7 +92,7 @@ func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 	return templates
 }
 
-// selector returns how a workload finds its pods.
+// selector returns a workload's selector of pods.
 func selector(workload object) *metav1.LabelSelector {
 	switch w := workload.(type) {
 	case *appsv1.Deployment:
@@ -111,7 +111,7 @@ func selects(s *metav1.LabelSelector, set map[string]string) bool {
 	return err == nil && !compiled.Empty() && compiled.Matches(labels.Set(set))
 }
 
-// lookUp returns the object of a type, namespace and name.
+// findObject returns the object with the given type, namespace and name.
 func lookUp[T object](o *objects, namespace, name string) (T, bool) {
 	for _, one := range o.all {
 		if found, ok := one.(T); ok && found.GetNamespace() == namespace && found.GetName() == name {

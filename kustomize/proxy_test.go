@@ -19,11 +19,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestEnvoy says so if there is no Envoy, and configurations are not validated.
+// TestEnvoy reports that configurations are not validated if there is no Envoy.
 func TestEnvoy(t *testing.T) { suite.Envoy(t, "..") }
 
-// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself checks all of
-// it.
+// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself validates all of it.
 type bootstrap struct {
 	Static struct {
 		Listeners []struct {
@@ -67,8 +66,7 @@ func (c *cluster) addresses() []address {
 	return all
 }
 
-// checkProxy holds the configuration of an Envoy in a pod against Envoy, and against
-// the sluice that it asks.
+// checkProxy checks the configuration of an Envoy in a pod with Envoy, and compares it with the sluice that it calls.
 func (o *objects) checkProxy(workload object, template *corev1.PodTemplateSpec) {
 	for i := range template.Spec.Containers {
 		c := &template.Spec.Containers[i]
@@ -86,7 +84,7 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // scratch goes at the end
+	defer func() { _ = os.RemoveAll(dir) }() // TestMain removes scratch
 	mounts, err := o.lay(dir, c, &template.Spec)
 	if err != nil {
 		return err
@@ -139,15 +137,15 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 	return o.checkAddresses(asked.addresses(), workload, c, template)
 }
 
-// validations are the configurations that Envoy has seen.
+// validations are the results by configuration.
 var validations memo
 
-// validate asks the real Envoy.
+// validate validates a configuration with the real Envoy.
 func validate(text string) error {
 	return validations.do(text, func() error {
 		binary, err := envoy.Find("..")
 		if errors.Is(err, envoy.ErrNotInstalled) {
-			return nil // as TestEnvoy says
+			return nil // reported by TestEnvoy
 		} else if err != nil {
 			return err
 		}
@@ -167,7 +165,7 @@ func validate(text string) error {
 
 var ruledDomain = regexp.MustCompile(`(?m)^domain: (\S+)$`)
 
-// checkDomain wants rules for the domain that a filter names.
+// checkDomain checks that the domain of a filter has rules.
 func (o *objects) checkDomain(domain string) error {
 	ruled := map[string]bool{}
 	for _, one := range o.all {
@@ -187,7 +185,7 @@ func (o *objects) checkDomain(domain string) error {
 	return nil
 }
 
-// checkAddresses wants a sluice at each address, and each sluice behind one.
+// checkAddresses checks that there is a sluice at each address, and that each sluice has one.
 func (o *objects) checkAddresses(all []address, workload object, c *corev1.Container, template *corev1.PodTemplateSpec) error {
 	if len(all) == 0 {
 		return errors.New("the cluster sluice has no endpoints")
@@ -230,7 +228,7 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 
 func hostPort(a address) string { return a.Socket.Address + ":" + strconv.Itoa(int(a.Socket.Port)) }
 
-// instanceIn returns the sluice in a pod, nil if there is none.
+// sluiceIn returns the sluice in a pod, or nil.
 func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
 	for _, in := range o.instances() {
 		if in.template == template {
@@ -240,7 +238,7 @@ func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
 	return nil
 }
 
-// mountOf returns the volume that a path of a container is on.
+// volumeOf returns the name of the volume that contains a path of a container.
 func mountOf(c *corev1.Container, path string) string {
 	for _, m := range c.VolumeMounts {
 		if strings.HasPrefix(path, m.MountPath+"/") {
@@ -250,9 +248,8 @@ func mountOf(c *corev1.Container, path string) string {
 	return ""
 }
 
-// checkName wants that a DNS name and a port lead to the gRPC listener of sluice.
-// Names are SERVICE.NAMESPACE.svc.cluster.local, or POD.SERVICE in the namespace of
-// the caller.
+// checkName checks that a DNS name and a port refer to the gRPC listener of sluice. Names are
+// SERVICE.NAMESPACE.svc.cluster.local, or POD.SERVICE in the caller's namespace.
 func (o *objects) checkName(name string, port int32, namespace string) error {
 	parts := strings.Split(strings.TrimSuffix(name, ".svc.cluster.local"), ".")
 	if len(parts) != 2 {

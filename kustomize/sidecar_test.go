@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestSidecarsLimit runs what is in a pod of the sidecar overlays and sends it the
-// requests that README.md does.
+// TestSidecarsLimit runs the containers of a pod of the sidecar overlays, and sends it the requests in README.md.
 func TestSidecarsLimit(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, "..")
@@ -42,7 +41,7 @@ func TestSidecarsLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Kill()
-			// A minute that ends meanwhile gives the user another 60 requests.
+			// If a minute ends during the test, the user gets another 60 requests.
 			const attempts = 5
 			for attempt := range attempts {
 				minute := time.Now().Truncate(time.Minute)
@@ -58,7 +57,8 @@ func TestSidecarsLimit(t *testing.T) {
 	}
 }
 
-// passing sends requests of a user until one is denied, and returns how many passed. Each reply has the policy.
+// countAdmitted sends requests of a user until one is denied, and returns the number of admitted requests. It checks
+// that each response has the policy.
 func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
 	t.Helper()
 	for ; ; n++ {
@@ -77,8 +77,7 @@ func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
 	}
 }
 
-// TestSidecarsSayTheirPorts holds that components/sidecar names each port of the pod that sluice
-// takes.
+// TestSidecarPortsAreDocumented checks that components/sidecar lists each of sluice's ports in the pod.
 func TestSidecarsSayTheirPorts(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
@@ -99,7 +98,7 @@ func TestSidecarsSayTheirPorts(t *testing.T) {
 	}
 }
 
-// proxyOptions say how to run the pod's Envoy beside the sluice that runs.
+// proxyOptions returns the options of the pod's Envoy for a running sluice.
 func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Options {
 	options := envoy.Options{Binary: binary, Dir: dir, Clusters: map[string][]string{}, Patient: true}
 	for _, one := range o.all {
@@ -113,7 +112,7 @@ func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Optio
 	return options
 }
 
-// ask sends a request of a user.
+// get sends a request of a user.
 func ask(ctx context.Context, t *testing.T, url, user string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// memo keeps the results of what many combinations have in common.
+// memo caches results that many combinations share.
 type memo struct{ results sync.Map }
 
 // do calls f once for each key, and returns its result.
@@ -34,14 +34,14 @@ func (m *memo) do(key string, f func() error) error {
 	return once.(func() error)()
 }
 
-// starts are the runs of the program by all that they depend on.
+// starts are the results of running the program, by all inputs.
 var starts memo
 
-// checkStart starts the program with the arguments, the environment and the mounts that a container has, and sends
-// it the kubelet's requests.
+// checkStart starts the program with the arguments, the environment and the mounts of a container, and sends the
+// kubelet's requests.
 func (o *objects) checkStart(in *instance) {
 	if _, given := in.flags["start-without-rules"]; in.flags["xds-addr"] != "" && !given {
-		return // it would wait for rules until it is killed; checkAIGateway complains
+		return // it would wait for rules until it is killed; checkAIGateway checks it
 	}
 	run := []any{in.container, in.pod.Volumes}
 	for _, one := range o.all {
@@ -63,7 +63,7 @@ func (o *objects) start(in *instance) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // scratch goes at the end
+	defer func() { _ = os.RemoveAll(dir) }() // TestMain removes scratch
 	options, err := o.options(in, dir)
 	if err != nil {
 		return err
@@ -71,8 +71,7 @@ func (o *objects) start(in *instance) error {
 	return o.ask(in, dir, options)
 }
 
-// options lays out in dir what a container has mounted and returns how to start it
-// there.
+// options writes the mounts of a container to dir, and returns the options to start it there.
 func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	options := sluice.Options{Addrs: map[string]string{}}
 	mounts, err := o.lay(dir, in.container, in.pod)
@@ -89,7 +88,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 			options.Addrs[name] = socket[1:]
 		case addr == "":
 			options.Addrs[name] = ""
-		} // else on a free port of this machine
+		} // otherwise on a free port of this machine
 	}
 	for _, arg := range in.container.Args[1:] {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
@@ -101,7 +100,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 			if value != "json" {
 				return options, fmt.Errorf("%s: want json, which log stores read", arg)
 			}
-			continue // which Start says too
+			continue // Start returns the same error
 		}
 		if arg, err = moved(arg, dir, mounts); err != nil {
 			return options, err
@@ -115,7 +114,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	return options, nil
 }
 
-// ask starts the program and sends it each probe.
+// startAndProbe starts the program and sends each probe.
 func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 	for _, arg := range options.Args {
 		if rules, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
@@ -150,8 +149,7 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 	return errors.Join(failed...)
 }
 
-// checkJSON wants /json to be off where it would be a way around the guard of the
-// rate-limit service.
+// checkJSON checks that /json is disabled if it would bypass the authentication of the rate-limit service.
 func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	_, guarded := in.flags["grpc-client-ca"]
 	if !guarded && in.reachable("grpc") != 0 {
@@ -163,10 +161,10 @@ func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	return nil
 }
 
-// errUnhealthy is the answer of a program that runs but does not serve yet.
+// errUnhealthy means that the program runs but does not serve yet.
 var errUnhealthy = errors.New("not healthy")
 
-// await asks again, as the kubelet does, while the program does not serve yet.
+// retryUnhealthy calls check again while it returns errUnhealthy, like the kubelet.
 func await(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -181,7 +179,7 @@ func await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// probe asks as the kubelet does. The kubelet is not in the pod.
+// sendProbe sends a probe like the kubelet, which is outside of the pod.
 func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
 	switch {
 	case probe.GRPC != nil:
@@ -212,7 +210,7 @@ func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.P
 	return errors.New("want gRPC or HTTP")
 }
 
-// health asks as Envoy would, over TLS where that is on.
+// checkHealth calls the health service like Envoy, over TLS if that is enabled.
 func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) error {
 	addr := s.Addr("grpc")
 	if strings.HasPrefix(addr, "/") {

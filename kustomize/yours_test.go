@@ -12,7 +12,7 @@ import (
 
 const remote = "https://github.com/sluice-ratelimit/sluice//kustomize/"
 
-// TestYours builds the kustomization that README.md tells users to write.
+// TestReadmeKustomization builds the kustomization in README.md.
 func TestYours(t *testing.T) {
 	t.Parallel()
 	text := readmePart(t, "```yaml\n")
@@ -91,7 +91,7 @@ func readmePart(t *testing.T, begin string) string {
 	return part
 }
 
-// TestYourPorts moves a port of a sidecar as README.md tells users to.
+// TestReadmeSidecarPorts changes a port of a sidecar as described in README.md.
 func TestYourPorts(t *testing.T) {
 	t.Parallel()
 	patch := readmePart(t, "```yaml\npatches:")

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A setting says what a store is opened for.
+// setting is the purpose and size of a store.
 type setting struct {
 	counters int
 	purpose  purpose
@@ -27,25 +27,25 @@ type setting struct {
 type purpose int
 
 const (
-	admitting purpose = iota // there is always room
-	denying                  // one hit, then no room for weeks
-	lasting                  // a hit is remembered for hours
+	admitting purpose = iota // the limit is never reached
+	denying                  // one hit, then denials for weeks
+	lasting                  // a hit counts for hours
 )
 
-// A store holds the counters of one limiter. It returns a function for one thread that
-// decides one hit on the counter of a key and reports whether it was admitted.
+// store contains the counters of one limiter. It returns a function, for one thread, that decides one hit on the
+// counter of a key and reports whether it was admitted.
 type store func() (decide func(key []byte) bool)
 
-// A contender is one way to limit.
+// contender is a limiter under measurement.
 type contender struct {
 	name        string
-	neverDenies bool // it can only wait
-	// hashesKeys says that a new counter does not refer to the key that made it.
+	neverDenies bool // it can only delay
+	// hashesKeys is true if a new counter does not refer to its key.
 	hashesKeys bool
 	open       func(testing.TB, setting) store
 }
 
-// filled returns a store whose counters have had one hit each.
+// openFilled returns a store whose counters have had one hit each.
 func (c *contender) filled(tb testing.TB, how setting) store {
 	tb.Helper()
 	s := c.open(tb, how)
@@ -53,7 +53,7 @@ func (c *contender) filled(tb testing.TB, how setting) store {
 	return s
 }
 
-// fill hits counters 0 to n-1 once each and returns how many hits were admitted.
+// fill hits counters 0 to n-1 once each and returns the number of admitted hits.
 func (c *contender) fill(s store, n int) (admitted int) {
 	decide, key := s(), []byte(keyText)
 	for i := range n {
@@ -68,8 +68,7 @@ func (c *contender) fill(s store, n int) (admitted int) {
 	return admitted
 }
 
-// contenders returns sluice's limiters and then the others. Those that have no keys get
-// one limiter per key in a sync.Map.
+// contenders returns sluice's limiters, then the others. Libraries without keys get one limiter per key in a sync.Map.
 func contenders() []contender {
 	return append(sluices(), []contender{
 		{name: "golang.org/x/time/rate", open: openXRate},
@@ -81,11 +80,11 @@ func contenders() []contender {
 	}...)
 }
 
-// rarely is how often a denying or lasting counter gets a hit back.
+// refillInterval is the time after which a denying or lasting counter regains a hit.
 const rarely = 1000 * time.Hour
 
-// text makes a string of the key without a copy. That saves the peers an allocation that
-// most of their users pay.
+// unsafeString converts the key to a string without a copy. That saves the other libraries an allocation that most of
+// their users need.
 func text(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.
@@ -122,7 +121,7 @@ func openJuju(_ testing.TB, s setting) store {
 	)
 }
 
-// openUber has a limit that no call waits for.
+// openUber uses a limit for which no call has to wait.
 func openUber(testing.TB, setting) store {
 	return perKey(
 		func() uber.Limiter { return uber.New(1e9) },
@@ -132,7 +131,7 @@ func openUber(testing.TB, setting) store {
 
 func openSethvargo(tb testing.TB, s setting) store {
 	tb.Helper()
-	// More tokens per interval than it has nanoseconds would never come back.
+	// With more tokens than nanoseconds per interval none would be refilled.
 	config := memorystore.Config{Tokens: 1e9, Interval: time.Hour, SweepInterval: rarely, SweepMinTTL: rarely}
 	if s.purpose != admitting {
 		config.Tokens, config.Interval = 1, rarely
@@ -160,7 +159,7 @@ func openThrottled(tb testing.TB, s setting) store {
 	if s.purpose != admitting {
 		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1, rarely)}
 	}
-	m, err := memstore.NewCtx(0) // without a bound, so that none is forgotten
+	m, err := memstore.NewCtx(0) // unbounded, so that no counter is evicted
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -190,7 +189,7 @@ func openUlule(_ testing.TB, s setting) store {
 	}
 }
 
-// TestContendersLimit holds that what is measured is what the case is about.
+// TestContendersLimit checks that each contender limits as its case requires.
 func TestContendersLimit(t *testing.T) {
 	for _, c := range contenders() {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,13 +9,13 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// template is a request with places for the key number.
+// template is a request with placeholders for the key number.
 type template struct {
 	request *rls.RateLimitRequest
 	places  []place
 }
 
-// place is an entry whose value has the key number in it.
+// placeholder is an entry whose value contains the key number.
 type place struct {
 	entry          *rlcommon.RateLimitDescriptor_Entry
 	prefix, suffix string
@@ -41,7 +41,7 @@ func newTemplate(c *Config) (*template, error) {
 	return t, nil
 }
 
-// with returns the request for a key number. It is valid until the next call.
+// withKey returns the request for a key number. It is valid until the next call.
 func (t *template) with(number uint64) *rls.RateLimitRequest {
 	text := strconv.FormatUint(number, 10)
 	for _, p := range t.places {

@@ -2,10 +2,10 @@ package report
 
 import "slices"
 
-// Spread is what several rounds found.
+// Spread summarizes the values of several rounds.
 type Spread struct{ Median, Least, Greatest float64 }
 
-// Over returns the spread of f over the rounds 0 to n-1, n at least 1.
+// Over returns the spread of f over the rounds 0 to n-1, with n at least 1.
 func Over(n int, f func(round int) float64) Spread {
 	values := make([]float64, n)
 	for i := range values {

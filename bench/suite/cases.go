@@ -8,35 +8,35 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
-// question is what some tables answer: how its services differ under its loads.
+// comparison compares services under several loads. Each metric becomes a table.
 type question struct {
 	title, text string
-	// services are names of [workshop.services]. Ratios are to the first.
+	// services are names in [testbed.services]. Ratios are relative to the first one.
 	services []string
 	metrics  []metric
 	cases    []benchCase
 }
 
-// benchCase is one kind of load.
+// benchCase is a kind of load.
 type benchCase struct {
 	name, title string
-	goals       map[string]string // by the name of the metric
-	domain      string            // of the rules, which has the limits of entries
+	goals       map[string]string // by name of the metric
+	domain      string            // of the rules that limit entries
 	entries     string
 	keys        uint64
 	connections int
-	inFlight    int     // calls in flight in all
-	rate        float64 // calls a second, 0 for a closed loop
-	fill        bool    // make every counter first
-	denied      bool    // a service with limits denies nearly all
-	idle        bool    // each connection makes a call, and then nothing comes
-	envoy       bool    // a real Envoy asks the service
+	inFlight    int     // concurrent calls over all connections
+	rate        float64 // calls per second, 0 for a closed loop
+	fill        bool    // create every counter first
+	denied      bool    // a service with limits denies nearly all calls
+	idle        bool    // each connection makes one call and then stays idle
+	envoy       bool    // a real Envoy calls the service
 	oneCore     bool    // the service may use one processor
 	replicas    []int   // connections to each replica of a service; nil for one replica
 }
 
-// Two connections with 32 calls in flight each are what an Envoy with two workers has
-// under load.
+// counters completes a case with a counter per key. By default it has two connections with 32 concurrent calls each, like
+// an Envoy with two workers under load.
 func counters(c benchCase) benchCase {
 	c.domain, c.entries, c.fill = "counter", "counter=%d", true
 	c.keys, c.connections, c.inFlight = or(c.keys, 10_000), or(c.connections, 2), or(c.inFlight, 64)
@@ -137,7 +137,7 @@ func caseNames() []string {
 	return names
 }
 
-// choose keeps the cases of these names, comma-separated, and the questions that have any.
+// choose keeps only the cases with these names, comma-separated, and the comparisons that have any.
 func (o *options) choose(names string) error {
 	known := caseNames()
 	var wanted []string
@@ -160,13 +160,13 @@ func (o *options) choose(names string) error {
 	return nil
 }
 
-// config loads s with this case.
+// config returns the load of this case on s.
 func (c *benchCase) config(s *service) load.Config {
 	config := load.Config{
 		Addrs: s.addrs, PIDs: s.pids(), Connections: c.connections, InFlight: c.inFlight,
 		Domain: c.domain, Entries: c.entries, Keys: c.keys,
 	}
-	// A replica's address stands once for each of its connections.
+	// A replica's address is repeated once per connection.
 	if c.replicas != nil {
 		config.Addrs = nil
 		for i, n := range c.replicas {

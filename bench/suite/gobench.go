@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suite names benchmarks of a package of a module. A build tag becomes the last part of
-// their names.
+// suite selects benchmarks of a package of a module. A build tag becomes the last part of their names.
 type suite struct{ module, pkg, pattern, tag string }
 
 var suites = []suite{
@@ -21,11 +20,10 @@ var suites = []suite{
 	{"", "limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
 }
 
-// sample is one line of go test -bench.
+// sample is a line of go test -bench.
 type sample struct {
 	name string
-	// nanos is the CPU time of an operation if the benchmark reports it, else the time
-	// that passed.
+	// nanos is the CPU time of an operation if the benchmark reports it, otherwise the elapsed time.
 	nanos         float64
 	bytes, allocs float64
 }
@@ -36,8 +34,8 @@ type samples struct {
 	of    map[string][]sample
 }
 
-// inRounds runs Go benchmarks in rounds. Each round is one process for each package, so
-// all benchmarks meet the same noise.
+// inRounds runs Go benchmarks in rounds. Each round is one process per package, so that all benchmarks have the same
+// noise.
 func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*samples, error) {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
@@ -75,11 +73,11 @@ func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*sam
 	return all, nil
 }
 
-// parseSample reads a line like
+// parseSample parses a line like
 //
 //	BenchmarkX/a=1-8   1000   12.5 ns/op   12.0 cpu-ns/op   0 B/op   0 allocs/op
 //
-// The number of processors is cut off the name.
+// It removes the number of processors from the name.
 func parseSample(line string) (sample, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
@@ -110,7 +108,7 @@ func parseSample(line string) (sample, bool) {
 	return s, true
 }
 
-// benchmarks prints what is derived from them and then every benchmark.
+// benchmarks prints the derived values, then every benchmark.
 func (p *page) benchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
 	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
@@ -131,8 +129,8 @@ func leastNanos(all []sample) float64 {
 	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Least
 }
 
-// counting prints what metrics add to a request. Over gRPC two servers differ by more
-// than that, so it is measured in process and compared with a request over gRPC.
+// counting prints the cost of metrics per request. Over gRPC two servers differ by more than that, so it is measured in
+// process and compared with a request over gRPC.
 func (p *page) counting(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
@@ -152,7 +150,7 @@ func (p *page) counting(samples *samples) {
 	}
 }
 
-// steps prints what each step of an answer adds to those before it.
+// steps prints the cost that each step of a response adds.
 func (p *page) steps(samples *samples) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
 	p.Line("")

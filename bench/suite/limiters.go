@@ -10,8 +10,7 @@ import (
 // limiters are sluice's and those of other libraries.
 var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 
-// reference is the limiter that the others are compared with, because most of them are
-// token buckets.
+// reference is the limiter with which the others are compared, because most of them are token buckets.
 const reference = "sluice/token_bucket"
 
 // limiters prints a line for each limiter.
@@ -40,7 +39,7 @@ func (p *page) limiters(o *options, samples *samples) {
 	p.Line("")
 }
 
-// timeCell is a time with its ratio to the reference, or a dash if it was not measured.
+// timeCell formats a time with its ratio to the reference, or a dash if it was not measured.
 func timeCell(found, to []sample) string {
 	if len(found) == 0 {
 		return "–"

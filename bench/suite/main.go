@@ -1,5 +1,5 @@
-// Command suite measures sluice and prints Markdown tables: over gRPC beside a service
-// that does nothing, and in process beside other limiters. See suite -h.
+// Command suite measures sluice and prints Markdown tables: over gRPC in comparison with a no-op service, and in
+// process in comparison with other limiters. See suite -h.
 package main
 
 import (
@@ -43,17 +43,17 @@ blurs both; how much there was is printed.
 Flags:
 `
 
-// options are what the command line says.
+// options are the parsed command line.
 type options struct {
 	rounds           int
 	duration, warmup time.Duration
 	questions        []question
-	percents         []int // of GOGC
+	percents         []int // values of GOGC
 	logs             []accessLog
-	lines            int // of each log
+	lines            int // per log
 	benchmarks       bool
 	limiters         bool
-	counters         int // of the limiters' large cases
+	counters         int // in the large cases of the limiters
 	benchtime        time.Duration
 }
 
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // the system removes what is left there
+	defer func() { _ = os.RemoveAll(dir) }() // the system cleans up the rest
 	b := &builder{dir: dir, progress: stderr}
 	if err := b.findRoot(ctx); err != nil {
 		return err
@@ -161,7 +161,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// output runs a command to its end and returns what it prints.
+// output runs a command and returns its output.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -14,12 +14,11 @@ import (
 type page struct {
 	report.Page
 
-	// request is the least CPU time that sluice took for a request over gRPC, in
-	// µs; 0 before it was measured.
+	// request is the minimum CPU time of sluice for a request over gRPC, in µs; 0 before it was measured.
 	request float64
 }
 
-// preamble says where, when and how.
+// preamble prints the command, the machine and the time.
 func (p *page) preamble(ctx context.Context, args []string) {
 	p.Line("# Benchmarks\n")
 	p.Command("suite", args)
@@ -30,31 +29,31 @@ func (p *page) preamble(ctx context.Context, args []string) {
 	p.Line("%s; %s, GOMAXPROCS %d; %s.\n", machine, runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateOnly))
 }
 
-// missing says what is not measured.
+// missing prints what was not measured.
 func (p *page) missing(what []string) {
 	if len(what) > 0 {
 		p.Line("Left out: %s.\n", strings.Join(what, "; "))
 	}
 }
 
-// figures are what one service needed under one load in one round.
+// figures are the measurements of one service under one load in one round.
 type figures struct {
-	cpu, storeCPU float64 // µs a request
-	envoyCPU      float64 // likewise
+	cpu, storeCPU float64 // µs per request
+	envoyCPU      float64 // µs per request
 	perSecond     float64
 	p50, p99      float64 // µs
 	peak          float64 // MiB
-	idle          float64 // KiB a connection
-	other         float64 // the share of the machine that was busy with other work
+	idle          float64 // KiB per connection
+	other         float64 // the share of the machine used by other processes
 }
 
-// metric is a table.
+// metric describes a table.
 type metric struct {
 	name, title string
 	of          func(figures) float64
 	format      string
-	ratios      bool // to the first service of the same round
-	ofStore     bool // a service without a store has none
+	ratios      bool // relative to the first service of the same round
+	ofStore     bool // only for services with a store
 }
 
 var (
@@ -69,10 +68,10 @@ var (
 	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", of: func(f figures) float64 { return f.idle }}
 )
 
-// measured is what was measured of a question: by case, service and round.
+// measurements are the results of a comparison: by case, service and round.
 type measured [][][]figures
 
-// answer prints the tables of a question.
+// printComparison prints the tables of a comparison.
 func (p *page) answer(q *question, services []*service, found measured) {
 	p.Line("## %s\n\n%s\n", q.title, q.text)
 	for _, m := range q.metrics {

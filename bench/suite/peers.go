@@ -11,12 +11,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
-// peer is a program that somebody else wrote. It is measured if its variable names it.
+// peer is a third-party program. It is measured if its variable is set.
 type peer struct {
 	name, variable string
 	store          bool
-	// command says how it runs with these ports, one for gRPC and two for what else it
-	// listens on.
+	// command returns its arguments for these ports, one for gRPC and two for its other listeners.
 	command func(w *workshop, ports [3]string, store string) (args, env []string)
 }
 
@@ -24,7 +23,7 @@ var peers = []peer{
 	{name: limitador, variable: "LIMITADOR_BIN", command: func(w *workshop, ports [3]string, _ string) (args, env []string) {
 		return []string{
 			"--rls-ip", "127.0.0.1", "--rls-port", ports[0], "--http-ip", "127.0.0.1", "--http-port", ports[1],
-			filepath.Join(w.dir, "limitador.yaml"), "memory", "--cache", "2000000", // its default forgets a million counters
+			filepath.Join(w.dir, "limitador.yaml"), "memory", "--cache", "2000000", // its default evicts a million counters
 		}, nil
 	}},
 	{name: ratelimit, variable: "RATELIMIT_BIN", store: true, command: func(w *workshop, ports [3]string, store string) (args, env []string) {
@@ -36,7 +35,7 @@ var peers = []peer{
 	}},
 }
 
-// peer makes a service of a peer's program.
+// peer returns a service that runs a peer's program.
 func (w *workshop) peer(p *peer, path string) *service {
 	return &service{name: p.name, limits: true, store: p.store, start: func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		var ports [3]string
@@ -87,7 +86,7 @@ func startListening(ctx context.Context, cmd *exec.Cmd, port string) (*process.P
 	defer cancel()
 	go func() {
 		_, _ = p.Wait(ctx)
-		cancel() // what has ended will not listen
+		cancel() // do not wait for a process that has ended
 	}()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
-// ask measures a question and prints its tables.
+// compare measures a comparison and prints its tables.
 func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) error {
 	var services []*service
 	for _, name := range q.services {
@@ -20,7 +20,7 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 		q.cases = slices.DeleteFunc(q.cases, func(c benchCase) bool { return c.envoy })
 	}
 	if len(q.cases) == 0 || len(services) == 0 {
-		return nil // the page says what is missing
+		return nil // the page lists it as missing
 	}
 	var found measured
 	var failed error
@@ -35,15 +35,15 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 			page.request = spread(results[0], cpu.of).Least
 		}
 	}
-	// What was measured before an interruption took long.
+	// After an interruption print the cases that were measured.
 	if q.cases = q.cases[:len(found)]; len(found) > 0 {
 		page.answer(q, services, found)
 	}
 	return failed
 }
 
-// measureCase returns each service's figures of each round. It starts the services anew,
-// so their memory is that of this case.
+// measureCase returns each service's figures of each round. It restarts the services, so that their memory is that of
+// this case.
 func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, services []*service) ([][]figures, error) {
 	defer func() {
 		for _, s := range services {
@@ -54,7 +54,7 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 	for round := range o.rounds {
 		for i, s := range services {
 			fmt.Fprintf(w.progress, "%s: round %d of %d, %s\n", c.name, round+1, o.rounds, s.name)
-			// Memory that connections of an earlier round took would be used again.
+			// The memory of an earlier round's connections would be reused.
 			if round == 0 || c.idle {
 				s.kill()
 				if err := s.launch(ctx, w, c); err != nil {
@@ -90,7 +90,7 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 	return results, nil
 }
 
-// fill makes the counters of a case, at the first replica: a store's are all replicas'.
+// fill creates the counters of a case, in the first replica: replicas with a store share them.
 func fill(ctx context.Context, c *benchCase, s *service) error {
 	if !c.fill {
 		return nil
@@ -102,7 +102,7 @@ func fill(ctx context.Context, c *benchCase, s *service) error {
 	return err
 }
 
-// measure loads a service once.
+// measure measures the load c on a service once.
 func measure(ctx context.Context, s *service, c load.Config, run func(context.Context, load.Config) (*load.Result, error)) (*load.Result, error) {
 	r, err := run(ctx, c)
 	if err != nil {
@@ -114,7 +114,7 @@ func measure(ctx context.Context, s *service, c load.Config, run func(context.Co
 	return r, nil
 }
 
-// figures reads the figures of s.
+// figures returns the figures of s.
 func (s *service) figures(r *load.Result) figures {
 	f := figures{
 		perSecond: r.PerSecond, p50: r.Latency.P50, p99: r.Latency.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
@@ -125,7 +125,7 @@ func (s *service) figures(r *load.Result) figures {
 			f.cpu += server.CPU
 			f.peak += float64(server.PeakRSS) / (1 << 20)
 		case s.store:
-			f.storeCPU += server.CPU // there is no Envoy then
+			f.storeCPU += server.CPU // there is no Envoy in this case
 		default:
 			f.envoyCPU += server.CPU
 		}

@@ -19,7 +19,7 @@ import (
 // accessLog is a log that `sluice simulate` reads from a pipe.
 type accessLog struct {
 	name, title, goal string
-	addresses         int // that requests come from, in turn
+	addresses         int // number of client addresses, in turn
 	line              func(to []byte, number, address int) []byte
 }
 
@@ -42,7 +42,7 @@ func defaultLine(to []byte, number, address int) []byte {
 	return append(to, "\" \"shop.example.com\" \"10.42.3.17:8080\"\n"...)
 }
 
-// gatewayLine appends a line as Envoy Gateway writes it unless told otherwise.
+// gatewayLine appends a line of Envoy Gateway's default format.
 func gatewayLine(to []byte, number, address int) []byte {
 	to = append(to, `{":authority":"shop.example.com","bytes_received":0,"bytes_sent":1482,"connection_termination_details":null,`+
 		`"downstream_local_address":"10.42.3.9:10080","downstream_remote_address":"10.42.0.1:51234","duration":37,"method":"GET","protocol":"HTTP/1.1",`+
@@ -60,7 +60,7 @@ func gatewayLine(to []byte, number, address int) []byte {
 	return append(to, "\"}\n"...)
 }
 
-// appendTime appends the time of a line, of which there are 5,000 a second.
+// appendTime appends the time of a line. There are 5,000 lines per second.
 func appendTime(to []byte, number int) []byte {
 	at := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(time.Duration(number) * 200 * time.Microsecond)
 	return at.AppendFormat(to, "2006-01-02T15:04:05.000Z")
@@ -74,7 +74,7 @@ func appendID(to []byte, number int) []byte {
 	return fmt.Appendf(to, "%08x-1c5e-4c8f-9d3b-2f6a7e0b9c41", number)
 }
 
-// reading is what reading a log once took.
+// reading is the cost of reading a log once.
 type reading struct {
 	perCore, perSecond float64 // lines
 	peak               float64 // MiB
@@ -108,7 +108,7 @@ func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
 	return nil
 }
 
-// read has simulate read a log.
+// read runs simulate on a log.
 func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
 	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"),
 		"--descriptor", "address={x-forwarded-for}", "--descriptor", "path={:path}")
@@ -122,7 +122,7 @@ func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r readi
 	if err := cmd.Start(); err != nil {
 		return r, err
 	}
-	// Its own error says more than that it no longer reads.
+	// Its own error is more informative than the broken pipe.
 	written := errors.Join(log.write(in, lines), in.Close())
 	if err := cmp.Or(cmd.Wait(), written); err != nil {
 		return r, fmt.Errorf("%w\n%s", err, &out)

@@ -77,7 +77,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLimiters measures all limiters for as short as possible and reads the table.
+// TestLimiters measures all limiters for the shortest time and checks the table.
 func TestLimiters(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -122,7 +122,7 @@ func TestTimeCell(t *testing.T) {
 	}
 }
 
-// TestServices puts the services to a load of each sort for as short as possible.
+// TestServices measures the services under each kind of load for the shortest time.
 func TestServices(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")

@@ -45,18 +45,18 @@ func (b *builder) build(ctx context.Context, module, name string, args ...string
 	return path, err
 }
 
-// workshop has all programs and the services made of them.
+// testbed contains all programs and the services that run them.
 type workshop struct {
 	*builder
 
 	sluice, envoy, store, taskset string // paths
-	upstream                      string // where it listens, once it runs
+	upstream                      string // its address, once it runs
 	services                      map[string]*service
 	missing                       []string // what is not measured, and why
 }
 
-// newWorkshop builds what is ours and finds the rest. With percents the services are
-// sluice alone, once for each of these settings of GOGC.
+// newTestbed builds the programs of this repository and finds the others. With percents the services are only sluice,
+// once for each of these values of GOGC.
 func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, error) {
 	fmt.Fprintln(b.progress, "building sluice")
 	w := &workshop{builder: b, services: map[string]*service{}}
@@ -88,7 +88,7 @@ func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, er
 	return w, w.findOthers()
 }
 
-// findOthers finds the programs that are not built here.
+// findExternal finds the programs that are not built here.
 func (w *workshop) findOthers() (err error) {
 	if w.taskset, err = exec.LookPath("taskset"); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *workshop) findOthers() (err error) {
 
 func (w *workshop) add(s *service) { w.services[s.name] = s }
 
-// find returns the path that a variable names, or notes that nothing is there to measure.
+// find returns the path in a variable, or records in missing that the program is not measured.
 func (w *workshop) find(what, variable string) (string, error) {
 	name := os.Getenv(variable)
 	if name == "" {
@@ -139,7 +139,7 @@ func (w *workshop) find(what, variable string) (string, error) {
 
 func gogc(percent int) string { return fmt.Sprint("GOGC=", percent) }
 
-// compareGOGC turns the questions into those of sluice under each setting.
+// compareGOGC replaces the services of the comparisons by sluice with each setting.
 func compareGOGC(o *options) {
 	var names []string
 	for _, percent := range o.percents {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// build writes the image to o.out and prints what it does and what to do next.
+// build writes the image to o.out, and prints the results and the next steps.
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	tag, err := name.NewTag("sluice:" + o.release.version)
 	if err != nil {
@@ -66,8 +66,8 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 	return nil
 }
 
-// buildPlatform writes the image of one platform and its bill of materials to files that begin
-// with path, and returns it with the image that refers to it.
+// buildPlatform writes the image of one platform and its SBOM to files with the prefix path. It returns the image and
+// the SBOM's artifact.
 func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, refers v1.Image, err error) {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestDockerfileMakesTheSameImage holds the Dockerfile's last stage, without its comments, against the image that
-// the program makes.
+// TestDockerfileMakesTheSameImage compares the Dockerfile's last stage, without its comments, with the image that the
+// program builds.
 func TestDockerfileMakesTheSameImage(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
@@ -28,7 +28,7 @@ func TestDockerfileMakesTheSameImage(t *testing.T) {
 	}
 }
 
-// lastStage returns the instructions that make an image of the files in /image.
+// lastStage returns the instructions for an image of the files in /image.
 func lastStage(t *testing.T, config v1.Config) string {
 	t.Helper()
 	var labels, ports []string
@@ -51,7 +51,7 @@ func lastStage(t *testing.T, config v1.Config) string {
 		"\nEXPOSE " + strings.Join(ports, " ") + "\nENTRYPOINT " + string(entrypoint) + "\n"
 }
 
-// TestGoVersions holds the Go that the Dockerfile pins against what go.mod needs.
+// TestGoVersions compares the Go version in the Dockerfile with the one in go.mod.
 func TestGoVersions(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
@@ -64,8 +64,7 @@ func TestGoVersions(t *testing.T) {
 	}
 }
 
-// TestDockerignoreLetsSourcesPass holds that the builder gets all that sluice is
-// built from.
+// TestDockerignoreLetsSourcesPass checks that .dockerignore includes all sources of sluice.
 func TestDockerignoreLetsSourcesPass(t *testing.T) {
 	text, err := os.ReadFile(source + "/.dockerignore")
 	check(t, err)
@@ -87,7 +86,7 @@ func TestDockerignoreLetsSourcesPass(t *testing.T) {
 	}
 }
 
-// TestPage holds that docs/image.md names every file, port and label.
+// TestPage checks that docs/image.md mentions every file, port and label.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(source + "/docs/image.md")
 	check(t, err)

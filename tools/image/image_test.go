@@ -32,8 +32,7 @@ const (
 	committed = "2026-11-21T18:57:30Z"
 )
 
-// What TestMain built: the program, and a directory with its image, for tests that
-// only read.
+// sluiceBinary is the program, and built a directory with its image. TestMain builds both; tests only read them.
 var sluiceBinary, built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -58,7 +57,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// imageArgs is the command line that puts the image of sluiceBinary together.
+// imageArgs returns the command line that builds the image of sluiceBinary.
 func imageArgs(out string, flags ...string) []string {
 	args := []string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", source, "-out", out}
 	return append(append(args, flags...), sluiceBinary)
@@ -73,7 +72,7 @@ func compile(dir, pkg, to string, env ...string) error {
 	return nil
 }
 
-// buildImage puts the image of sluiceBinary together anew and returns the directory.
+// buildImage builds the image of sluiceBinary again and returns the directory.
 func buildImage(t *testing.T, flags ...string) (out string) {
 	t.Helper()
 	out = t.TempDir()
@@ -81,7 +80,7 @@ func buildImage(t *testing.T, flags ...string) (out string) {
 	return out
 }
 
-// readLayout returns the index that an OCI layout has under the name of its version.
+// readLayout returns the index named v1.2.3 of an OCI layout.
 func readLayout(t *testing.T, out string) v1.ImageIndex {
 	t.Helper()
 	l, err := layout.ImageIndexFromPath(filepath.Join(out, "oci"))
@@ -99,7 +98,7 @@ func readLayout(t *testing.T, out string) v1.ImageIndex {
 	return nil
 }
 
-// only returns the one image of an index.
+// only returns the single image of an index.
 func only(t *testing.T, index v1.ImageIndex) v1.Image {
 	t.Helper()
 	manifest, err := index.IndexManifest()
@@ -142,7 +141,7 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 	if x != y {
 		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
 	}
-	// Again into the same place: what was there is replaced.
+	// Build again into the same directory: the files are replaced.
 	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", source, "-out", two, sluiceBinary}, io.Discard, t.Output()))
 	if again, err := readLayout(t, two).Digest(); err != nil || again == a {
 		t.Errorf("a build of another commit is %s, %v, want another digest", again, err)
@@ -294,8 +293,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestFilesTellNothingOfTheBuild holds that neither time nor user of the build are in the
-// image. Two builds within a second would not show that.
+// TestFilesTellNothingOfTheBuild checks that the image contains neither the time nor the user of the build. The digests
+// of two builds within a second would not show that.
 func TestFilesTellNothingOfTheBuild(t *testing.T) {
 	image := only(t, readLayout(t, built))
 	r := mutate.Extract(image)

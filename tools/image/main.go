@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return build(ctx, o, programs, out)
 }
 
-// runInImages returns an error if one of the programs does not run in an image.
+// checkPlatforms returns an error if one of the programs cannot run in an image.
 func runInImages(programs []*program) error {
 	for _, p := range programs {
 		if p.platform.OS != "linux" {
@@ -65,7 +65,7 @@ func runInImages(programs []*program) error {
 	return nil
 }
 
-// writeRoot writes the files of p's image to a directory.
+// writeRoot writes the files of p's image to o.root.
 func writeRoot(o *options, p *program, out io.Writer) error {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {

@@ -19,10 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestPush pushes to registries that list referrers and to those that do not, and
-// looks for all of it there.
+// TestPush pushes to registries with and without the referrers API, and checks that the image and SBOMs arrive.
 func TestPush(t *testing.T) {
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no credentials of this user
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // do not use this user's credentials
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprint("lists referrers: ", lists), func(t *testing.T) {
 			server := httptest.NewServer(registry.New(registry.WithReferrersSupport(lists), registry.Logger(log.New(io.Discard, "", 0))))
@@ -72,7 +71,7 @@ func TestPush(t *testing.T) {
 			if !lists {
 				return
 			}
-			buildImage(t, "-push", repository) // the same again is no error
+			buildImage(t, "-push", repository) // pushing the same digest again is not an error
 			args := []string{"-version", "v1.2.3", "-revision", "another", "-source", "../..", "-out", t.TempDir(), "-push", repository, sluiceBinary}
 			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "pushed once") {
 				t.Errorf("another image of the same version: %v, want an error", err)
@@ -98,7 +97,7 @@ func TestPushToWhatIsNoRegistry(t *testing.T) {
 	}
 }
 
-// TestLayoutHasTheBillsOfMaterials looks for them beside the image.
+// TestLayoutHasTheBillsOfMaterials checks for the SBOMs in the OCI layout.
 func TestLayoutHasTheBillsOfMaterials(t *testing.T) {
 	l, err := layout.ImageIndexFromPath(filepath.Join(built, "oci"))
 	check(t, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// releaseInto writes the archive of sluiceBinary, the chart and the checksums beside the image of
-// TestMain, whose files it links to.
+// releaseInto writes the archive of sluiceBinary, the chart and the checksums to out, with links to the files of
+// TestMain's image.
 func releaseInto(t *testing.T, out string) {
 	t.Helper()
 	for _, suffix := range []string{".docker.tar", ".spdx.json"} {
@@ -26,7 +26,7 @@ func releaseInto(t *testing.T, out string) {
 	check(t, run(t.Context(), imageArgs(out, "-release"), t.Output(), t.Output()))
 }
 
-// TestReleaseInstalls installs the archive as README.md says, and uses all that it has.
+// TestReleaseInstalls installs the archive as described in README.md, and uses each of its files.
 func TestReleaseInstalls(t *testing.T) {
 	one := t.TempDir()
 	releaseInto(t, one)
@@ -95,7 +95,7 @@ func TestReleaseInstalls(t *testing.T) {
 	}
 }
 
-// TestReleaseIsWhole leaves out what a release needs.
+// TestReleaseIsWhole omits inputs that a release requires.
 func TestReleaseIsWhole(t *testing.T) {
 	if err := run(t.Context(), imageArgs(t.TempDir(), "-release"), t.Output(), t.Output()); err == nil || !strings.Contains(err.Error(), "make image") {
 		t.Errorf("a release without an image = %v", err)
@@ -121,7 +121,7 @@ func TestChartVersion(t *testing.T) {
 	}
 }
 
-// tell runs a program and returns what it printed.
+// output runs a program and returns its output.
 func tell(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
