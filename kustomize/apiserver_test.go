@@ -202,7 +202,7 @@ func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []strin
 }
 
 // tryApply applies objects and deletes them again, except namespaces, which only a controller can delete.
-func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
+func (s *apiServer) tryApply(ctx context.Context, documents [][]byte) []string {
 	said, applied := s.apply(ctx, documents)
 	for _, path := range slices.Backward(applied) {
 		if strings.HasPrefix(path, "/api/v1/namespaces/") && strings.Count(path, "/") == 4 {
@@ -216,7 +216,7 @@ func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
 }
 
 // crdFiles are the files with the CRDs that the manifests use, by module.
-var definitions = map[string][]string{
+var crdFiles = map[string][]string{
 	"istio.io/api":                      {"kubernetes/customresourcedefinitions.gen.yaml"},
 	"github.com/projectcontour/contour": {"examples/contour/01-crds.yaml"},
 	"github.com/envoyproxy/gateway":     {"test/helm/gateway-crds-helm/envoy-gateway-crds.out.yaml"},
@@ -227,9 +227,9 @@ var definitions = map[string][]string{
 }
 
 // installCRDs installs the CRDs in the server.
-func (s *apiServer) installDefinitions(t *testing.T) {
+func (s *apiServer) installCRDs(t *testing.T) {
 	t.Helper()
-	for module, files := range definitions {
+	for module, files := range crdFiles {
 		dir, err := moduleDir(t.Context(), module)
 		if err != nil {
 			t.Fatalf("%s, whose kinds the manifests have: %v", module, err)
@@ -298,7 +298,7 @@ func split(text string) (documents [][]byte) {
 // TestAPIServer applies every combination, the chart in every mode, and the objects of examples.
 func TestAPIServer(t *testing.T) {
 	s := startAPIServer(t)
-	s.installDefinitions(t)
+	s.installCRDs(t)
 	for _, namespace := range []string{"sluice", "istio-system", "projectcontour", "envoy-gateway-system", "shop"} {
 		o := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n"
 		if said, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); said != nil {
@@ -311,30 +311,30 @@ func TestAPIServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range s.judge(t.Context(), built) {
+			for _, problem := range s.tryApply(t.Context(), built) {
 				t.Error(problem)
 			}
-			if chartless[c.overlay] {
+			if noChartMode[c.overlay] {
 				return
 			}
 			rendered, err := render("sluice", c.values())
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range s.judge(t.Context(), rendered) {
+			for _, problem := range s.tryApply(t.Context(), rendered) {
 				t.Error("the chart: " + problem)
 			}
 		})
 	}
-	t.Run("examples", s.judgeExamples)
-	t.Run("mistakes", s.findMistakes)
+	t.Run("examples", s.applyExamples)
+	t.Run("mistakes", s.checkMistakes)
 }
 
 // unsupportedKinds are kinds whose CRDs are not available, with the reason.
-var unjudged = map[string]string{"kind: QuotaPolicy": "no module proxy has Envoy AI Gateway, whose chart defines the kind"}
+var unsupportedKinds = map[string]string{"kind: QuotaPolicy": "no module proxy has Envoy AI Gateway, whose chart defines the kind"}
 
 // applyExamples applies all Kubernetes objects in ../examples.
-func (s *apiServer) judgeExamples(t *testing.T) {
+func (s *apiServer) applyExamples(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/*/*.yaml")
 	if err != nil {
@@ -349,14 +349,14 @@ func (s *apiServer) judgeExamples(t *testing.T) {
 		if !strings.Contains("\n"+string(text), "\napiVersion: ") || filepath.Base(file) == "kustomization.yaml" {
 			continue
 		}
-		if kind := strings.TrimSpace(regexp.MustCompile(`(?m)^kind:.*$`).FindString(string(text))); unjudged[kind] != "" {
-			if err := suite.Note("judging " + file + ": " + unjudged[kind]); err != nil {
+		if kind := strings.TrimSpace(regexp.MustCompile(`(?m)^kind:.*$`).FindString(string(text))); unsupportedKinds[kind] != "" {
+			if err := suite.Note("judging " + file + ": " + unsupportedKinds[kind]); err != nil {
 				t.Error(err)
 			}
 			continue
 		}
 		judged++
-		for _, problem := range s.judge(t.Context(), split(string(text))) {
+		for _, problem := range s.tryApply(t.Context(), split(string(text))) {
 			t.Errorf("%s: %s", file, problem)
 		}
 	}
@@ -366,7 +366,7 @@ func (s *apiServer) judgeExamples(t *testing.T) {
 }
 
 // checkMistakes inserts mistakes that the Go types do not detect, and checks that the server rejects them.
-func (s *apiServer) findMistakes(t *testing.T) {
+func (s *apiServer) checkMistakes(t *testing.T) {
 	t.Helper()
 	for _, m := range []mistake{
 		{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", "field not declared in schema"},
@@ -385,7 +385,7 @@ func (s *apiServer) findMistakes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return strings.Join(s.judge(t.Context(), built), "\n")
+				return strings.Join(s.tryApply(t.Context(), built), "\n")
 			})
 		})
 	}

@@ -26,7 +26,7 @@ import (
 const chartDir = "../charts/sluice"
 
 // componentValues are the values of the chart that correspond to components.
-var switches = map[string]string{
+var componentValues = map[string]string{
 	"monitoring":        "monitoring",
 	"network-policy":    "networkPolicy",
 	"pdb":               "podDisruptionBudget",
@@ -42,17 +42,17 @@ var switches = map[string]string{
 func (c combo) values() map[string]any {
 	values := map[string]any{"mode": c.overlay}
 	for _, component := range c.components {
-		values[switches[component]] = true
+		values[componentValues[component]] = true
 	}
 	return values
 }
 
 // loadChart loads the chart of this repository.
-var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+var loadChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
 
 // render returns the documents that `helm template` prints.
 func render(namespace string, values map[string]any) ([][]byte, error) {
-	loaded, err := theChart()
+	loaded, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func render(namespace string, values map[string]any) ([][]byte, error) {
 }
 
 // hashedName matches the name of a ConfigMap with kustomize's hash of its contents.
-var hashed = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
+var hashedName = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
 
 // byName returns the objects by kind, namespace and name, without the hashes in the names of ConfigMaps and the
 // checksums of pods. The second result contains the checksums. kustomize (by hash) and Helm (by checksum) roll out new
@@ -94,11 +94,11 @@ func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums
 	objects = map[string]any{}
 	for _, document := range documents {
 		var object map[string]any
-		if err := yaml.Unmarshal(hashed.ReplaceAll(document, []byte("$1")), &object); err != nil {
+		if err := yaml.Unmarshal(hashedName.ReplaceAll(document, []byte("$1")), &object); err != nil {
 			t.Fatal(err)
 		}
 		metadata, _ := object["metadata"].(map[string]any)
-		if template, is := within(object, "spec", "template", "metadata"); is {
+		if template, is := nested(object, "spec", "template", "metadata"); is {
 			annotations, _ := template["annotations"].(map[string]any)
 			for name := range annotations {
 				if strings.HasPrefix(name, "checksum/") {
@@ -121,7 +121,7 @@ func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums
 }
 
 // nested returns the value at a path.
-func within(object map[string]any, path ...string) (map[string]any, bool) {
+func nested(object map[string]any, path ...string) (map[string]any, bool) {
 	for _, step := range path {
 		below, is := object[step].(map[string]any)
 		if !is {
@@ -166,7 +166,7 @@ func (c combo) compareChart(t *testing.T, built [][]byte) {
 
 // otherNamespaces are the objects of a mode that may be in another namespace than the release, or that refer to the
 // release's namespace.
-var elsewhere = map[string][]string{
+var otherNamespaces = map[string][]string{
 	"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
 	"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
 	// The Service that Envoys look up, which refers to the release's namespace.
@@ -186,7 +186,7 @@ func (c combo) checkNamespace(t *testing.T) {
 			t.Errorf("%s is about the namespace sluice:\n%s", name, text)
 		}
 	}
-	wanted := elsewhere[c.overlay]
+	wanted := otherNamespaces[c.overlay]
 	if c.overlay != "envoy-ai-gateway" { // its rules come over xDS
 		wanted = append(slices.Clip(wanted), "ConfigMap limits/sluice-rules")
 	}
@@ -210,7 +210,7 @@ func TestChartArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := theChart()
+	here, err := loadChart()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("%s: the rules to start with are there beside the values'", mode)
 		}
 		o := decode(documents)
-		for _, found := range o.found {
+		for _, found := range o.problems {
 			t.Errorf("%s: %s", mode, found)
 		}
 	}
@@ -307,7 +307,7 @@ func TestChartValues(t *testing.T) {
 }
 
 // TestChartRejectsInvalidValues renders the chart with invalid values and invalid combinations.
-func TestChartRefuses(t *testing.T) {
+func TestChartRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		values map[string]any

@@ -22,7 +22,7 @@ var overlays = map[string][]string{
 }
 
 // noChartMode are the overlays without a mode of the chart; charts/sluice/README.md describes the alternative.
-var chartless = map[string]bool{"envoy-gateway": true}
+var noChartMode = map[string]bool{"envoy-gateway": true}
 
 // combos returns each overlay with each set of components that it supports.
 func combos() []combo {
@@ -55,7 +55,7 @@ func TestCombinations(t *testing.T) {
 			for _, found := range decode(documents).examine() {
 				t.Error(found)
 			}
-			if !chartless[c.overlay] {
+			if !noChartMode[c.overlay] {
 				c.compareChart(t, documents)
 				c.checkNamespace(t)
 			}

@@ -45,7 +45,7 @@ func (o *objects) instances() []*instance {
 			continue
 		}
 		if err := in.read(); err != nil {
-			o.complain("%s: %v", in.of, err)
+			o.addProblem("%s: %v", in.of, err)
 			continue
 		}
 		ours = append(ours, in)
@@ -104,7 +104,7 @@ func (in *instance) duration(name string) (time.Duration, error) {
 
 // externalPort returns the port of a listener that other pods can reach. It is 0 if the listener is disabled, on
 // loopback or on a unix socket.
-func (in *instance) reachable(listener string) int32 {
+func (in *instance) externalPort(listener string) int32 {
 	host, digits, err := net.SplitHostPort(in.addrs[listener])
 	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
 		return 0
@@ -117,9 +117,9 @@ func (in *instance) reachable(listener string) int32 {
 }
 
 // listenerAt returns the name of the listener on a port that other pods can reach.
-func (in *instance) listener(port int32) string {
+func (in *instance) listenerAt(port int32) string {
 	for name := range in.addrs {
-		if port != 0 && in.reachable(name) == port {
+		if port != 0 && in.externalPort(name) == port {
 			return name
 		}
 	}
@@ -128,48 +128,48 @@ func (in *instance) listener(port int32) string {
 
 // baseMemory is the memory that the program needs in addition to counters: up to 64 MiB that hostile callers can make
 // it allocate, and 32 MiB of its own.
-const heap = 96 << 20
+const baseMemory = 96 << 20
 
 // shutdownTime is the time that sluice needs to exit after draining.
-const endingSlack = 10 * time.Second
+const shutdownTime = 10 * time.Second
 
 // checkResources compares the pod's limits with the flags.
 func (o *objects) checkResources(in *instance) {
 	text, err := in.flag("counter-memory")
 	if err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 		return
 	}
 	counters, err := resource.ParseQuantity(strings.TrimSuffix(text, "B"))
 	if err != nil {
-		o.complain("%s: --counter-memory=%s: %v", in.of, text, err)
+		o.addProblem("%s: --counter-memory=%s: %v", in.of, text, err)
 	}
 	limit := in.container.Resources.Limits.Memory()
-	if left := limit.Value()/10*9 - counters.Value(); left < heap {
-		o.complain("%s: a memory limit of %s leaves %d MiB beside --counter-memory=%s, want %d", in.of, limit, left>>20, text, heap>>20)
+	if left := limit.Value()/10*9 - counters.Value(); left < baseMemory {
+		o.addProblem("%s: a memory limit of %s leaves %d MiB beside --counter-memory=%s, want %d", in.of, limit, left>>20, text, baseMemory>>20)
 	}
 	delay, err1 := in.duration("drain-delay")
 	timeout, err2 := in.duration("drain-timeout")
 	if err := errors.Join(err1, err2); err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 	}
-	needed := delay + timeout + endingSlack
+	needed := delay + timeout + shutdownTime
 	if in.sidecar {
 		// A sidecar stops after the other containers, in the time that they leave.
 		for _, c := range in.pod.Containers {
 			needed += preStop(&c)
 			if preStop(&c) == 0 {
-				o.complain("%s: container %s has no preStop, so its connections end when it does", in.of, c.Name)
+				o.addProblem("%s: container %s has no preStop, so its connections end when it does", in.of, c.Name)
 			}
 		}
 		if delay != 0 {
-			o.complain("%s: --drain-delay=%s in a sidecar, which nobody asks any more when it ends", in.of, delay)
+			o.addProblem("%s: --drain-delay=%s in a sidecar, which nobody asks any more when it ends", in.of, delay)
 		}
 	} else if delay < 11*time.Second {
-		o.complain("%s: --drain-delay=%s, want more than two health checks of Envoy take", in.of, delay)
+		o.addProblem("%s: --drain-delay=%s, want more than two health checks of Envoy take", in.of, delay)
 	}
 	if grace := in.pod.TerminationGracePeriodSeconds; grace == nil || time.Duration(*grace)*time.Second < needed {
-		o.complain("%s: terminationGracePeriodSeconds is shorter than %s, which the drain takes", in.of, needed)
+		o.addProblem("%s: terminationGracePeriodSeconds is shorter than %s, which the drain takes", in.of, needed)
 	}
 }
 
@@ -183,17 +183,17 @@ func preStop(c *corev1.Container) time.Duration {
 // checkIdentity checks the pod's label, the user, and a sidecar's restart policy.
 func (o *objects) checkIdentity(in *instance) {
 	if in.template.Labels["runs-sluice"] != "true" {
-		o.complain("%s: its pods have no label runs-sluice", in.of)
+		o.addProblem("%s: its pods have no label runs-sluice", in.of)
 	}
 	user := in.container.SecurityContext.RunAsUser
 	if user == nil && in.pod.SecurityContext != nil {
 		user = in.pod.SecurityContext.RunAsUser
 	}
 	if user == nil || *user != 65532 {
-		o.complain("%s: runAsUser is not 65532", in.of)
+		o.addProblem("%s: runAsUser is not 65532", in.of)
 	}
 	if in.sidecar && (in.container.RestartPolicy == nil || *in.container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-		o.complain("%s: an init container without restartPolicy: Always has to end before the pod starts", in.of)
+		o.addProblem("%s: an init container without restartPolicy: Always has to end before the pod starts", in.of)
 	}
 }
 
@@ -204,13 +204,13 @@ func (o *objects) checkPorts(in *instance) {
 		declared[port.Name] = port.ContainerPort
 	}
 	for name := range in.addrs {
-		if declared[name] != in.reachable(name) {
-			o.complain("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
+		if declared[name] != in.externalPort(name) {
+			o.addProblem("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
 		}
 		delete(declared, name)
 	}
 	for name, port := range declared {
-		o.complain("%s: nothing listens on port %s, %d", in.of, name, port)
+		o.addProblem("%s: nothing listens on port %s, %d", in.of, name, port)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestCopies(t *testing.T) {
 			}
 			want = strings.Replace(want, here, there, 1)
 		}
-		hold(t, name, want)
+		checkFile(t, name, want)
 	}
 	files, err := filepath.Glob(chartDir + "/files/*")
 	if err != nil {
@@ -111,7 +111,7 @@ spec:
 		}
 		rule.WriteString(line)
 	}
-	hold(t, "components/monitoring/prometheusrule.yaml", rule.String())
+	checkFile(t, "components/monitoring/prometheusrule.yaml", rule.String())
 }
 
 // TestIstio compares the filter and the cluster of overlays/istio with those of examples/istio, which a test runs: only
@@ -125,11 +125,11 @@ func TestIstio(t *testing.T) {
 	if strings.Count(filter, "domain: istio\n") != 1 {
 		t.Fatal("examples/istio/envoyfilter.yaml does not say `domain: istio` once")
 	}
-	hold(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
+	checkFile(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
 }
 
 // checkFile compares the contents of a file with want, or with -update writes them.
-func hold(t *testing.T, name, want string) {
+func checkFile(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {

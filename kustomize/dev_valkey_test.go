@@ -18,12 +18,12 @@ import (
 func TestDevValkey(t *testing.T) {
 	t.Parallel()
 	c := combo{"store", []string{"dev-valkey"}}
-	o := built(t, c.files())
-	secret, found := lookUp[*corev1.Secret](o, "sluice", "sluice-store")
+	o := buildObjects(t, c.files())
+	secret, found := findObject[*corev1.Secret](o, "sluice", "sluice-store")
 	if !found {
 		t.Fatal("there is no Secret sluice-store")
 	}
-	workload, found := lookUp[*appsv1.Deployment](o, "sluice", "valkey")
+	workload, found := findObject[*appsv1.Deployment](o, "sluice", "valkey")
 	if !found {
 		t.Fatal("there is no Deployment valkey")
 	}
@@ -55,7 +55,7 @@ func TestDevValkey(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	if err := await(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
+	if err := retryUnhealthy(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
 		t.Fatal(err)
 	}
 	if said, err := command(binary, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {

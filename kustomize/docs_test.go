@@ -25,8 +25,8 @@ func TestContourFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := built(t, combo{overlay: "contour"}.files())
-	resource, found := lookUp[*contour.ContourConfiguration](o, "projectcontour", "contour")
+	o := buildObjects(t, combo{overlay: "contour"}.files())
+	resource, found := findObject[*contour.ContourConfiguration](o, "projectcontour", "contour")
 	if !found {
 		t.Fatal("there is no ContourConfiguration")
 	}

@@ -25,7 +25,7 @@ func checkPolicy(t *testing.T, path string, rules int) {
 		t.Fatal(err)
 	}
 	o := decode([][]byte{text})
-	for _, found := range o.found {
+	for _, found := range o.problems {
 		t.Error(found)
 	}
 	if len(o.all) != 1 {
@@ -36,7 +36,7 @@ func checkPolicy(t *testing.T, path string, rules int) {
 		t.Errorf("the policy is %+v, want %d global rules", o.all[0], rules)
 	}
 	wrong := strings.Replace(string(text), "clientSelectors:", "clientSelector:", 1)
-	if o := decode([][]byte{[]byte(wrong)}); len(o.found) == 0 {
+	if o := decode([][]byte{[]byte(wrong)}); len(o.problems) == 0 {
 		t.Error("a misspelt field is not found")
 	}
 }
@@ -66,7 +66,7 @@ func TestExamples(t *testing.T) {
 				// In these tests kustomize/ is the root.
 				user[filepath.Base(name)] = strings.ReplaceAll(string(text), "../../kustomize/", "../")
 			}
-			o := built(t, user)
+			o := buildObjects(t, user)
 			inForce := false
 			for _, one := range o.all {
 				if c, is := one.(*corev1.ConfigMap); is && c.Name == "sluice-rules" {

@@ -55,7 +55,7 @@ func (o *objects) checkFilters() error {
 	if err := yaml.Unmarshal([]byte(manifests["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
 		return err
 	}
-	static, manager, host := plain(config)
+	static, manager, host := withoutSluice(config)
 	var cluster []byte
 	applied := map[istio.EnvoyFilter_ApplyTo]int{}
 	for _, one := range o.all {
@@ -127,7 +127,7 @@ func (o *objects) checkPatched(config dict, patch []byte) error {
 }
 
 // withoutSluice removes the parts that call sluice from a configuration, and returns the parts to which patches apply.
-func plain(config dict) (static, manager, host dict) {
+func withoutSluice(config dict) (static, manager, host dict) {
 	first := func(from dict, list string) dict { return from[list].([]any)[0].(dict) }
 	static = config["static_resources"].(dict)
 	manager = first(first(first(static, "listeners"), "filter_chains"), "filters")["typed_config"].(dict)
@@ -139,7 +139,7 @@ func plain(config dict) (static, manager, host dict) {
 }
 
 // rateLimitFilter returns the domain and the cluster of the rate-limit filter in a configuration.
-func filterOf(config any) (domain, cluster string) {
+func rateLimitFilter(config any) (domain, cluster string) {
 	switch v := config.(type) {
 	case dict:
 		if domain, ok := v["domain"].(string); ok {
@@ -150,13 +150,13 @@ func filterOf(config any) (domain, cluster string) {
 			return domain, cluster
 		}
 		for _, inner := range v {
-			if domain, cluster := filterOf(inner); domain != "" {
+			if domain, cluster := rateLimitFilter(inner); domain != "" {
 				return domain, cluster
 			}
 		}
 	case list:
 		for _, inner := range v {
-			if domain, cluster := filterOf(inner); domain != "" {
+			if domain, cluster := rateLimitFilter(inner); domain != "" {
 				return domain, cluster
 			}
 		}
@@ -166,7 +166,7 @@ func filterOf(config any) (domain, cluster string) {
 
 // checkFilter checks that a filter calls sluice, for a domain with rules.
 func (o *objects) checkFilter(config dict) error {
-	domain, cluster := filterOf(config)
+	domain, cluster := rateLimitFilter(config)
 	if cluster != "sluice" {
 		return fmt.Errorf("the filter asks cluster %q", cluster)
 	}

@@ -24,7 +24,7 @@ import (
 // checkGateways checks the objects that gateways read.
 func (o *objects) checkGateways() {
 	if err := errors.Join(o.checkFilters(), o.checkContour()); err != nil {
-		o.complain("%v", err)
+		o.addProblem("%v", err)
 	}
 	o.checkAIGateway()
 	for _, one := range o.all {
@@ -33,10 +33,10 @@ func (o *objects) checkGateways() {
 			continue
 		}
 		if config.Name != "envoy-gateway-config" || config.Namespace != "envoy-gateway-system" {
-			o.complain("Envoy Gateway does not read ConfigMap %s of %s", config.Name, config.Namespace)
+			o.addProblem("Envoy Gateway does not read ConfigMap %s of %s", config.Name, config.Namespace)
 		}
 		if err := o.checkEnvoyGateway(config.Data["envoy-gateway.yaml"]); err != nil {
-			o.complain("envoy-gateway.yaml: %v", err)
+			o.addProblem("envoy-gateway.yaml: %v", err)
 		}
 	}
 }
@@ -50,13 +50,13 @@ func (o *objects) checkAIGateway() {
 			continue
 		}
 		if in.flags["xds-addr"] != "ai-gateway-controller.envoy-ai-gateway-system.svc.cluster.local:18002" || in.flags["xds-node-id"] != "envoy-ai-gateway-ratelimit" {
-			o.complain("%s: want the address and the node of Envoy AI Gateway", in.of)
+			o.addProblem("%s: want the address and the node of Envoy AI Gateway", in.of)
 		}
 		if _, given := in.flags["start-without-rules"]; !given {
-			o.complain("%s: want --start-without-rules: AI Gateway sends nothing before there is a QuotaPolicy", in.of)
+			o.addProblem("%s: want --start-without-rules: AI Gateway sends nothing before there is a QuotaPolicy", in.of)
 		}
-		if _, found := lookUp[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
-			o.complain("%s: there is no Service where AI Gateway looks for it", in.of)
+		if _, found := findObject[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
+			o.addProblem("%s: there is no Service where AI Gateway looks for it", in.of)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (o *objects) checkContour() error {
 			if limits == nil {
 				return errors.New("ContourConfiguration has no rateLimitService")
 			}
-			if _, found := lookUp[*contour.ExtensionService](o, limits.ExtensionService.Namespace, limits.ExtensionService.Name); !found {
+			if _, found := findObject[*contour.ExtensionService](o, limits.ExtensionService.Namespace, limits.ExtensionService.Name); !found {
 				return fmt.Errorf("there is no ExtensionService %v", limits.ExtensionService)
 			}
 			if r.Namespace != "projectcontour" || limits.DefaultGlobalRateLimitPolicy == nil {

@@ -22,7 +22,7 @@ type mount struct {
 }
 
 // mountVolumes writes the volumes of a container to dir, as the kubelet does.
-func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]mount, error) {
+func (o *objects) mountVolumes(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]mount, error) {
 	var all []mount
 	for _, m := range c.VolumeMounts {
 		if m.SubPath != "" {
@@ -38,11 +38,11 @@ func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]m
 		}
 		switch {
 		case volume.ConfigMap != nil:
-			if err := o.layConfigMap(at, volume.ConfigMap); err != nil {
+			if err := o.writeConfigMap(at, volume.ConfigMap); err != nil {
 				return nil, fmt.Errorf("%s: %w", m.MountPath, err)
 			}
 		case volume.Secret != nil:
-			if err := laySecret(at, volume.Secret); err != nil {
+			if err := writeSecret(at, volume.Secret); err != nil {
 				return nil, fmt.Errorf("%s: %w", m.MountPath, err)
 			}
 		case volume.EmptyDir != nil:
@@ -61,7 +61,7 @@ func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]m
 }
 
 // writeConfigMap writes files behind a symbolic link, ..data, which the kubelet replaces when the ConfigMap changes.
-func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
+func (o *objects) writeConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
 		if !ok || config.Name != source.Name {
@@ -102,7 +102,7 @@ func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) 
 
 // writeSecret writes the contents of a Secret that the user creates: a password, or a certificate for both client and
 // server.
-func laySecret(at string, source *corev1.SecretVolumeSource) error {
+func writeSecret(at string, source *corev1.SecretVolumeSource) error {
 	switch keys := secrets[source.SecretName]; {
 	case keys == nil:
 		return fmt.Errorf("nobody makes a Secret %s", source.SecretName)
@@ -125,7 +125,7 @@ func laySecret(at string, source *corev1.SecretVolumeSource) error {
 }
 
 // hostArg returns an argument with the container's paths replaced by those in dir. A path without a mount is an error.
-func moved(arg, dir string, mounts []mount) (string, error) {
+func hostArg(arg, dir string, mounts []mount) (string, error) {
 	flag, value, _ := strings.Cut(arg, "=")
 	socket, isSocket := strings.CutPrefix(value, "unix://")
 	if isSocket {

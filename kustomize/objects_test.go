@@ -30,11 +30,11 @@ type object interface {
 type objects struct {
 	all []object
 	// problems are the errors found in them.
-	found []string
+	problems []string
 }
 
-func (o *objects) complain(format string, args ...any) {
-	o.found = append(o.found, fmt.Sprintf(format, args...))
+func (o *objects) addProblem(format string, args ...any) {
+	o.problems = append(o.problems, fmt.Sprintf(format, args...))
 }
 
 // decoder rejects unknown and duplicate fields.
@@ -55,7 +55,7 @@ func decode(documents [][]byte) *objects {
 		if bytes.Contains(document, []byte("kind: EnvoyFilter\n")) {
 			f, err := decodeFilter(document)
 			if err != nil {
-				o.complain("decode: %v", err)
+				o.addProblem("decode: %v", err)
 				continue
 			}
 			o.all = append(o.all, f)
@@ -63,12 +63,12 @@ func decode(documents [][]byte) *objects {
 		}
 		decoded, _, err := decoder.Decode(document, nil, nil)
 		if err != nil {
-			o.complain("decode: %v", err)
+			o.addProblem("decode: %v", err)
 			continue
 		}
 		one, ok := decoded.(object)
 		if !ok {
-			o.complain("decode: %T has no name", decoded)
+			o.addProblem("decode: %T has no name", decoded)
 			continue
 		}
 		o.all = append(o.all, one)
@@ -112,7 +112,7 @@ func selects(s *metav1.LabelSelector, set map[string]string) bool {
 }
 
 // findObject returns the object with the given type, namespace and name.
-func lookUp[T object](o *objects, namespace, name string) (T, bool) {
+func findObject[T object](o *objects, namespace, name string) (T, bool) {
 	for _, one := range o.all {
 		if found, ok := one.(T); ok && found.GetNamespace() == namespace && found.GetName() == name {
 			return found, true

@@ -74,7 +74,7 @@ func (o *objects) checkProxy(workload object, template *corev1.PodTemplateSpec) 
 			continue
 		}
 		if err := o.checkEnvoy(workload, c, template); err != nil {
-			o.complain("%s: %v", workload.GetName(), err)
+			o.addProblem("%s: %v", workload.GetName(), err)
 		}
 	}
 }
@@ -85,14 +85,14 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // TestMain removes scratch
-	mounts, err := o.lay(dir, c, &template.Spec)
+	mounts, err := o.mountVolumes(dir, c, &template.Spec)
 	if err != nil {
 		return err
 	}
 	if len(c.Args) < 2 || c.Args[0] != "--config-path" {
 		return fmt.Errorf("the arguments are %q, want --config-path first", c.Args)
 	}
-	at, err := moved("="+c.Args[1], dir, mounts)
+	at, err := hostArg("="+c.Args[1], dir, mounts)
 	if err != nil {
 		return err
 	}
@@ -192,13 +192,13 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 	}
 	named := map[string]bool{}
 	for _, a := range all {
-		beside := o.instanceIn(template)
+		beside := o.sluiceIn(template)
 		switch {
 		case a.Pipe.Path != "":
 			if beside == nil || beside.addrs["grpc"] != "unix://"+a.Pipe.Path {
 				return fmt.Errorf("no sluice in the pod listens on %s", a.Pipe.Path)
 			}
-			ours, theirs := mountOf(beside.container, a.Pipe.Path), mountOf(c, a.Pipe.Path)
+			ours, theirs := volumeOf(beside.container, a.Pipe.Path), volumeOf(c, a.Pipe.Path)
 			if ours == "" || ours != theirs {
 				return fmt.Errorf("%s is on volume %q in sluice and %q in Envoy", a.Pipe.Path, ours, theirs)
 			}
@@ -229,7 +229,7 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 func hostPort(a address) string { return a.Socket.Address + ":" + strconv.Itoa(int(a.Socket.Port)) }
 
 // sluiceIn returns the sluice in a pod, or nil.
-func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
+func (o *objects) sluiceIn(template *corev1.PodTemplateSpec) *instance {
 	for _, in := range o.instances() {
 		if in.template == template {
 			return in
@@ -239,7 +239,7 @@ func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
 }
 
 // volumeOf returns the name of the volume that contains a path of a container.
-func mountOf(c *corev1.Container, path string) string {
+func volumeOf(c *corev1.Container, path string) string {
 	for _, m := range c.VolumeMounts {
 		if strings.HasPrefix(path, m.MountPath+"/") {
 			return m.Name
@@ -260,11 +260,11 @@ func (o *objects) checkName(name string, port int32, namespace string) error {
 	}
 	at := strings.LastIndex(parts[0], "-")
 	index, err := strconv.Atoi(parts[0][at+1:])
-	set, found := lookUp[*appsv1.StatefulSet](o, namespace, parts[0][:max(at, 0)])
+	set, found := findObject[*appsv1.StatefulSet](o, namespace, parts[0][:max(at, 0)])
 	if err != nil || !found || set.Spec.ServiceName != parts[1] || index >= int(*set.Spec.Replicas) {
 		return fmt.Errorf("there is no pod %s", name)
 	}
-	service, found := lookUp[*corev1.Service](o, namespace, parts[1])
+	service, found := findObject[*corev1.Service](o, namespace, parts[1])
 	if !found || service.Spec.ClusterIP != corev1.ClusterIPNone {
 		return fmt.Errorf("%s is not a headless Service", parts[1])
 	}
@@ -272,7 +272,7 @@ func (o *objects) checkName(name string, port int32, namespace string) error {
 }
 
 func (o *objects) checkServiceName(name, namespace string, port int32) error {
-	service, found := lookUp[*corev1.Service](o, namespace, name)
+	service, found := findObject[*corev1.Service](o, namespace, name)
 	if !found {
 		return fmt.Errorf("there is no Service %s in %s", name, namespace)
 	}

@@ -23,7 +23,7 @@ func TestSidecarsLimit(t *testing.T) {
 	for _, kind := range []string{"unix", "loopback"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			o := built(t, combo{overlay: "sidecar-" + kind}.files())
+			o := buildObjects(t, combo{overlay: "sidecar-" + kind}.files())
 			dir := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -45,7 +45,7 @@ func TestSidecarsLimit(t *testing.T) {
 			const attempts = 5
 			for attempt := range attempts {
 				minute := time.Now().Truncate(time.Minute)
-				passed := passing(ctx, t, "http://"+e.Addr("ingress"), fmt.Sprint("alice", attempt))
+				passed := countAdmitted(ctx, t, "http://"+e.Addr("ingress"), fmt.Sprint("alice", attempt))
 				if passed == 60 {
 					return
 				}
@@ -59,10 +59,10 @@ func TestSidecarsLimit(t *testing.T) {
 
 // countAdmitted sends requests of a user until one is denied, and returns the number of admitted requests. It checks
 // that each response has the policy.
-func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
+func countAdmitted(ctx context.Context, t *testing.T, url, user string) (n int) {
 	t.Helper()
 	for ; ; n++ {
-		response := ask(ctx, t, url, user)
+		response := sendRequest(ctx, t, url, user)
 		const policy = `60, 60;w=60;name="per-user", 100;w=1;name="per-address"`
 		if got := response.Header.Get("x-ratelimit-limit"); got != policy {
 			t.Fatalf("request %d: x-ratelimit-limit is %s, want %s", n+1, got, policy)
@@ -78,7 +78,7 @@ func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
 }
 
 // TestSidecarPortsAreDocumented checks that components/sidecar lists each of sluice's ports in the pod.
-func TestSidecarsSayTheirPorts(t *testing.T) {
+func TestSidecarPortsAreDocumented(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
 	for line := range strings.Lines(manifests["components/sidecar/kustomization.yaml"]) {
@@ -86,7 +86,7 @@ func TestSidecarsSayTheirPorts(t *testing.T) {
 			named[strings.Fields(entry)[0]] = true
 		}
 	}
-	o := built(t, combo{overlay: "sidecar-unix"}.files())
+	o := buildObjects(t, combo{overlay: "sidecar-unix"}.files())
 	taken := map[string]bool{}
 	for _, addr := range o.instances()[0].addrs {
 		if !strings.HasPrefix(addr, "unix:") {
@@ -113,7 +113,7 @@ func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Optio
 }
 
 // get sends a request of a user.
-func ask(ctx context.Context, t *testing.T, url, user string) *http.Response {
+func sendRequest(ctx context.Context, t *testing.T, url, user string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

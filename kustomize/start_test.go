@@ -54,7 +54,7 @@ func (o *objects) checkStart(in *instance) {
 		err = starts.do(string(key), func() error { return o.start(in) })
 	}
 	if err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 	}
 }
 
@@ -68,20 +68,20 @@ func (o *objects) start(in *instance) error {
 	if err != nil {
 		return err
 	}
-	return o.ask(in, dir, options)
+	return o.startAndProbe(in, dir, options)
 }
 
 // options writes the mounts of a container to dir, and returns the options to start it there.
 func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	options := sluice.Options{Addrs: map[string]string{}}
-	mounts, err := o.lay(dir, in.container, in.pod)
+	mounts, err := o.mountVolumes(dir, in.container, in.pod)
 	if err != nil {
 		return options, err
 	}
 	for name, addr := range in.addrs {
 		switch {
 		case strings.HasPrefix(addr, "unix:"):
-			socket, err := moved("="+addr, dir, mounts)
+			socket, err := hostArg("="+addr, dir, mounts)
 			if err != nil {
 				return options, err
 			}
@@ -102,7 +102,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 			}
 			continue // Start returns the same error
 		}
-		if arg, err = moved(arg, dir, mounts); err != nil {
+		if arg, err = hostArg(arg, dir, mounts); err != nil {
 			return options, err
 		}
 		options.Args = append(options.Args, arg)
@@ -115,7 +115,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 }
 
 // startAndProbe starts the program and sends each probe.
-func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
+func (o *objects) startAndProbe(in *instance, dir string, options sluice.Options) error {
 	for _, arg := range options.Args {
 		if rules, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
 			if _, err := command(options.Binary, "check", "--strict", rules); err != nil {
@@ -140,11 +140,11 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 			}
 			continue
 		}
-		if err := await(ctx, func() error { return in.probe(ctx, s, probe) }); err != nil {
+		if err := retryUnhealthy(ctx, func() error { return in.sendProbe(ctx, s, probe) }); err != nil {
 			failed = append(failed, fmt.Errorf("%s probe: %w", name, err))
 		}
 	}
-	failed = append(failed, await(ctx, func() error { return in.health(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
+	failed = append(failed, retryUnhealthy(ctx, func() error { return in.checkHealth(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
 	failed = append(failed, in.checkJSON(ctx, s))
 	return errors.Join(failed...)
 }
@@ -152,7 +152,7 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 // checkJSON checks that /json is disabled if it would bypass the authentication of the rate-limit service.
 func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	_, guarded := in.flags["grpc-client-ca"]
-	if !guarded && in.reachable("grpc") != 0 {
+	if !guarded && in.externalPort("grpc") != 0 {
 		return nil
 	}
 	if err := get(ctx, s.Addr("http"), "/json"); err == nil || !strings.Contains(err.Error(), "403") {
@@ -165,7 +165,7 @@ func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 var errUnhealthy = errors.New("not healthy")
 
 // retryUnhealthy calls check again while it returns errUnhealthy, like the kubelet.
-func await(ctx context.Context, ask func() error) error {
+func retryUnhealthy(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
 		if !errors.Is(err, errUnhealthy) {
@@ -180,38 +180,38 @@ func await(ctx context.Context, ask func() error) error {
 }
 
 // sendProbe sends a probe like the kubelet, which is outside of the pod.
-func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
+func (in *instance) sendProbe(ctx context.Context, s *sluice.Sluice, sendProbe *corev1.Probe) error {
 	switch {
-	case probe.GRPC != nil:
-		listener := in.listener(probe.GRPC.Port)
+	case sendProbe.GRPC != nil:
+		listener := in.listenerAt(sendProbe.GRPC.Port)
 		if listener == "" {
-			return fmt.Errorf("nobody listens on the pod's port %d", probe.GRPC.Port)
+			return fmt.Errorf("nobody listens on the pod's port %d", sendProbe.GRPC.Port)
 		}
 		service := ""
-		if probe.GRPC.Service != nil {
-			service = *probe.GRPC.Service
+		if sendProbe.GRPC.Service != nil {
+			service = *sendProbe.GRPC.Service
 		}
 		return check(ctx, s.Addr(listener), service, insecure.NewCredentials())
-	case probe.HTTPGet != nil:
-		port := probe.HTTPGet.Port.IntVal
-		if probe.HTTPGet.Port.Type == intstr.String {
-			named := find(in.container.Ports, func(p *corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
+	case sendProbe.HTTPGet != nil:
+		port := sendProbe.HTTPGet.Port.IntVal
+		if sendProbe.HTTPGet.Port.Type == intstr.String {
+			named := find(in.container.Ports, func(p *corev1.ContainerPort) bool { return p.Name == sendProbe.HTTPGet.Port.StrVal })
 			if named == nil {
-				return fmt.Errorf("there is no port %s", probe.HTTPGet.Port.StrVal)
+				return fmt.Errorf("there is no port %s", sendProbe.HTTPGet.Port.StrVal)
 			}
 			port = named.ContainerPort
 		}
-		listener := in.listener(port)
+		listener := in.listenerAt(port)
 		if listener == "" {
 			return fmt.Errorf("nobody listens on the pod's port %d", port)
 		}
-		return get(ctx, s.Addr(listener), probe.HTTPGet.Path)
+		return get(ctx, s.Addr(listener), sendProbe.HTTPGet.Path)
 	}
 	return errors.New("want gRPC or HTTP")
 }
 
 // checkHealth calls the health service like Envoy, over TLS if that is enabled.
-func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) error {
+func (in *instance) checkHealth(ctx context.Context, s *sluice.Sluice, dir string) error {
 	addr := s.Addr("grpc")
 	if strings.HasPrefix(addr, "/") {
 		addr = "unix://" + addr

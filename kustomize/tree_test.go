@@ -89,7 +89,7 @@ func (files tree) build(user tree) ([][]byte, error) {
 }
 
 // buildObjects returns the objects that kustomize builds from a user's files.
-func built(t *testing.T, user tree) *objects {
+func buildObjects(t *testing.T, user tree) *objects {
 	t.Helper()
 	documents, err := manifests.build(user)
 	if err != nil {
@@ -117,5 +117,5 @@ func (o *objects) examine() []string {
 func (o *objects) examinePods() []string {
 	o.checkPods()
 	o.checkNetwork()
-	return o.found
+	return o.problems
 }

@@ -26,21 +26,21 @@ func BenchmarkLimiters(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, c := range contenders() {
 		b.Run("limiter="+c.name, func(b *testing.B) {
-			b.Run("case=hot", func(b *testing.B) { together(b, c.filled(b, setting{1, admitting}), 1, false) })
+			b.Run("case=hot", func(b *testing.B) { decideInParallel(b, c.openFilled(b, setting{1, admitting}), 1, false) })
 			if !c.neverDenies {
-				b.Run("case=denied", func(b *testing.B) { together(b, c.filled(b, setting{1, denying}), 1, false) })
+				b.Run("case=denied", func(b *testing.B) { decideInParallel(b, c.openFilled(b, setting{1, denying}), 1, false) })
 			}
 			b.Run("case=new", func(b *testing.B) { newCounters(b, &c) })
-			b.Run("case=collect", func(b *testing.B) { collect(b, &c) })
-			s := c.filled(b, setting{*counters, admitting})
-			b.Run("case=uniform", func(b *testing.B) { together(b, s, *counters, false) })
-			b.Run("case=zipf", func(b *testing.B) { together(b, s, *counters, true) })
+			b.Run("case=collect", func(b *testing.B) { measureGC(b, &c) })
+			s := c.openFilled(b, setting{*counters, admitting})
+			b.Run("case=uniform", func(b *testing.B) { decideInParallel(b, s, *counters, false) })
+			b.Run("case=zipf", func(b *testing.B) { decideInParallel(b, s, *counters, true) })
 		})
 	}
 }
 
 // decideInParallel makes decisions on n counters on all processors.
-func together(b *testing.B, s store, n int, zipf bool) {
+func decideInParallel(b *testing.B, s store, n int, zipf bool) {
 	b.Helper()
 	numbers := sequence(n, zipf)
 	var threads atomic.Int64
@@ -49,7 +49,7 @@ func together(b *testing.B, s store, n int, zipf bool) {
 	before := cpuTime(b)
 	b.RunParallel(func(pb *testing.PB) {
 		decide := s()
-		own := newWalk(int(threads.Add(1)) * len(numbers) / 3) // each thread starts at a different position
+		own := newKeyWalk(int(threads.Add(1)) * len(numbers) / 3) // each thread starts at a different position
 		for pb.Next() {
 			decide(own.next(numbers))
 		}
@@ -81,9 +81,9 @@ func newCounters(b *testing.B, c *contender) {
 }
 
 // measureGC measures forced garbage collections with idle counters.
-func collect(b *testing.B, c *contender) {
+func measureGC(b *testing.B, c *contender) {
 	b.Helper()
-	s := c.filled(b, setting{*counters, lasting})
+	s := c.openFilled(b, setting{*counters, lasting})
 	runtime.GC()
 	before := cpuTime(b)
 	for b.Loop() {

@@ -46,7 +46,7 @@ type contender struct {
 }
 
 // openFilled returns a store whose counters have had one hit each.
-func (c *contender) filled(tb testing.TB, how setting) store {
+func (c *contender) openFilled(tb testing.TB, how setting) store {
 	tb.Helper()
 	s := c.open(tb, how)
 	c.fill(s, how.counters)
@@ -70,7 +70,7 @@ func (c *contender) fill(s store, n int) (admitted int) {
 
 // contenders returns sluice's limiters, then the others. Libraries without keys get one limiter per key in a sync.Map.
 func contenders() []contender {
-	return append(sluices(), []contender{
+	return append(sluiceContenders(), []contender{
 		{name: "golang.org/x/time/rate", open: openXRate},
 		{name: "juju/ratelimit", open: openJuju},
 		{name: "uber-go/ratelimit", open: openUber, neverDenies: true},
@@ -81,18 +81,18 @@ func contenders() []contender {
 }
 
 // refillInterval is the time after which a denying or lasting counter regains a hit.
-const rarely = 1000 * time.Hour
+const refillInterval = 1000 * time.Hour
 
 // unsafeString converts the key to a string without a copy. That saves the other libraries an allocation that most of
 // their users need.
-func text(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
+func unsafeString(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.
 func perKey[L any](limiter func() L, take func(L) bool) store {
 	var limiters sync.Map
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			k := text(key)
+			k := unsafeString(key)
 			l, ok := limiters.Load(k)
 			if !ok {
 				l, _ = limiters.LoadOrStore(k, limiter())
@@ -105,7 +105,7 @@ func perKey[L any](limiter func() L, take func(L) bool) store {
 func openXRate(_ testing.TB, s setting) store {
 	every, burst := rate.Limit(1e9), math.MaxInt32
 	if s.purpose != admitting {
-		every, burst = rate.Every(rarely), 1
+		every, burst = rate.Every(refillInterval), 1
 	}
 	return perKey(func() *rate.Limiter { return rate.NewLimiter(every, burst) }, (*rate.Limiter).Allow)
 }
@@ -113,7 +113,7 @@ func openXRate(_ testing.TB, s setting) store {
 func openJuju(_ testing.TB, s setting) store {
 	every, burst := time.Nanosecond, int64(math.MaxInt32)
 	if s.purpose != admitting {
-		every, burst = rarely, 1
+		every, burst = refillInterval, 1
 	}
 	return perKey(
 		func() *ratelimit.Bucket { return ratelimit.NewBucket(every, burst) },
@@ -132,9 +132,9 @@ func openUber(testing.TB, setting) store {
 func openSethvargo(tb testing.TB, s setting) store {
 	tb.Helper()
 	// With more tokens than nanoseconds per interval none would be refilled.
-	config := memorystore.Config{Tokens: 1e9, Interval: time.Hour, SweepInterval: rarely, SweepMinTTL: rarely}
+	config := memorystore.Config{Tokens: 1e9, Interval: time.Hour, SweepInterval: refillInterval, SweepMinTTL: refillInterval}
 	if s.purpose != admitting {
-		config.Tokens, config.Interval = 1, rarely
+		config.Tokens, config.Interval = 1, refillInterval
 	}
 	m, err := memorystore.New(&config)
 	if err != nil {
@@ -147,7 +147,7 @@ func openSethvargo(tb testing.TB, s setting) store {
 	})
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			_, _, _, ok, err := m.Take(context.Background(), text(key))
+			_, _, _, ok, err := m.Take(context.Background(), unsafeString(key))
 			return ok && err == nil
 		}
 	}
@@ -157,7 +157,7 @@ func openThrottled(tb testing.TB, s setting) store {
 	tb.Helper()
 	quota := throttled.RateQuota{MaxRate: throttled.PerDuration(1e9, time.Second), MaxBurst: 1e9}
 	if s.purpose != admitting {
-		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1, rarely)}
+		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1, refillInterval)}
 	}
 	m, err := memstore.NewCtx(0) // unbounded, so that no counter is evicted
 	if err != nil {
@@ -169,7 +169,7 @@ func openThrottled(tb testing.TB, s setting) store {
 	}
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			denied, _, err := l.RateLimitCtx(context.Background(), text(key), 1)
+			denied, _, err := l.RateLimitCtx(context.Background(), unsafeString(key), 1)
 			return !denied && err == nil
 		}
 	}
@@ -178,12 +178,12 @@ func openThrottled(tb testing.TB, s setting) store {
 func openUlule(_ testing.TB, s setting) store {
 	limit := ulule.Rate{Period: time.Hour, Limit: math.MaxInt64}
 	if s.purpose != admitting {
-		limit = ulule.Rate{Period: rarely, Limit: 1}
+		limit = ulule.Rate{Period: refillInterval, Limit: 1}
 	}
-	l := ulule.New(ululestore.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: rarely}), limit)
+	l := ulule.New(ululestore.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: refillInterval}), limit)
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			got, err := l.Get(context.Background(), text(key))
+			got, err := l.Get(context.Background(), unsafeString(key))
 			return !got.Reached && err == nil
 		}
 	}

@@ -22,20 +22,20 @@ func setKey(key []byte, i uint32) {
 }
 
 // falseSharingRange is the distance in bytes between data that two threads write. Closer data could share cache lines.
-const apart = 128
+const falseSharingRange = 128
 
 // keyWalk is the state of one thread between decisions.
-type walk struct {
-	_   [apart]byte
+type keyWalk struct {
+	_   [falseSharingRange]byte
 	at  int
 	key [len(keyText)]byte
-	_   [apart]byte
+	_   [falseSharingRange]byte
 }
 
-func newWalk(at int) *walk { return &walk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
+func newKeyWalk(at int) *keyWalk { return &keyWalk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
 
 // next returns the key of the next number, and after the last one starts again.
-func (w *walk) next(numbers []uint32) []byte {
+func (w *keyWalk) next(numbers []uint32) []byte {
 	setKey(w.key[:], numbers[w.at%len(numbers)])
 	w.at++
 	return w.key[:]
@@ -86,7 +86,7 @@ func TestSequence(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	w := newWalk(2)
+	w := newKeyWalk(2)
 	for _, want := range []string{"000012ab", "00000003", "00000001"} {
 		if got := string(w.next([]uint32{1, 2, 0x12ab, 3})); got != "tenant=acme,user="+want+",path=/api/v1/orders" {
 			t.Errorf("key %q, want that of %s", got, want)

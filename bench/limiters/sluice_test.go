@@ -11,7 +11,7 @@ import (
 )
 
 // sluiceContenders returns sluice's algorithms. Each allows all hits of its limit at once.
-func sluices() []contender {
+func sluiceContenders() []contender {
 	var all []contender
 	for _, a := range []struct {
 		name   string
@@ -47,7 +47,7 @@ func sluices() []contender {
 func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 	switch {
 	case s.purpose == denying:
-		return 1, rarely
+		return 1, refillInterval
 	case s.purpose == lasting:
 		return 10, 24 * time.Hour
 	case a == limiter.SlidingLog && s.counters > 1000: // so that a million counters fit in memory
@@ -83,7 +83,7 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	p.Prepare() // as when rules are compiled
 	prefix, now := identity.NewKey().Hasher(), clock.New()
 	return func() func([]byte) bool {
-		d := &desk{charge: [1]limiter.Charge{{Policy: p, Hits: 1}}}
+		d := &threadState{charge: [1]limiter.Charge{{Policy: p, Hits: 1}}}
 		b := &d.batch
 		b.Charges, b.Decisions = d.charge[:], d.decision[:]
 		return func(key []byte) bool {
@@ -99,10 +99,10 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 }
 
 // threadState is the memory to which one thread writes.
-type desk struct {
-	_        [apart]byte
+type threadState struct {
+	_        [falseSharingRange]byte
 	batch    limiter.Batch
 	charge   [1]limiter.Charge
 	decision [1]limiter.Decision
-	_        [apart]byte
+	_        [falseSharingRange]byte
 }

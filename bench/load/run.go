@@ -26,9 +26,9 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(workers)
+	defer closeConns(workers)
 	if !c.Fill {
-		if err := greet(ctx, workers); err != nil {
+		if err := connect(ctx, workers); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +75,7 @@ func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 		}
 		dialled, err := dial(ctx, c, c.Addrs[i%len(c.Addrs)])
 		if err != nil {
-			hangUp(workers)
+			closeConns(workers)
 			return nil, err
 		}
 		w.conns = append(w.conns, dialled)
@@ -88,7 +88,7 @@ func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 }
 
 // closeConns closes all connections.
-func hangUp(workers []*worker) {
+func closeConns(workers []*worker) {
 	for _, w := range workers {
 		for _, c := range w.conns {
 			_ = c.Close() // errors do not matter; some are closed twice
@@ -97,7 +97,7 @@ func hangUp(workers []*worker) {
 }
 
 // connect makes a call over each connection, to establish them all.
-func greet(ctx context.Context, workers []*worker) error {
+func connect(ctx context.Context, workers []*worker) error {
 	var wg sync.WaitGroup
 	for _, w := range workers {
 		wg.Go(func() {
@@ -128,8 +128,8 @@ func Idle(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(workers)
-	if err := greet(ctx, workers); err != nil {
+	defer closeConns(workers)
+	if err := connect(ctx, workers); err != nil {
 		return nil, err
 	}
 	r := sum(&c, workers, c.Duration)
@@ -200,7 +200,7 @@ func (w *worker) call(ctx context.Context, t time.Time) bool {
 			return false
 		}
 	}
-	request := w.template.with(number)
+	request := w.template.withKey(number)
 	if w.config.Rate > 0 {
 		w.tally.lag = append(w.tally.lag, time.Since(t))
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // comparison compares services under several loads. Each metric becomes a table.
-type question struct {
+type comparison struct {
 	title, text string
 	// services are names in [testbed.services]. Ratios are relative to the first one.
 	services []string
@@ -71,7 +71,7 @@ const twoDescriptors = "user=user-%d,path=/api/v1/orders,method=GET;remote_addre
 
 type goals = map[string]string
 
-var questions = []question{
+var comparisons = []comparison{
 	{
 		title: "Transport",
 		text: "Unless a line says otherwise, 64 calls are in flight over two connections, on 10,000 counters. " +
@@ -126,7 +126,7 @@ var questions = []question{
 
 func caseNames() []string {
 	var names []string
-	for _, q := range questions {
+	for _, q := range comparisons {
 		for _, c := range q.cases {
 			names = append(names, c.name)
 		}
@@ -150,10 +150,10 @@ func (o *options) choose(names string) error {
 		}
 		wanted = append(wanted, name)
 	}
-	for _, q := range questions {
+	for _, q := range comparisons {
 		q.cases = slices.DeleteFunc(slices.Clone(q.cases), func(c benchCase) bool { return !slices.Contains(wanted, c.name) })
 		if len(q.cases) > 0 {
-			o.questions = append(o.questions, q)
+			o.comparisons = append(o.comparisons, q)
 		}
 	}
 	o.logs = slices.DeleteFunc(slices.Clone(accessLogs), func(l accessLog) bool { return !slices.Contains(wanted, l.name) })

@@ -108,30 +108,30 @@ func parseSample(line string) (sample, bool) {
 	return s, true
 }
 
-// benchmarks prints the derived values, then every benchmark.
-func (p *page) benchmarks(o *options, samples *samples) {
+// printBenchmarks prints the derived values, then every benchmark.
+func (p *page) printBenchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
 	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.counting(samples)
-	p.steps(samples)
+	p.printCountingCost(samples)
+	p.printSteps(samples)
 	p.Line("")
 	p.Head("benchmark", "ns (least to greatest)", "bytes", "allocations")
 	for _, name := range samples.names {
 		all := samples.of[name]
 		ns := report.Over(len(all), func(i int) float64 { return all[i].nanos })
 		last := all[len(all)-1]
-		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Least, ns.Greatest),
+		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Min, ns.Max),
 			fmt.Sprintf("%.0f", last.bytes), fmt.Sprintf("%.0f", last.allocs))
 	}
 }
 
-func leastNanos(all []sample) float64 {
-	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Least
+func minNanos(all []sample) float64 {
+	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Min
 }
 
-// counting prints the cost of metrics per request. Over gRPC two servers differ by more than that, so it is measured in
+// printCountingCost prints the cost of metrics per request. Over gRPC two servers differ by more than that, so it is measured in
 // process and compared with a request over gRPC.
-func (p *page) counting(samples *samples) {
+func (p *page) printCountingCost(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
 		with, without := samples.of[name], samples.of[name+"/uncounted"]
@@ -140,9 +140,9 @@ func (p *page) counting(samples *samples) {
 			continue
 		}
 		added := report.Over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
-		least := leastNanos(with) - leastNanos(without)
+		least := minNanos(with) - minNanos(without)
 		p.Line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
-			added.Median, added.Least, added.Greatest, least, requests)
+			added.Median, added.Min, added.Max, least, requests)
 		if p.request > 0 {
 			p.Line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
 				added.Median/p.request/10, p.request, least/p.request/10)
@@ -150,8 +150,8 @@ func (p *page) counting(samples *samples) {
 	}
 }
 
-// steps prints the cost that each step of a response adds.
-func (p *page) steps(samples *samples) {
+// printSteps prints the cost that each step of a response adds.
+func (p *page) printSteps(samples *samples) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
 	p.Line("")
 	p.Head("ns of a request, by requests in turn", "decode", "match, hash", "decide", "status, count", "encode", "all")

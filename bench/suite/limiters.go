@@ -13,8 +13,8 @@ var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 // reference is the limiter with which the others are compared, because most of them are token buckets.
 const reference = "sluice/token_bucket"
 
-// limiters prints a line for each limiter.
-func (p *page) limiters(o *options, samples *samples) {
+// printLimiters prints a line for each limiter.
+func (p *page) printLimiters(o *options, samples *samples) {
 	p.Line("## Limiters\n")
 	p.Line("CPU time of one decision in nanoseconds: building the identity out of a key, reading the clock, finding the counter and")
 	p.Line("deciding. Two threads, on one counter or on %d; `new` is the first hit of a counter, one thread. Medians of %d rounds", o.counters, o.rounds)

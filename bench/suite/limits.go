@@ -29,7 +29,7 @@ var limitFiles embed.FS
 var limitFilters = map[string]string{limitNone: "", limitBucket: "bucket.yaml", limitUsers: "users.yaml", limitLocal: "local.yaml", limitCalls: "calls.yaml"}
 
 // addLimits adds a service for each way to limit.
-func (w *workshop) addLimits() error {
+func (w *testbed) addLimits() error {
 	for name, file := range limitFilters {
 		config, err := limitFiles.ReadFile("limits.yaml")
 		if err != nil {
@@ -49,10 +49,10 @@ func (w *workshop) addLimits() error {
 		if indented != "" {
 			indented = "                  " + indented + "\n"
 		}
-		s := w.ours(name, nil)
+		s := w.sluiceService(name, nil)
 		s.bootstrap = bytes.Replace(config, []byte(place), []byte(indented), 1)
 		if name == limitBucket || name == limitUsers {
-			s.settles = 8 * time.Second // for 6 s after its start sluice makes no new assignments
+			s.warmup = 8 * time.Second // for 6 s after its start sluice makes no new assignments
 		}
 		w.add(s)
 	}
@@ -60,7 +60,7 @@ func (w *workshop) addLimits() error {
 }
 
 // startUpstream starts the upstream of those Envoys in this process, whose CPU time is not counted.
-func (w *workshop) startUpstream(ctx context.Context) error {
+func (w *testbed) startUpstream(ctx context.Context) error {
 	if w.upstream != "" {
 		return nil
 	}

@@ -47,7 +47,7 @@ Flags:
 type options struct {
 	rounds           int
 	duration, warmup time.Duration
-	questions        []question
+	comparisons      []comparison
 	percents         []int // values of GOGC
 	logs             []accessLog
 	lines            int // per log
@@ -74,15 +74,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	page := &page{Page: report.Page{W: stdout}}
-	page.preamble(ctx, args)
-	if len(o.questions)+len(o.logs) > 0 {
-		w, err := newWorkshop(ctx, b, o.percents)
+	page.printPreamble(ctx, args)
+	if len(o.comparisons)+len(o.logs) > 0 {
+		w, err := newTestbed(ctx, b, o.percents)
 		if err != nil {
 			return err
 		}
-		page.missing(w.missing)
-		for _, q := range o.questions {
-			if err := ask(ctx, w, o, &q, page); err != nil {
+		page.printMissing(w.missing)
+		for _, q := range o.comparisons {
+			if err := compareServices(ctx, w, o, &q, page); err != nil {
 				return err
 			}
 		}
@@ -97,14 +97,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		page.benchmarks(o, samples)
+		page.printBenchmarks(o, samples)
 	}
 	if o.limiters {
 		samples, err := inRounds(ctx, b, o, limiters)
 		if err != nil {
 			return err
 		}
-		page.limiters(o, samples)
+		page.printLimiters(o, samples)
 	}
 	return page.Err
 }
@@ -117,7 +117,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		_, _ = io.WriteString(stderr, usage)
 		flags.PrintDefaults()
 		_, _ = io.WriteString(stderr, "\nCases:\n")
-		for _, q := range questions {
+		for _, q := range comparisons {
 			for _, c := range q.cases {
 				fmt.Fprintf(stderr, "  %-12s %s: %s\n", c.name, strings.ToLower(q.title), c.title)
 			}

@@ -18,8 +18,8 @@ type page struct {
 	request float64
 }
 
-// preamble prints the command, the machine and the time.
-func (p *page) preamble(ctx context.Context, args []string) {
+// printPreamble prints the command, the machine and the time.
+func (p *page) printPreamble(ctx context.Context, args []string) {
 	p.Line("# Benchmarks\n")
 	p.Command("suite", args)
 	machine := fmt.Sprintf("%s, %d cores", report.Processor(), runtime.NumCPU())
@@ -29,8 +29,8 @@ func (p *page) preamble(ctx context.Context, args []string) {
 	p.Line("%s; %s, GOMAXPROCS %d; %s.\n", machine, runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateOnly))
 }
 
-// missing prints what was not measured.
-func (p *page) missing(what []string) {
+// printMissing prints what was not measured.
+func (p *page) printMissing(what []string) {
 	if len(what) > 0 {
 		p.Line("Left out: %s.\n", strings.Join(what, "; "))
 	}
@@ -50,32 +50,32 @@ type figures struct {
 // metric describes a table.
 type metric struct {
 	name, title string
-	of          func(figures) float64
+	value       func(figures) float64
 	format      string
 	ratios      bool // relative to the first service of the same round
 	ofStore     bool // only for services with a store
 }
 
 var (
-	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu }}
-	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu + f.envoyCPU }}
-	alone     = metric{name: "alone", title: "CPU time of the service in it, µs a request", format: "%.2f", of: func(f figures) float64 { return f.cpu }}
-	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
-	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", of: func(f figures) float64 { return f.perSecond }}
-	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", of: func(f figures) float64 { return f.p50 }}
-	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", of: func(f figures) float64 { return f.p99 }}
-	peak      = metric{name: "peak", title: "The most resident memory, MiB", format: "%.0f", of: func(f figures) float64 { return f.peak }}
-	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", of: func(f figures) float64 { return f.idle }}
+	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu }}
+	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs a request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.envoyCPU }}
+	alone     = metric{name: "alone", title: "CPU time of the service in it, µs a request", format: "%.2f", value: func(f figures) float64 { return f.cpu }}
+	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, value: func(f figures) float64 { return f.storeCPU }}
+	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", value: func(f figures) float64 { return f.perSecond }}
+	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", value: func(f figures) float64 { return f.p50 }}
+	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", value: func(f figures) float64 { return f.p99 }}
+	peak      = metric{name: "peak", title: "The most resident memory, MiB", format: "%.0f", value: func(f figures) float64 { return f.peak }}
+	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", value: func(f figures) float64 { return f.idle }}
 )
 
 // measurements are the results of a comparison: by case, service and round.
-type measured [][][]figures
+type measurements [][][]figures
 
 // printComparison prints the tables of a comparison.
-func (p *page) answer(q *question, services []*service, found measured) {
+func (p *page) printComparison(q *comparison, services []*service, found measurements) {
 	p.Line("## %s\n\n%s\n", q.title, q.text)
 	for _, m := range q.metrics {
-		p.table(q, &m, services, found)
+		p.printTable(q, &m, services, found)
 	}
 	other := 0.0
 	for _, byService := range found {
@@ -86,7 +86,7 @@ func (p *page) answer(q *question, services []*service, found measured) {
 	p.Line("Other work took up to %.0f%% of the machine (median over the rounds, worst of all).\n", other*100)
 }
 
-func (p *page) table(q *question, m *metric, services []*service, found measured) {
+func (p *page) printTable(q *comparison, m *metric, services []*service, found measurements) {
 	p.Line("### %s\n", m.title)
 	head, goal := []string{"load"}, false
 	for _, c := range q.cases {
@@ -109,14 +109,14 @@ func (p *page) table(q *question, m *metric, services []*service, found measured
 				cells = append(cells, "–")
 				continue
 			}
-			all := spread(found[i][j], m.of)
+			all := spread(found[i][j], m.value)
 			cell := fmt.Sprintf(m.format, all.Median)
 			switch {
 			case m.ratios && j == 0:
-				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Least, all.Greatest)
+				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Min, all.Max)
 			case m.ratios && (!m.ofStore || services[0].store):
-				r := report.Over(len(found[i][j]), func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) })
-				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Least, r.Greatest)
+				r := report.Over(len(found[i][j]), func(n int) float64 { return m.value(found[i][j][n]) / m.value(found[i][0][n]) })
+				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Min, r.Max)
 			}
 			cells = append(cells, cell)
 		}

@@ -16,17 +16,17 @@ type peer struct {
 	name, variable string
 	store          bool
 	// command returns its arguments for these ports, one for gRPC and two for its other listeners.
-	command func(w *workshop, ports [3]string, store string) (args, env []string)
+	command func(w *testbed, ports [3]string, store string) (args, env []string)
 }
 
 var peers = []peer{
-	{name: limitador, variable: "LIMITADOR_BIN", command: func(w *workshop, ports [3]string, _ string) (args, env []string) {
+	{name: limitador, variable: "LIMITADOR_BIN", command: func(w *testbed, ports [3]string, _ string) (args, env []string) {
 		return []string{
 			"--rls-ip", "127.0.0.1", "--rls-port", ports[0], "--http-ip", "127.0.0.1", "--http-port", ports[1],
 			filepath.Join(w.dir, "limitador.yaml"), "memory", "--cache", "2000000", // its default evicts a million counters
 		}, nil
 	}},
-	{name: ratelimit, variable: "RATELIMIT_BIN", store: true, command: func(w *workshop, ports [3]string, store string) (args, env []string) {
+	{name: ratelimit, variable: "RATELIMIT_BIN", store: true, command: func(w *testbed, ports [3]string, store string) (args, env []string) {
 		return nil, []string{
 			"GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[0], "PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
 			"RUNTIME_ROOT=" + w.dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
@@ -36,7 +36,7 @@ var peers = []peer{
 }
 
 // peer returns a service that runs a peer's program.
-func (w *workshop) peer(p *peer, path string) *service {
+func (w *testbed) peer(p *peer, path string) *service {
 	return &service{name: p.name, limits: true, store: p.store, start: func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		var ports [3]string
 		for i := range ports {
@@ -54,7 +54,7 @@ func (w *workshop) peer(p *peer, path string) *service {
 }
 
 // startStore starts an empty store.
-func (w *workshop) startStore(ctx context.Context) (*process.Process, string, error) {
+func (w *testbed) startStore(ctx context.Context) (*process.Process, string, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, "", err

@@ -9,7 +9,7 @@ import (
 )
 
 // compare measures a comparison and prints its tables.
-func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) error {
+func compareServices(ctx context.Context, w *testbed, o *options, q *comparison, page *page) error {
 	var services []*service
 	for _, name := range q.services {
 		if s := w.services[name]; s != nil {
@@ -22,7 +22,7 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 	if len(q.cases) == 0 || len(services) == 0 {
 		return nil // the page lists it as missing
 	}
-	var found measured
+	var found measurements
 	var failed error
 	for _, c := range q.cases {
 		results, err := measureCase(ctx, w, o, &c, services)
@@ -32,19 +32,19 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 		}
 		found = append(found, results)
 		if c.name == "closed" && services[0].name == sluiceOwn {
-			page.request = spread(results[0], cpu.of).Least
+			page.request = spread(results[0], cpu.value).Min
 		}
 	}
 	// After an interruption print the cases that were measured.
 	if q.cases = q.cases[:len(found)]; len(found) > 0 {
-		page.answer(q, services, found)
+		page.printComparison(q, services, found)
 	}
 	return failed
 }
 
 // measureCase returns each service's figures of each round. It restarts the services, so that their memory is that of
 // this case.
-func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, services []*service) ([][]figures, error) {
+func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, services []*service) ([][]figures, error) {
 	defer func() {
 		for _, s := range services {
 			s.kill()
@@ -63,9 +63,9 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 				if err := fill(ctx, c, s); err != nil {
 					return nil, err
 				}
-				if s.settles > 0 {
+				if s.warmup > 0 {
 					config := c.config(s)
-					config.Duration = s.settles
+					config.Duration = s.warmup
 					if _, err := measure(ctx, s, config, load.Run); err != nil {
 						return nil, err
 					}

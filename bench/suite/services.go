@@ -42,7 +42,7 @@ type service struct {
 	// bootstrap is the configuration of its Envoy, or nil for an Envoy that calls it for each request.
 	bootstrap []byte
 	// warmup is the duration of the load before the first round, until the service works as intended.
-	settles time.Duration
+	warmup time.Duration
 	// store is true if its replicas share their counters in a store.
 	store bool
 	// start starts a replica and returns its address. store is the address of its store, if it has one.
@@ -55,7 +55,7 @@ type service struct {
 }
 
 // launch starts s for a case.
-func (s *service) launch(ctx context.Context, w *workshop, c *benchCase) error {
+func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
 	store := ""
 	if s.store {
 		p, addr, err := w.startStore(ctx)
@@ -116,7 +116,7 @@ func (s *service) pids() []int {
 }
 
 // sluiceService returns sluice with additional arguments and variables.
-func (w *workshop) ours(name string, env []string, args ...string) *service {
+func (w *testbed) sluiceService(name string, env []string, args ...string) *service {
 	s := &service{name: name, limits: true}
 	s.start = func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		args := append([]string{"--config", filepath.Join(w.dir, "rules")}, args...)
@@ -136,7 +136,7 @@ func (w *workshop) ours(name string, env []string, args ...string) *service {
 }
 
 // noopService returns a program of this module that always returns OK.
-func plain(name, path string) *service {
+func noopService(name, path string) *service {
 	return &service{name: name, start: func(ctx context.Context, _ string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		cmd := exec.Command(path)
 		prepare(cmd)

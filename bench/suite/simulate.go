@@ -81,7 +81,7 @@ type reading struct {
 }
 
 // simulate measures `sluice simulate` and prints its table.
-func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
+func simulate(ctx context.Context, w *testbed, o *options, page *page) error {
 	page.Line("## sluice simulate\n")
 	page.Line("%d lines from a pipe, decided by four limits each; the rate of a core is by the CPU time. Medians of %d rounds.\n", o.lines, o.rounds)
 	page.Head("log", "bytes a line", "goal", "lines a second and core (least)", "lines a second", "the most resident memory, MiB")
@@ -101,15 +101,15 @@ func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
 			return report.Over(o.rounds, func(n int) float64 { return f(found[i][n]) })
 		}
 		perCore := of(func(r reading) float64 { return r.perCore })
-		page.Row(log.title, strconv.Itoa(len(log.line(nil, 0, 0))), log.goal, fmt.Sprintf("%.0f (%.0f)", perCore.Median, perCore.Least),
-			fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.perSecond }).Median), fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.peak }).Greatest))
+		page.Row(log.title, strconv.Itoa(len(log.line(nil, 0, 0))), log.goal, fmt.Sprintf("%.0f (%.0f)", perCore.Median, perCore.Min),
+			fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.perSecond }).Median), fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.peak }).Max))
 	}
 	page.Line("")
 	return nil
 }
 
 // read runs simulate on a log.
-func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
+func (w *testbed) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
 	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"),
 		"--descriptor", "address={x-forwarded-for}", "--descriptor", "path={:path}")
 	var out strings.Builder

@@ -36,8 +36,8 @@ func TestParseSample(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	q := &question{metrics: []metric{cpu, storeCPU}, cases: []benchCase{{title: "some load", goals: goals{"cpu": "3.5"}}}}
-	p.answer(q, []*service{{name: "ours"}, {name: "theirs", store: true}}, measured{{
+	q := &comparison{metrics: []metric{cpu, storeCPU}, cases: []benchCase{{title: "some load", goals: goals{"cpu": "3.5"}}}}
+	p.printComparison(q, []*service{{name: "ours"}, {name: "theirs", store: true}}, measurements{{
 		{{cpu: 10}, {cpu: 20}, {cpu: 40}},
 		{{cpu: 5, storeCPU: 1}, {cpu: 5, storeCPU: 3}, {cpu: 30, storeCPU: 2}},
 	}})
@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 		var o options
 		err := o.choose(name)
 		chosen := len(o.logs)
-		for _, q := range o.questions {
+		for _, q := range o.comparisons {
 			chosen += len(q.cases)
 		}
 		if err != nil || chosen != 1 {
@@ -66,10 +66,10 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	var all, none options
-	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.questions) != len(questions) || len(all.logs) != len(accessLogs) {
-		t.Errorf("all names choose %d questions and %d logs, %v", len(all.questions), len(all.logs), err)
+	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.comparisons) != len(comparisons) || len(all.logs) != len(accessLogs) {
+		t.Errorf("all names choose %d questions and %d logs, %v", len(all.comparisons), len(all.logs), err)
 	}
-	if err := none.choose(""); err != nil || len(none.questions) != 0 || len(none.logs) != 0 {
+	if err := none.choose(""); err != nil || len(none.comparisons) != 0 || len(none.logs) != 0 {
 		t.Errorf("no name chooses %+v, %v", none, err)
 	}
 	if err := none.choose("closed,nothing"); err == nil {
@@ -93,7 +93,7 @@ func TestLimiters(t *testing.T) {
 	}
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	p.limiters(o, found)
+	p.printLimiters(o, found)
 	for _, want := range []string{"sluice/fixed_window", reference, "sluice/leaky_bucket", "sluice/sliding_window", "sluice/sliding_log", "golang.org/x/time/rate", "ulule/limiter"} {
 		if !strings.Contains(out.String(), "\n| "+want+" | ") {
 			t.Errorf("no row of %s", want)

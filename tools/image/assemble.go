@@ -11,7 +11,7 @@ import (
 
 // maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 30 MB. Libraries with many methods are
 // expensive: the linker keeps all methods, because the command-line parser looks methods up by name.
-const mostBytes = 30_000_000
+const maxImageSize = 30_000_000
 
 // Defaults for running the image.
 const (
@@ -31,8 +31,8 @@ func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 	for _, tree := range layers {
 		size += tree.size()
 	}
-	if size > mostBytes {
-		return nil, fmt.Errorf("the files for %s take %d bytes: must be %d at most", p.platform, size, mostBytes)
+	if size > maxImageSize {
+		return nil, fmt.Errorf("the files for %s take %d bytes: must be %d at most", p.platform, size, maxImageSize)
 	}
 	exposed := make(map[string]struct{})
 	for _, port := range ports {

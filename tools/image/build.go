@@ -53,7 +53,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		return err
 	}
 	path := filepath.Join(o.out, "oci")
-	if err := writeWhole(path, made.writeLayout); err != nil {
+	if err := writeAtomically(path, made.writeLayout); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "image: %s is %s\n", tag, digest)
@@ -80,8 +80,8 @@ func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, re
 	if refers, err = referrer(o.release, image, bill); err != nil {
 		return nil, nil, err
 	}
-	if err := writeWhole(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
+	if err := writeAtomically(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
 		return nil, nil, err
 	}
-	return image, refers, writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
+	return image, refers, writeAtomically(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
 }

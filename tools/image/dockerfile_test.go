@@ -18,7 +18,7 @@ import (
 func TestDockerfileMakesTheSameImage(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
-	file, err := only(t, readLayout(t, built)).ConfigFile()
+	file, err := onlyImage(t, readLayout(t, built)).ConfigFile()
 	check(t, err)
 	_, last, _ := strings.Cut(string(text), "\nFROM scratch\n")
 	last = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(last, "")
@@ -64,8 +64,8 @@ func TestGoVersions(t *testing.T) {
 	}
 }
 
-// TestDockerignoreLetsSourcesPass checks that .dockerignore includes all sources of sluice.
-func TestDockerignoreLetsSourcesPass(t *testing.T) {
+// TestDockerignoreIncludesSources checks that .dockerignore includes all sources of sluice.
+func TestDockerignoreIncludesSources(t *testing.T) {
 	text, err := os.ReadFile(source + "/.dockerignore")
 	check(t, err)
 	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./cmd/sluice")
@@ -90,7 +90,7 @@ func TestDockerignoreLetsSourcesPass(t *testing.T) {
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(source + "/docs/image.md")
 	check(t, err)
-	config, err := only(t, readLayout(t, built)).ConfigFile()
+	config, err := onlyImage(t, readLayout(t, built)).ConfigFile()
 	check(t, err)
 	var names []string
 	for port := range config.Config.ExposedPorts {

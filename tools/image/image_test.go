@@ -98,8 +98,8 @@ func readLayout(t *testing.T, out string) v1.ImageIndex {
 	return nil
 }
 
-// only returns the single image of an index.
-func only(t *testing.T, index v1.ImageIndex) v1.Image {
+// onlyImage returns the single image of an index.
+func onlyImage(t *testing.T, index v1.ImageIndex) v1.Image {
 	t.Helper()
 	manifest, err := index.IndexManifest()
 	check(t, err)
@@ -136,7 +136,7 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 	check(t, validate.Image(loadable))
 	x, err := loadable.ConfigName()
 	check(t, err)
-	y, err := only(t, first).ConfigName()
+	y, err := onlyImage(t, first).ConfigName()
 	check(t, err)
 	if x != y {
 		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
@@ -149,15 +149,15 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 }
 
 func TestImageIsSmall(t *testing.T) {
-	r := mutate.Extract(only(t, readLayout(t, built)))
+	r := mutate.Extract(onlyImage(t, readLayout(t, built)))
 	defer r.Close()
 	size, err := io.Copy(io.Discard, r)
 	check(t, err)
-	if size > mostBytes {
-		t.Errorf("the image takes %d bytes, want at most %d", size, mostBytes)
+	if size > maxImageSize {
+		t.Errorf("the image takes %d bytes, want at most %d", size, maxImageSize)
 	}
-	t.Logf("%d bytes uncompressed, of %d", size, mostBytes)
-	big := []tree{{"bin/sluice": {content: make([]byte, mostBytes)}, "LICENSE": {content: []byte("?")}}}
+	t.Logf("%d bytes uncompressed, of %d", size, maxImageSize)
+	big := []tree{{"bin/sluice": {content: make([]byte, maxImageSize)}, "LICENSE": {content: []byte("?")}}}
 	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "30000000 at most") {
 		t.Errorf("assemble of too much = %v", err)
 	}
@@ -258,7 +258,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestLabelsLeaveOutWhatIsNotKnown(t *testing.T) {
+func TestLabelsOmitUnknownValues(t *testing.T) {
 	at, err := time.Parse(time.RFC3339, committed)
 	check(t, err)
 	all := release{version: "v1", revision: "c", committed: at}.labels()
@@ -293,10 +293,10 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestFilesTellNothingOfTheBuild checks that the image contains neither the time nor the user of the build. The digests
+// TestFilesAreIndependentOfTheBuild checks that the image contains neither the time nor the user of the build. The digests
 // of two builds within a second would not show that.
-func TestFilesTellNothingOfTheBuild(t *testing.T) {
-	image := only(t, readLayout(t, built))
+func TestFilesAreIndependentOfTheBuild(t *testing.T) {
+	image := onlyImage(t, readLayout(t, built))
 	r := mutate.Extract(image)
 	defer r.Close()
 	for archive := tar.NewReader(r); ; {

@@ -144,7 +144,7 @@ func (m goModule) component() (component, error) {
 }
 
 // minCoverage is the minimum percentage of a file that must match known licences. pkg.go.dev uses the same value.
-const leastCoverage = 75
+const minCoverage = 75
 
 // classify returns the SPDX identifiers of the licences in text.
 func classify(text []byte) ([]string, error) {
@@ -156,8 +156,8 @@ func classify(text []byte) ([]string, error) {
 		}
 		ids = append(ids, match.ID)
 	}
-	if coverage.Percent < leastCoverage {
-		return nil, fmt.Errorf("%.0f %% of the text is of licences that are known (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), leastCoverage)
+	if coverage.Percent < minCoverage {
+		return nil, fmt.Errorf("%.0f %% of the text is of licences that are known (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), minCoverage)
 	}
 	return ids, nil
 }

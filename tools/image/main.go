@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	case o.archives:
 		return writeRelease(o, programs, out)
 	}
-	if err := runInImages(programs); err != nil {
+	if err := checkPlatforms(programs); err != nil {
 		return err
 	}
 	if o.root != "" {
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 }
 
 // checkPlatforms returns an error if one of the programs cannot run in an image.
-func runInImages(programs []*program) error {
+func checkPlatforms(programs []*program) error {
 	for _, p := range programs {
 		if p.platform.OS != "linux" {
 			return fmt.Errorf("%s is built for %s: an image needs one for linux", p.path, p.platform.OS)

@@ -42,7 +42,7 @@ func TestPush(t *testing.T) {
 				t.Errorf("%s is %s, want %s", tag, got, want)
 			}
 
-			digest, err := only(t, index).Digest()
+			digest, err := onlyImage(t, index).Digest()
 			check(t, err)
 			referrers, err := remote.Referrers(tag.Digest(digest.String()))
 			check(t, err)
@@ -83,7 +83,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-func TestPushToWhatIsNoRegistry(t *testing.T) {
+func TestPushToInvalidRegistry(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	for repository, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestLayoutHasTheBillsOfMaterials(t *testing.T) {
 	check(t, err)
 	m, err := bill.Manifest()
 	check(t, err)
-	digest, err := only(t, readLayout(t, built)).Digest()
+	digest, err := onlyImage(t, readLayout(t, built)).Digest()
 	check(t, err)
 	if m.Subject == nil || m.Subject.Digest != digest || m.Config.MediaType != sbomType {
 		t.Errorf("the bill of materials is of %v, a %s", m.Subject, m.Config.MediaType)

@@ -106,20 +106,20 @@ func archive(r release, p *program, source string, common tree) (tree, error) {
 	return files, nil
 }
 
-// semantic matches a version, with a leading v, that a chart may have.
-var semantic = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+// semanticVersion matches a version, with a leading v, that a chart may have.
+var semanticVersion = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
 // chartVersion returns the chart's version for a version of the program. Helm requires semantic versions, which builds
 // between releases do not have.
 func chartVersion(version string) string {
-	if semantic.MatchString(version) {
+	if semanticVersion.MatchString(version) {
 		return version[1:]
 	}
 	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z-]+`).ReplaceAllString(version, "-")
 }
 
 // chartVersions matches the lines of Chart.yaml that a release sets.
-var chartWords = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
+var versionLines = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 
 // chart returns the files of the chart in dir, with the given versions of the chart and the image.
 func chart(dir, version, image string) (tree, error) {
@@ -139,7 +139,7 @@ func chart(dir, version, image string) (tree, error) {
 		return nil, err
 	}
 	said := map[string]string{"version": version, "appVersion": `"` + image + `"`}
-	about := chartWords.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
+	about := versionLines.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
 		word, _, _ := strings.Cut(line, ":")
 		value := said[word]
 		delete(said, word)
@@ -171,5 +171,5 @@ func writeSums(dir string, names []string, programs []*program, out io.Writer) e
 	}
 	to := filepath.Join(dir, "SHA256SUMS")
 	fmt.Fprintf(out, "release: %s\n", to)
-	return writeWhole(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
+	return writeAtomically(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
 }

@@ -75,13 +75,13 @@ func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) 
 }
 
 // invalidID matches the characters that SPDX does not allow in an identifier.
-var unnameable = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+var invalidID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 // entry returns the SPDX package of a component.
 func entry(c component, purpose string) *v2_3.Package {
 	return &v2_3.Package{
 		PackageName:             c.path,
-		PackageSPDXIdentifier:   common.ElementID("Package-" + unnameable.ReplaceAllString(c.path, "-")),
+		PackageSPDXIdentifier:   common.ElementID("Package-" + invalidID.ReplaceAllString(c.path, "-")),
 		PackageVersion:          c.version,
 		PackageDownloadLocation: "NOASSERTION",
 		PackageLicenseConcluded: c.licence,

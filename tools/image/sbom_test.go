@@ -41,7 +41,7 @@ func TestBillOfMaterials(t *testing.T) {
 		t.Errorf("the program says that it was built from %d modules", len(want))
 	}
 	files := make(map[string][]byte)
-	r := mutate.Extract(only(t, readLayout(t, built)))
+	r := mutate.Extract(onlyImage(t, readLayout(t, built)))
 	defer r.Close()
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()

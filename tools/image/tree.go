@@ -39,7 +39,7 @@ func (f file) mode() int64 {
 }
 
 // sortedPaths returns the paths in the order in which they are written.
-func (t tree) order() []string { return slices.Sorted(maps.Keys(t)) }
+func (t tree) sortedPaths() []string { return slices.Sorted(maps.Keys(t)) }
 
 // size returns the total size of the files in bytes, without links.
 func (t tree) size() (bytes int64) {
@@ -56,7 +56,7 @@ var epoch = time.Unix(0, 0).UTC()
 func (t tree) writeTar(to io.Writer) error {
 	w := tar.NewWriter(to)
 	made := make(map[string]bool)
-	for _, p := range t.order() {
+	for _, p := range t.sortedPaths() {
 		for i, c := range p {
 			if dir := p[:i] + "/"; c == '/' && !made[dir] {
 				made[dir] = true
@@ -94,7 +94,7 @@ func (t tree) layer() (v1.Layer, error) {
 
 // writeTo writes the files below the directory root.
 func (t tree) writeTo(root string) error {
-	for _, p := range t.order() {
+	for _, p := range t.sortedPaths() {
 		f := t[p]
 		full := filepath.Join(root, filepath.FromSlash(p))
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
@@ -139,12 +139,12 @@ func (t tree) writeArchive(path string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "release: %s\n", path)
-	return writeWhole(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
+	return writeAtomically(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
 }
 
 // writeAtomically calls write with a temporary path, which then replaces path. So path never contains an incomplete
 // file or directory.
-func writeWhole(path string, write func(to string) error) error {
+func writeAtomically(path string, write func(to string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
 	if err != nil {
 		return err

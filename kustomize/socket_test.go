@@ -15,14 +15,14 @@ import (
 
 // TestEnvoyUserCanUseSocket runs sluice as its user in a pod of sidecar-unix, on a volume with the kubelet's
 // permissions. Envoy's user, without a common group, can connect. With the socket's default mode it cannot.
-func TestOthersAskBySocket(t *testing.T) {
+func TestEnvoyUserCanUseSocket(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		suite.NotRun(t, "only root can be several users")
 	}
-	o := built(t, combo{overlay: "sidecar-unix"}.files())
+	o := buildObjects(t, combo{overlay: "sidecar-unix"}.files())
 	mode := "--grpc-socket-mode=" + o.instances()[0].flags["grpc-socket-mode"]
-	dir, err := public()
+	dir, err := publicDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestOthersAskBySocket(t *testing.T) {
 }
 
 // publicDir returns a directory that any user can enter.
-func public() (string, error) {
+func publicDir() (string, error) {
 	dir, err := os.MkdirTemp(scratch, "")
 	return dir, errors.Join(err, os.Chmod(scratch, 0o755), os.Chmod(dir, 0o755))
 }
