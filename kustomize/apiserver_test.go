@@ -72,7 +72,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		text, _ := os.ReadFile(log.Name())
-		t.Fatalf("the API server said %q, %v:\n%s", line, err, text[max(0, len(text)-4000):])
+		t.Fatalf("the API server printed %q, %v:\n%s", line, err, text[max(0, len(text)-4000):])
 	}
 	s := &apiServer{resources: map[string][]metav1.APIResource{}}
 	if err := s.configure(filepath.Join(dir, "kubeconfig")); err != nil {
@@ -175,44 +175,44 @@ func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (str
 
 // apply applies objects in order, like `kubectl apply --server-side --validate=strict`, and returns all errors and
 // warnings from the server.
-func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []string, applied []string) {
+func (s *apiServer) apply(ctx context.Context, documents [][]byte) (problems []string, applied []string) {
 	for _, document := range documents {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(document, &o.Object); err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 			continue
 		}
 		path, err := s.path(ctx, o)
 		if err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 			continue
 		}
 		query := url.Values{"fieldManager": {"sluice"}, "fieldValidation": {"Strict"}, "force": {"true"}}
 		warnings, err := s.call(ctx, http.MethodPatch, path+"?"+query.Encode(), document, nil)
 		if err != nil {
-			said = append(said, fmt.Sprintf("%s %s: %v", o.GetKind(), o.GetName(), err))
+			problems = append(problems, fmt.Sprintf("%s %s: %v", o.GetKind(), o.GetName(), err))
 			continue
 		}
 		applied = append(applied, path)
 		for _, w := range warnings {
-			said = append(said, fmt.Sprintf("%s %s: warning: %s", o.GetKind(), o.GetName(), w))
+			problems = append(problems, fmt.Sprintf("%s %s: warning: %s", o.GetKind(), o.GetName(), w))
 		}
 	}
-	return said, applied
+	return problems, applied
 }
 
 // tryApply applies objects and deletes them again, except namespaces, which only a controller can delete.
 func (s *apiServer) tryApply(ctx context.Context, documents [][]byte) []string {
-	said, applied := s.apply(ctx, documents)
+	problems, applied := s.apply(ctx, documents)
 	for _, path := range slices.Backward(applied) {
 		if strings.HasPrefix(path, "/api/v1/namespaces/") && strings.Count(path, "/") == 4 {
 			continue
 		}
 		if _, err := s.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 		}
 	}
-	return said
+	return problems
 }
 
 // crdFiles are the files with the CRDs that the manifests use, by module.
@@ -239,8 +239,8 @@ func (s *apiServer) installCRDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said, _ := s.apply(t.Context(), split(string(text)))
-			for _, problem := range said {
+			problems, _ := s.apply(t.Context(), split(string(text)))
+			for _, problem := range problems {
 				t.Logf("%s: %s", file, problem)
 			}
 		}
@@ -301,8 +301,8 @@ func TestAPIServer(t *testing.T) {
 	s.installCRDs(t)
 	for _, namespace := range []string{"sluice", "istio-system", "projectcontour", "envoy-gateway-system", "shop"} {
 		o := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n"
-		if said, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); said != nil {
-			t.Fatal(said)
+		if problems, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); problems != nil {
+			t.Fatal(problems)
 		}
 	}
 	for _, c := range combos() {
@@ -361,7 +361,7 @@ func (s *apiServer) applyExamples(t *testing.T) {
 		}
 	}
 	if judged < 4 {
-		t.Errorf("%d files of examples were judged, want those for Istio, Contour and Envoy Gateway", judged)
+		t.Errorf("%d files of examples were applied, want those for Istio, Contour and Envoy Gateway", judged)
 	}
 }
 

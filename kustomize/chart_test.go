@@ -112,7 +112,7 @@ func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums
 		}
 		name := fmt.Sprint(object["kind"], " ", metadata["namespace"], "/", metadata["name"])
 		if objects[name] != nil {
-			t.Errorf("%s comes twice", name)
+			t.Errorf("%s occurs twice", name)
 		}
 		objects[name] = object
 	}
@@ -183,7 +183,7 @@ func (c combo) checkNamespace(t *testing.T) {
 	objects, _ := byName(t, documents)
 	for name, object := range objects {
 		if text := asYAML(object); strings.Contains(text, "sluice.sluice") || strings.Contains(text, "namespace: sluice\n") {
-			t.Errorf("%s is about the namespace sluice:\n%s", name, text)
+			t.Errorf("%s refers to the namespace sluice:\n%s", name, text)
 		}
 	}
 	wanted := otherNamespaces[c.overlay]
@@ -282,7 +282,7 @@ func TestChartValues(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, "per-user") {
-			t.Errorf("%s: the rules to start with are there beside the values'", mode)
+			t.Errorf("%s: the example rules are rendered in addition to the values'", mode)
 		}
 		o := decode(documents)
 		for _, found := range o.problems {

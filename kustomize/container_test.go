@@ -146,7 +146,7 @@ func (o *objects) checkResources(in *instance) {
 	}
 	limit := in.container.Resources.Limits.Memory()
 	if left := limit.Value()/10*9 - counters.Value(); left < baseMemory {
-		o.addProblem("%s: a memory limit of %s leaves %d MiB beside --counter-memory=%s, want %d", in.of, limit, left>>20, text, baseMemory>>20)
+		o.addProblem("%s: a memory limit of %s leaves %d MiB in addition to --counter-memory=%s, want %d", in.of, limit, left>>20, text, baseMemory>>20)
 	}
 	delay, err1 := in.duration("drain-delay")
 	timeout, err2 := in.duration("drain-timeout")
@@ -159,17 +159,17 @@ func (o *objects) checkResources(in *instance) {
 		for _, c := range in.pod.Containers {
 			needed += preStop(&c)
 			if preStop(&c) == 0 {
-				o.addProblem("%s: container %s has no preStop, so its connections end when it does", in.of, c.Name)
+				o.addProblem("%s: container %s has no preStop, so its connections end with it", in.of, c.Name)
 			}
 		}
 		if delay != 0 {
-			o.addProblem("%s: --drain-delay=%s in a sidecar, which nobody asks any more when it ends", in.of, delay)
+			o.addProblem("%s: --drain-delay=%s in a sidecar, which has no callers when it stops", in.of, delay)
 		}
 	} else if delay < 11*time.Second {
-		o.addProblem("%s: --drain-delay=%s, want more than two health checks of Envoy take", in.of, delay)
+		o.addProblem("%s: --drain-delay=%s, want more than the time of two health checks of Envoy", in.of, delay)
 	}
 	if grace := in.pod.TerminationGracePeriodSeconds; grace == nil || time.Duration(*grace)*time.Second < needed {
-		o.addProblem("%s: terminationGracePeriodSeconds is shorter than %s, which the drain takes", in.of, needed)
+		o.addProblem("%s: terminationGracePeriodSeconds is shorter than the drain, %s", in.of, needed)
 	}
 }
 
@@ -193,7 +193,7 @@ func (o *objects) checkIdentity(in *instance) {
 		o.addProblem("%s: runAsUser is not 65532", in.of)
 	}
 	if in.sidecar && (in.container.RestartPolicy == nil || *in.container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-		o.addProblem("%s: an init container without restartPolicy: Always has to end before the pod starts", in.of)
+		o.addProblem("%s: an init container without restartPolicy: Always must end before the pod starts", in.of)
 	}
 }
 

@@ -61,11 +61,11 @@ func TestCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := string(text)
-		for here, there := range c.edits {
-			if strings.Count(want, here) != 1 {
-				t.Fatalf("%s does not say %q once", c.source, here)
+		for old, replacement := range c.edits {
+			if strings.Count(want, old) != 1 {
+				t.Fatalf("%s does not contain %q exactly once", c.source, old)
 			}
-			want = strings.Replace(want, here, there, 1)
+			want = strings.Replace(want, old, replacement, 1)
 		}
 		checkFile(t, name, want)
 	}
@@ -75,7 +75,7 @@ func TestCopies(t *testing.T) {
 	}
 	for _, file := range files {
 		if copies[file].source == "" {
-			t.Errorf("%s is no copy", file)
+			t.Errorf("%s is not a copy", file)
 		}
 	}
 }
@@ -137,6 +137,6 @@ func checkFile(t *testing.T, name, want string) {
 		}
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != want {
-		t.Errorf("%s is not as its source says, %v: run go test -run '%s' -update", name, err, t.Name())
+		t.Errorf("%s differs from its source, %v: run go test -run '%s' -update", name, err, t.Name())
 	}
 }

@@ -34,6 +34,6 @@ func TestContourFile(t *testing.T) {
 	if got.ExtensionService != want.ExtensionService.Namespace+"/"+want.ExtensionService.Name || got.Domain != want.Domain ||
 		got.FailOpen != *want.FailOpen || got.EnableXRateLimitHeaders != *want.EnableXRateLimitHeaders ||
 		got.EnableResourceExhaustedCode != *want.EnableResourceExhaustedCode {
-		t.Errorf("docs/kubernetes.md says %+v, overlays/contour %+v", got, want)
+		t.Errorf("docs/kubernetes.md has %+v, overlays/contour %+v", got, want)
 	}
 }

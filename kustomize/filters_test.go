@@ -97,7 +97,7 @@ func (o *objects) checkFilters() error {
 		return nil
 	}
 	if len(applied) != 3 {
-		return fmt.Errorf("EnvoyFilters patch %v, want a filter, a cluster and what hosts send", applied)
+		return fmt.Errorf("EnvoyFilters patch %v, want a filter, a cluster and the descriptors of hosts", applied)
 	}
 	return o.checkPatched(config, cluster)
 }

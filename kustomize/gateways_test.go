@@ -53,7 +53,7 @@ func (o *objects) checkAIGateway() {
 			o.addProblem("%s: want the address and the node of Envoy AI Gateway", in.of)
 		}
 		if _, given := in.flags["start-without-rules"]; !given {
-			o.addProblem("%s: want --start-without-rules: AI Gateway sends nothing before there is a QuotaPolicy", in.of)
+			o.addProblem("%s: want --start-without-rules: without a QuotaPolicy AI Gateway sends nothing", in.of)
 		}
 		if _, found := findObject[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
 			o.addProblem("%s: there is no Service where AI Gateway looks for it", in.of)
@@ -106,7 +106,7 @@ func (o *objects) checkEnvoyGateway(text string) error {
 		return err
 	}
 	if config.RateLimit == nil || config.RateLimit.Timeout == nil || config.RateLimit.FailClosed {
-		return errors.New("want a timeout, and that requests pass if sluice cannot be asked")
+		return errors.New("want a timeout, and failOpen")
 	}
 	made := config.Provider.Kubernetes.RateLimitDeployment
 	if made.Replicas == nil || *made.Replicas != 1 {
@@ -139,7 +139,7 @@ func (o *objects) checkEnvoyGateway(text string) error {
 	// Sluice would start without the missing Redis and try to connect forever.
 	memory := corev1.EnvVar{Name: "BACKEND_TYPE", Value: "memory"}
 	if strings.Contains(config.RateLimit.Backend.Redis.URL, ".invalid:") && !slices.Contains(in.container.Env, memory) {
-		return errors.New("the Redis is none: want BACKEND_TYPE=memory")
+		return errors.New("there is no Redis: want BACKEND_TYPE=memory")
 	}
 	return startDropIn(in.container)
 }

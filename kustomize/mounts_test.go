@@ -26,7 +26,7 @@ func (o *objects) mountVolumes(dir string, c *corev1.Container, pod *corev1.PodS
 	var all []mount
 	for _, m := range c.VolumeMounts {
 		if m.SubPath != "" {
-			return nil, fmt.Errorf("%s is mounted by subPath, and would never change", m.MountPath)
+			return nil, fmt.Errorf("%s is mounted by subPath, and would never be updated", m.MountPath)
 		}
 		volume := find(pod.Volumes, func(v *corev1.Volume) bool { return v.Name == m.Name })
 		if volume == nil {
@@ -105,7 +105,7 @@ func (o *objects) writeConfigMap(at string, source *corev1.ConfigMapVolumeSource
 func writeSecret(at string, source *corev1.SecretVolumeSource) error {
 	switch keys := secrets[source.SecretName]; {
 	case keys == nil:
-		return fmt.Errorf("nobody makes a Secret %s", source.SecretName)
+		return fmt.Errorf("README.md does not mention a Secret %s", source.SecretName)
 	case len(keys) == 1:
 		if err := os.MkdirAll(at, 0o700); err != nil {
 			return err

@@ -39,7 +39,7 @@ func (o *objects) checkNetwork() {
 			for _, pod := range o.podsMatching(r, &r.Spec.Selector) {
 				for _, endpoint := range r.Spec.PodMetricsEndpoints {
 					if endpoint.Port == nil || *endpoint.Port != "metrics" || ports(pod)["metrics"] == 0 || endpoint.Path != "" {
-						o.addProblem("PodMonitor %s: want /metrics of the port metrics, which %s has not", r.Name, pod.GenerateName)
+						o.addProblem("PodMonitor %s: want /metrics of the port metrics, which %s does not have", r.Name, pod.GenerateName)
 					}
 				}
 			}
@@ -58,11 +58,11 @@ func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 		c := pod.Spec.Containers[0]
 		switch {
 		case d.Spec.Replicas != nil:
-			o.addProblem("HorizontalPodAutoscaler %s: its Deployment has a number of replicas, which each apply sets anew", r.Name)
+			o.addProblem("HorizontalPodAutoscaler %s: its Deployment has a number of replicas, which each apply would reset", r.Name)
 		case c.Resources.Requests.Cpu().IsZero():
 			o.addProblem("HorizontalPodAutoscaler %s: its pods request no cpu", r.Name)
 		case !slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--store=") }):
-			o.addProblem("HorizontalPodAutoscaler %s: its replicas share no store, so that each one more admits as much again", r.Name)
+			o.addProblem("HorizontalPodAutoscaler %s: its replicas share no store, so each additional one admits every limit once more", r.Name)
 		}
 		return
 	}

@@ -55,7 +55,7 @@ func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
 	}
 	account, found := findObject[*corev1.ServiceAccount](o, workload.GetNamespace(), pod.ServiceAccountName)
 	if !found || account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
-		o.addProblem("%s: want a ServiceAccount of its own without a token, not %q", name, pod.ServiceAccountName)
+		o.addProblem("%s: want its own ServiceAccount without a token, not %q", name, pod.ServiceAccountName)
 	}
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
 		o.addProblem("%s: automountServiceAccountToken is not false", name)
@@ -73,11 +73,11 @@ func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
 		}
 		if memory := c.Resources.Limits.Memory(); memory.IsZero() || c.Resources.Requests.Memory().Cmp(*memory) != 0 ||
 			c.Resources.Requests.Cpu().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
-			o.addProblem("%s: %s wants a memory limit, a request that is the same, a CPU request and no CPU limit", name, c.Name)
+			o.addProblem("%s: %s: want a memory limit, a request that is the same, a CPU request and no CPU limit", name, c.Name)
 		}
 		for _, port := range c.Ports {
 			if port.Name == "" || numbers[port.ContainerPort] || names[port.Name] {
-				o.addProblem("%s: port %s, %d, comes twice or has no name", name, port.Name, port.ContainerPort)
+				o.addProblem("%s: port %s, %d, occurs twice or has no name", name, port.Name, port.ContainerPort)
 			}
 			numbers[port.ContainerPort], names[port.Name] = true, true
 		}

@@ -220,7 +220,7 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 	for _, one := range o.all {
 		set, ok := one.(*appsv1.StatefulSet)
 		if ok && len(named) != int(*set.Spec.Replicas) {
-			return fmt.Errorf("Envoy knows %d of the %d replicas of %s", len(named), *set.Spec.Replicas, set.Name)
+			return fmt.Errorf("Envoy has %d of the %d replicas of %s", len(named), *set.Spec.Replicas, set.Name)
 		}
 	}
 	return nil
@@ -253,7 +253,7 @@ func volumeOf(c *corev1.Container, path string) string {
 func (o *objects) checkName(name string, port int32, namespace string) error {
 	parts := strings.Split(strings.TrimSuffix(name, ".svc.cluster.local"), ".")
 	if len(parts) != 2 {
-		return fmt.Errorf("%s is no name that this test knows", name)
+		return fmt.Errorf("%s is not a name that this test supports", name)
 	}
 	if strings.HasSuffix(name, ".svc.cluster.local") {
 		return o.checkServiceName(parts[0], parts[1], port)

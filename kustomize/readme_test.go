@@ -23,7 +23,7 @@ func TestReadmeKustomization(t *testing.T) {
 	_, version, _ := strings.Cut(text, "?ref=")
 	version, _, _ = strings.Cut(version, "\n")
 	if !strings.Contains(manifests["components/version/kustomization.yaml"], "newTag: "+version+"\n") {
-		t.Errorf("README.md takes version %s, which components/version does not", version)
+		t.Errorf("README.md has version %s, components/version does not", version)
 	}
 	text = strings.ReplaceAll(strings.ReplaceAll(text, remote, "../"), "?ref="+version, "")
 	const rules = "domain: mine\ndescriptors:\n  - { key: k, rate_limit: { unit: minute, requests_per_unit: 1 } }\n"

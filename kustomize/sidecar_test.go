@@ -94,7 +94,7 @@ func TestSidecarPortsAreDocumented(t *testing.T) {
 		}
 	}
 	if !maps.Equal(named, taken) {
-		t.Errorf("it names %v, and sluice takes %v", named, taken)
+		t.Errorf("it lists the ports %v, and sluice uses %v", named, taken)
 	}
 }
 

@@ -180,32 +180,32 @@ func retryUnhealthy(ctx context.Context, ask func() error) error {
 }
 
 // sendProbe sends a probe like the kubelet, which is outside of the pod.
-func (in *instance) sendProbe(ctx context.Context, s *sluice.Sluice, sendProbe *corev1.Probe) error {
+func (in *instance) sendProbe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
 	switch {
-	case sendProbe.GRPC != nil:
-		listener := in.listenerAt(sendProbe.GRPC.Port)
+	case probe.GRPC != nil:
+		listener := in.listenerAt(probe.GRPC.Port)
 		if listener == "" {
-			return fmt.Errorf("nobody listens on the pod's port %d", sendProbe.GRPC.Port)
+			return fmt.Errorf("no listener has the pod's port %d", probe.GRPC.Port)
 		}
 		service := ""
-		if sendProbe.GRPC.Service != nil {
-			service = *sendProbe.GRPC.Service
+		if probe.GRPC.Service != nil {
+			service = *probe.GRPC.Service
 		}
 		return check(ctx, s.Addr(listener), service, insecure.NewCredentials())
-	case sendProbe.HTTPGet != nil:
-		port := sendProbe.HTTPGet.Port.IntVal
-		if sendProbe.HTTPGet.Port.Type == intstr.String {
-			named := find(in.container.Ports, func(p *corev1.ContainerPort) bool { return p.Name == sendProbe.HTTPGet.Port.StrVal })
+	case probe.HTTPGet != nil:
+		port := probe.HTTPGet.Port.IntVal
+		if probe.HTTPGet.Port.Type == intstr.String {
+			named := find(in.container.Ports, func(p *corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 			if named == nil {
-				return fmt.Errorf("there is no port %s", sendProbe.HTTPGet.Port.StrVal)
+				return fmt.Errorf("there is no port %s", probe.HTTPGet.Port.StrVal)
 			}
 			port = named.ContainerPort
 		}
 		listener := in.listenerAt(port)
 		if listener == "" {
-			return fmt.Errorf("nobody listens on the pod's port %d", port)
+			return fmt.Errorf("no listener has the pod's port %d", port)
 		}
-		return get(ctx, s.Addr(listener), sendProbe.HTTPGet.Path)
+		return get(ctx, s.Addr(listener), probe.HTTPGet.Path)
 	}
 	return errors.New("want gRPC or HTTP")
 }
@@ -235,7 +235,7 @@ func (in *instance) checkHealth(ctx context.Context, s *sluice.Sluice, dir strin
 	without := check(ctx, addr, "", credentials.NewTLS(config.Clone()))
 	config.Certificates = []tls.Certificate{pair}
 	if without == nil {
-		return errors.New("it answers who shows no certificate")
+		return errors.New("it serves clients without a certificate")
 	}
 	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
 		return err
@@ -273,7 +273,7 @@ func get(ctx context.Context, addr, path string) error {
 	case http.StatusInternalServerError:
 		err = fmt.Errorf("GET %s: %w", path, errUnhealthy)
 	default:
-		err = fmt.Errorf("GET %s answers %s", path, response.Status)
+		err = fmt.Errorf("GET %s returned %s", path, response.Status)
 	}
 	return errors.Join(err, response.Body.Close())
 }

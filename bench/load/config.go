@@ -40,13 +40,13 @@ type Config struct {
 func (c *Config) validate() error {
 	switch {
 	case len(c.Addrs) < 1 || c.Connections < 1 || c.InFlight < 1 || c.Keys < 1:
-		return errors.New("addresses, connections, calls in flight and keys must be at least 1")
+		return errors.New("addresses, connections, concurrent calls and keys must be at least 1")
 	case c.HTTP && c.Connections != c.InFlight:
-		return errors.New("over HTTP/1.1 each call in flight needs a connection")
+		return errors.New("over HTTP/1.1 each concurrent call needs a connection")
 	case !(c.Rate >= 0) || c.Warmup < 0 || c.Timeout < 0:
 		return errors.New("rate, warm-up and timeout must not be negative")
 	case c.Fill && c.Rate > 0:
-		return errors.New("filling does not go with a rate")
+		return errors.New("fill excludes a rate")
 	case !c.Fill && c.Duration <= 0:
 		return errors.New("the duration must be above 0")
 	}

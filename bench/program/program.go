@@ -54,7 +54,7 @@ func Numbers(text string) ([]int, error) {
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no whole number above 0", field)
+			return nil, fmt.Errorf("%q is not an integer above 0", field)
 		}
 		all = append(all, n)
 	}

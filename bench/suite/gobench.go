@@ -111,11 +111,11 @@ func parseSample(line string) (sample, bool) {
 // printBenchmarks prints the derived values, then every benchmark.
 func (p *page) printBenchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
-	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
+	p.Line("Medians of %d rounds of %v each; ns are CPU time if the benchmark reports it.\n", o.rounds, o.benchtime)
 	p.printCountingCost(samples)
 	p.printSteps(samples)
 	p.Line("")
-	p.Head("benchmark", "ns (least to greatest)", "bytes", "allocations")
+	p.Head("benchmark", "ns (min to max)", "bytes", "allocations")
 	for _, name := range samples.names {
 		all := samples.of[name]
 		ns := report.Over(len(all), func(i int) float64 { return all[i].nanos })
@@ -141,10 +141,10 @@ func (p *page) printCountingCost(samples *samples) {
 		}
 		added := report.Over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
 		least := minNanos(with) - minNanos(without)
-		p.Line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
+		p.Line("\nMetrics, including the clock and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns by minimum times (requests=%s).",
 			added.Median, added.Min, added.Max, least, requests)
 		if p.request > 0 {
-			p.Line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
+			p.Line("That is %.1f %% of the minimum CPU time of a request over gRPC, %.1f µs; by minimum times %.1f %%.",
 				added.Median/p.request/10, p.request, least/p.request/10)
 		}
 	}
@@ -154,7 +154,7 @@ func (p *page) printCountingCost(samples *samples) {
 func (p *page) printSteps(samples *samples) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
 	p.Line("")
-	p.Head("ns of a request, by requests in turn", "decode", "match, hash", "decide", "status, count", "encode", "all")
+	p.Head("ns per request, by number of different requests", "decode", "match, hash", "decide", "status, count", "encode", "all")
 	for _, requests := range []string{"1", "10000"} {
 		cells := make([]string, 0, len(steps)+1)
 		before := func(int) float64 { return 0 }

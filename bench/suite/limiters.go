@@ -18,10 +18,10 @@ func (p *page) printLimiters(o *options, samples *samples) {
 	p.Line("## Limiters\n")
 	p.Line("CPU time of one decision in nanoseconds: building the identity out of a key, reading the clock, finding the counter and")
 	p.Line("deciding. Two threads, on one counter or on %d; `new` is the first hit of a counter, one thread. Medians of %d rounds", o.counters, o.rounds)
-	p.Line("of %v; in parentheses, times that of %s in the same round.\n", o.benchtime, reference)
+	p.Line("of %v; in parentheses, the ratio to %s in the same round.\n", o.benchtime, reference)
 	cases := []string{"hot", "denied", "uniform", "zipf", "new"}
 	p.Head("limiter", "one hot", "one, denied", "many, uniform", "many, by Zipf's law", "new",
-		"allocations: old, new", "bytes per counter", "a collection beside many, ms")
+		"allocations: old, new", "bytes per counter", "a garbage collection with many, ms")
 	for _, name := range samples.names {
 		name, first := strings.CutSuffix(name, "/case=hot")
 		if !first {

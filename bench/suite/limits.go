@@ -19,7 +19,7 @@ const (
 	limitBucket = "RLQS, one bucket"
 	limitUsers  = "RLQS, 1,000 users"
 	limitLocal  = "Envoy's local limit"
-	limitCalls  = "a call each (RLS)"
+	limitCalls  = "a call per request (RLS)"
 )
 
 //go:embed limits.yaml filters

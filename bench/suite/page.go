@@ -32,7 +32,7 @@ func (p *page) printPreamble(ctx context.Context, args []string) {
 // printMissing prints what was not measured.
 func (p *page) printMissing(what []string) {
 	if len(what) > 0 {
-		p.Line("Left out: %s.\n", strings.Join(what, "; "))
+		p.Line("Not measured: %s.\n", strings.Join(what, "; "))
 	}
 }
 
@@ -57,15 +57,15 @@ type metric struct {
 }
 
 var (
-	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu }}
-	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs a request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.envoyCPU }}
-	alone     = metric{name: "alone", title: "CPU time of the service in it, µs a request", format: "%.2f", value: func(f figures) float64 { return f.cpu }}
-	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, value: func(f figures) float64 { return f.storeCPU }}
-	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", value: func(f figures) float64 { return f.perSecond }}
+	cpu       = metric{name: "cpu", title: "CPU time of the service, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu }}
+	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.envoyCPU }}
+	alone     = metric{name: "alone", title: "CPU time of the service alone, µs per request", format: "%.2f", value: func(f figures) float64 { return f.cpu }}
+	storeCPU  = metric{name: "store", title: "CPU time of the store, µs per request", format: "%.1f", ratios: true, ofStore: true, value: func(f figures) float64 { return f.storeCPU }}
+	perSecond = metric{name: "rate", title: "Requests per second", format: "%.0f", value: func(f figures) float64 { return f.perSecond }}
 	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", value: func(f figures) float64 { return f.p50 }}
 	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", value: func(f figures) float64 { return f.p99 }}
-	peak      = metric{name: "peak", title: "The most resident memory, MiB", format: "%.0f", value: func(f figures) float64 { return f.peak }}
-	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", value: func(f figures) float64 { return f.idle }}
+	peak      = metric{name: "peak", title: "Peak resident memory, MiB", format: "%.0f", value: func(f figures) float64 { return f.peak }}
+	idle      = metric{name: "idle", title: "KiB per connection", format: "%.1f", value: func(f figures) float64 { return f.idle }}
 )
 
 // measurements are the results of a comparison: by case, service and round.
@@ -83,7 +83,7 @@ func (p *page) printComparison(q *comparison, services []*service, found measure
 			other = max(other, spread(rounds, func(f figures) float64 { return f.other }).Median)
 		}
 	}
-	p.Line("Other work took up to %.0f%% of the machine (median over the rounds, worst of all).\n", other*100)
+	p.Line("Other processes used up to %.0f%% of the machine (the largest median over the rounds).\n", other*100)
 }
 
 func (p *page) printTable(q *comparison, m *metric, services []*service, found measurements) {

@@ -98,7 +98,7 @@ func startListening(ctx context.Context, cmd *exec.Cmd, port string) (*process.P
 		case <-tick.C:
 		case <-ctx.Done():
 			p.Kill()
-			return nil, "", fmt.Errorf("%s does not listen on %s; it said:\n%s", cmd.Path, addr, p.Log())
+			return nil, "", fmt.Errorf("%s does not listen on %s; its output:\n%s", cmd.Path, addr, p.Log())
 		}
 	}
 }

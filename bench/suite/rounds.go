@@ -82,7 +82,7 @@ func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, serv
 				return nil, err
 			}
 			if denied := r.OverLimit > r.OK; denied != (c.denied && s.limits) {
-				return nil, fmt.Errorf("%s: %d answers are OK and %d OVER_LIMIT, which is not what this case is for", s.name, r.OK, r.OverLimit)
+				return nil, fmt.Errorf("%s: %d responses are OK and %d OVER_LIMIT, which does not fit this case", s.name, r.OK, r.OverLimit)
 			}
 			results[i] = append(results[i], s.figures(r))
 		}
@@ -109,7 +109,7 @@ func measure(ctx context.Context, s *service, c load.Config, run func(context.Co
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	if r.Errors > 0 || r.Unknown > 0 || r.Answered == 0 {
-		return nil, fmt.Errorf("%s: %d answers, %d errors, %d unknown codes: %s", s.name, r.Answered, r.Errors, r.Unknown, r.LastError)
+		return nil, fmt.Errorf("%s: %d responses, %d errors, %d unknown codes: %s", s.name, r.Answered, r.Errors, r.Unknown, r.LastError)
 	}
 	return r, nil
 }

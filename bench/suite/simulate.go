@@ -83,8 +83,8 @@ type reading struct {
 // simulate measures `sluice simulate` and prints its table.
 func simulate(ctx context.Context, w *testbed, o *options, page *page) error {
 	page.Line("## sluice simulate\n")
-	page.Line("%d lines from a pipe, decided by four limits each; the rate of a core is by the CPU time. Medians of %d rounds.\n", o.lines, o.rounds)
-	page.Head("log", "bytes a line", "goal", "lines a second and core (least)", "lines a second", "the most resident memory, MiB")
+	page.Line("%d lines from a pipe, four limits each; the rate per core is by CPU time. Medians of %d rounds.\n", o.lines, o.rounds)
+	page.Head("log", "bytes per line", "goal", "lines per second and core (min)", "lines per second", "peak resident memory, MiB")
 	found := make([][]reading, len(o.logs))
 	for round := range o.rounds {
 		for i, log := range o.logs {

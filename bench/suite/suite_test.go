@@ -142,7 +142,7 @@ func TestServices(t *testing.T) {
 		"| load | goal | **sluice** | sluice over grpc-go | no-op, grpc-go |", "floor |\n",
 		"\n| one core for the service | ", "\n| through Envoy, 32 connections to it | 6 | ",
 		"| load | goal | **sluice, store** | ", "\n| the same, one with ten times the calls of another | ",
-		"| load | goal | no limit | RLQS, one bucket | RLQS, 1,000 users | Envoy's local limit | a call each (RLS) |\n",
+		"| load | goal | no limit | RLQS, one bucket | RLQS, 1,000 users | Envoy's local limit | a call per request (RLS) |\n",
 		"\n| Envoy Gateway's JSON, 10,000 addresses | 8",
 	} {
 		if !strings.Contains(out.String(), want) {

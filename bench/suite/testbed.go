@@ -29,7 +29,7 @@ func (b *builder) findRoot(ctx context.Context) error {
 	}
 	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
 	if path != "github.com/sluice-ratelimit/sluice/bench" {
-		return fmt.Errorf("the current module is %s: run this in the folder bench", path)
+		return fmt.Errorf("the current module is %s: run this in the directory bench", path)
 	}
 	b.root = filepath.Dir(dir)
 	return nil

@@ -44,7 +44,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "image: %s is %s, made of what %s.spdx.json says\n", p.platform, digest, path)
+		fmt.Fprintf(out, "image: %s is %s; its components are in %s.spdx.json\n", p.platform, digest, path)
 		next = append(next, "docker load -i "+path+".docker.tar")
 	}
 	made.index = index(o.release, programs, images)

@@ -81,7 +81,7 @@ func TestDockerignoreIncludesSources(t *testing.T) {
 	}
 	for _, name := range wanted {
 		if !strings.Contains(string(text), "\n!"+name+"\n") {
-			t.Errorf(".dockerignore keeps %s from the builder", name)
+			t.Errorf(".dockerignore excludes %s", name)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestPage(t *testing.T) {
 	names = append(names, config.Config.User, "**The default command is `"+config.Config.Entrypoint[0]+"`**")
 	for _, name := range names {
 		if !strings.Contains(string(text), name) {
-			t.Errorf("docs/image.md does not have %s", name)
+			t.Errorf("docs/image.md does not mention %s", name)
 		}
 	}
 }

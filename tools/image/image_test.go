@@ -171,7 +171,7 @@ func TestAuthorities(t *testing.T) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		check(t, err)
 		if !c.IsCA {
-			t.Errorf("%s is no authority", c.Subject)
+			t.Errorf("%s is not a CA", c.Subject)
 		}
 		names[c.Subject.CommonName] = true
 	}
@@ -234,14 +234,14 @@ func TestProgramsThatWouldNotRun(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-version is missing":      {"p"},
-		"no program is named":      {"-version", "v1"},
+		"no program is given":      {"-version", "v1"},
 		"takes one program":        {"-version", "v1", "-root", "r", "p", "q"},
 		"such as 2026-":            {"-version", "v1", "-commit-date", "yesterday", "p"},
 		"provided but not defined": {"-verson", "v1"},
 	} {
-		var told strings.Builder
-		if err := run(t.Context(), args, io.Discard, &told); !errors.Is(err, errUsage) || !strings.Contains(told.String(), want) {
-			t.Errorf("image %v = %v, and tells %q, want %q", args, err, told.String(), want)
+		var stderr strings.Builder
+		if err := run(t.Context(), args, io.Discard, &stderr); !errors.Is(err, errUsage) || !strings.Contains(stderr.String(), want) {
+			t.Errorf("image %v = %v, printed %q, want %q", args, err, stderr.String(), want)
 		}
 	}
 	var help strings.Builder

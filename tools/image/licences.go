@@ -48,7 +48,7 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 	versions := make(map[string]string)
 	for _, dependency := range info.Deps {
 		if dependency.Replace != nil {
-			return nil, fmt.Errorf("the program has %s for %s: what is shipped has no replacements", dependency.Replace.Path, dependency.Path)
+			return nil, fmt.Errorf("the program has %s for %s: a release has no replacements", dependency.Replace.Path, dependency.Path)
 		}
 		versions[dependency.Path] = dependency.Version
 	}
@@ -67,7 +67,7 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask Go for its directory: %w", err)
+		return nil, fmt.Errorf("get GOROOT: %w", err)
 	}
 	modules = append(modules, bundle...)
 	modules = append(modules, goModule{
@@ -94,11 +94,11 @@ type goModule struct {
 func listModules(root string, paths ...string) (modules []goModule, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-mod=readonly", "-m", "-f", "{{.Path}}\t{{.Version}}\t{{.Dir}}"}, paths...)...)
 	cmd.Dir = root
-	var told bytes.Buffer
-	cmd.Stderr = &told
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(told.Bytes()))
+		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	for line := range strings.Lines(string(out)) {
 		path, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
@@ -157,7 +157,7 @@ func classify(text []byte) ([]string, error) {
 		ids = append(ids, match.ID)
 	}
 	if coverage.Percent < minCoverage {
-		return nil, fmt.Errorf("%.0f %% of the text is of licences that are known (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), minCoverage)
+		return nil, fmt.Errorf("%.0f %% of the text matches known licences (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), minCoverage)
 	}
 	return ids, nil
 }

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 func checkPlatforms(programs []*program) error {
 	for _, p := range programs {
 		if p.platform.OS != "linux" {
-			return fmt.Errorf("%s is built for %s: an image needs one for linux", p.path, p.platform.OS)
+			return fmt.Errorf("%s is built for %s: an image needs a program for linux", p.path, p.platform.OS)
 		}
 	}
 	return nil

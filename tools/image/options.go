@@ -82,15 +82,15 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	flags.SetOutput(errOut)
 	flags.StringVar(&o.release.version, "version", "", "the version, also the image's tag (required)")
 	flags.StringVar(&o.release.revision, "revision", "", "the commit")
-	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
+	flags.StringVar(&committed, "commit-date", "", "the commit's date in RFC 3339 format, used as the image's creation time (default 1970)")
 	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
-	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
-	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must be there")
-	flags.BoolVar(&o.chart, "chart", false, "write the Helm chart alone, for which no program is needed")
+	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, instead of an image")
+	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must exist")
+	flags.BoolVar(&o.chart, "chart", false, "write only the Helm chart, for which no program is needed")
 	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
-	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of what it is built from")
+	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of its modules")
 	flags.Usage = func() {
-		fmt.Fprintln(errOut, "Puts the container image or the archives of a release together, from programs built without cgo.\n\n"+
+		fmt.Fprintln(errOut, "Builds the container image or the archives of a release, from programs built without cgo.\n\n"+
 			"  image -version VERSION [flags] PROGRAM...")
 		flags.PrintDefaults()
 	}
@@ -108,7 +108,7 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	case o.release.version == "":
 		return wrong("-version is missing")
 	case len(o.programs) == 0 && !o.chart:
-		return wrong("no program is named")
+		return wrong("no program is given")
 	case (o.archives || o.chart) && (o.root != "" || o.push != ""):
 		return wrong("-release and -chart exclude -root and -push")
 	case o.root != "" && len(o.programs) != 1:

@@ -34,8 +34,8 @@ func push(ctx context.Context, to string, made *product, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if there, err := remote.Head(tag, options...); err == nil && there.Digest != digest {
-		return fmt.Errorf("push %s: it is there already, as %s: a version is pushed once", tag, there.Digest)
+	if existing, err := remote.Head(tag, options...); err == nil && existing.Digest != digest {
+		return fmt.Errorf("push %s: the tag exists, with digest %s; use a new version", tag, existing.Digest)
 	}
 	fmt.Fprintf(out, "image: pushing %s\n", tag)
 	// Push the SBOMs last: the manifests to which they refer must exist.
@@ -51,7 +51,7 @@ func push(ctx context.Context, to string, made *product, out io.Writer) error {
 			return fmt.Errorf("push the bill of materials to %s: %w", repo, err)
 		}
 	}
-	fmt.Fprintf(out, "image: %s is there as %s@%s\n", tag, repo, digest)
+	fmt.Fprintf(out, "image: pushed %s as %s@%s\n", tag, repo, digest)
 	return nil
 }
 

@@ -65,7 +65,7 @@ func TestPush(t *testing.T) {
 			beside, err := os.ReadFile(filepath.Join(out, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
 			check(t, err)
 			if !bytes.Equal(text, beside) {
-				t.Error("the bill of materials in the registry is another than that beside the image")
+				t.Error("the SBOM in the registry differs from the file next to the image")
 			}
 
 			if !lists {

@@ -22,7 +22,7 @@ func writeRelease(o *options, programs []*program, out io.Writer) error {
 		return p.platform.OS == runtime.GOOS && p.platform.Architecture == runtime.GOARCH
 	})
 	if i < 0 {
-		return fmt.Errorf("none of the programs is for %s/%s, this machine: it must write the manual page and the completions", runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf("none of the programs is for this machine, %s/%s, to generate the manual page and the completions", runtime.GOOS, runtime.GOARCH)
 	}
 	common, err := documents(programs[i].path, o.source)
 	if err != nil {
@@ -138,14 +138,14 @@ func chart(dir, version, image string) (tree, error) {
 	}); err != nil {
 		return nil, err
 	}
-	said := map[string]string{"version": version, "appVersion": `"` + image + `"`}
+	values := map[string]string{"version": version, "appVersion": `"` + image + `"`}
 	about := versionLines.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
 		word, _, _ := strings.Cut(line, ":")
-		value := said[word]
-		delete(said, word)
+		value := values[word]
+		delete(values, word)
 		return word + ": " + value
 	})
-	if len(said) > 0 {
+	if len(values) > 0 {
 		return nil, errors.New("no version or appVersion in Chart.yaml")
 	}
 	files["Chart.yaml"] = file{content: []byte(about)}
@@ -165,7 +165,7 @@ func writeSums(dir string, names []string, programs []*program, out io.Writer) e
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("sum up the release, whose image make image writes: %w", err)
+			return fmt.Errorf("compute the checksums (run make image first): %w", err)
 		}
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
 	}

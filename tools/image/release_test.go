@@ -53,7 +53,7 @@ func TestReleaseInstalls(t *testing.T) {
 	output(t, "tar", "-xzf", filepath.Join(one, archive), "-C", prefix, "--strip-components=1")
 	for line := range strings.Lines(output(t, "tar", "--utc", "-tvzf", filepath.Join(one, archive))) {
 		if !strings.Contains(line, " 0/0 ") || !strings.Contains(line, " 1970-01-01 ") {
-			t.Errorf("the archive tells of who built it, and when: %s", line)
+			t.Errorf("the archive contains the user or time of the build: %s", line)
 		}
 	}
 	program := filepath.Join(prefix, "bin", "sluice")
@@ -61,7 +61,7 @@ func TestReleaseInstalls(t *testing.T) {
 		t.Error("the archive has another program")
 	}
 	if text := output(t, program, "check", filepath.Join(source, "examples", "quickstart")); !strings.Contains(text, "0 warnings") {
-		t.Errorf("the program says %q", text)
+		t.Errorf("the program printed %q", text)
 	}
 	share := filepath.Join(prefix, "share")
 	for path, begins := range map[string]string{

@@ -38,7 +38,7 @@ func TestBillOfMaterials(t *testing.T) {
 		want[dependency.Path] = dependency.Version
 	}
 	if len(want) < 20 {
-		t.Errorf("the program says that it was built from %d modules", len(want))
+		t.Errorf("the program was built from %d modules, want at least 20", len(want))
 	}
 	files := make(map[string][]byte)
 	r := mutate.Extract(onlyImage(t, readLayout(t, built)))
@@ -53,7 +53,7 @@ func TestBillOfMaterials(t *testing.T) {
 		check(t, err)
 	}
 	if !bytes.Equal(files[sbomPath], bill) {
-		t.Errorf("/%s is not the file beside the image", sbomPath)
+		t.Errorf("/%s differs from the file next to the image", sbomPath)
 	}
 	ids := map[common.ElementID]bool{}
 	for _, p := range document.Packages {
