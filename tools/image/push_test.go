@@ -73,7 +73,7 @@ func TestPush(t *testing.T) {
 			}
 			buildImage(t, "-push", repository) // pushing the same digest again is not an error
 			args := []string{"-version", "v1.2.3", "-revision", "another", "-source", "../..", "-out", t.TempDir(), "-push", repository, sluiceBinary}
-			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "pushed once") {
+			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "the tag exists") {
 				t.Errorf("another image of the same version: %v, want an error", err)
 			}
 			if again, err := remote.Head(tag); err != nil || again.Digest != want {
