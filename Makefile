@@ -133,7 +133,7 @@ AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 # Tests of limiter with the tag limiterhooks: goroutines pause at the worst points, recycled memory is
 # poisoned, and the tests of faulty clocks take more steps.
 HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults|^Fuzz
-HOOKED := $(HOOKED)|^Test(Adopt|BatchesAreUsedAgain|Conclude|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
+HOOKED := $(HOOKED)|^Test(MergeInto|BatchesAreReused|StoredDecide|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
 
 # Terminates hanging tests. On a machine with a load of 30 per core, the longest package takes half an hour.
 BOUND := -timeout 1h
@@ -181,11 +181,11 @@ $(ONCE:%=once-%): once-%:
 TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
-RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Steady|Volume)$$
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.
-ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictNoMore|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
+ALONE := ^Test(DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictLikeRandomValues|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
@@ -207,7 +207,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
 	$(MAKE) test-stores

@@ -12,15 +12,38 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDocumentsNameTestsThatExist checks pages that name a test for each of their statements:
-// `package.TestName`, or `package.TestScripts/name` for one of testdata/.
-func TestDocumentsNameTestsThatExist(t *testing.T) {
-	known := tests(t)
+// TestDocumentsNameExistingTests checks pages that name a test for each statement: `package.TestName`, or
+// `package.TestScripts/name` for a script in testdata/.
+func TestDocumentsNameExistingTests(t *testing.T) {
+	known := listTests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
 		text, err := os.ReadFile("../" + page)
 		must.OK(t, err)
-		for _, why := range untested(string(text), known) {
+		for _, why := range untestedStatements(string(text), known) {
 			t.Errorf("%s: %s", page, why)
+		}
+	}
+}
+
+// TestMakefileNamesTestsThatExist checks the patterns that select tests: a renamed test would
+// silently no longer be selected, or no longer be skipped.
+func TestMakefileNamesTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	must.OK(t, err)
+	known := map[string]bool{}
+	for name := range listTests(t) {
+		_, test, _ := strings.Cut(name, ".Test")
+		known[test] = true
+	}
+	patterns := regexp.MustCompile(`(?m)^(\w+) := .*\^Test\(([\w|]+)\)`).FindAllStringSubmatch(string(text), -1)
+	if len(patterns) < 3 {
+		t.Fatalf("the Makefile has %d patterns of tests, want 3 or more", len(patterns))
+	}
+	for _, pattern := range patterns {
+		for test := range strings.SplitSeq(pattern[2], "|") {
+			if !known[test] {
+				t.Errorf("%s in the Makefile names Test%s, which does not exist", pattern[1], test)
+			}
 		}
 	}
 }
@@ -40,16 +63,16 @@ func TestUntested(t *testing.T) {
 			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n## Other\n\nText.\n",
 			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n### more\n\n- **Tests**: `limiter.TestA`\n",
 		} {
-			got := untested(page, known)
+			got := untestedStatements(page, known)
 			if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
 				t.Errorf("untested of %q = %q, want %q", page, got, tt.want)
 			}
 		}
 	}
-	if got := untested("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
+	if got := untestedStatements("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
 		t.Errorf("untested of a section without tests among others = %q", got)
 	}
-	if got := untested("# Page\n", known); len(got) != 1 {
+	if got := untestedStatements("# Page\n", known); len(got) != 1 {
 		t.Errorf("untested of a page without statements = %q", got)
 	}
 }
@@ -59,10 +82,9 @@ var (
 	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
 )
 
-// untested returns the statements of a page that name no known test. A statement is a row of a
-// table whose last column is headed "test", or a section headed by ### of a part headed by ## in
-// which some section has an item Tests.
-func untested(page string, known map[string]bool) []string {
+// untestedStatements returns the statements of a page that name no known test. A statement is a row of a table
+// whose last column is headed "test", or a ### section of a ## part in which some section has an item Tests.
+func untestedStatements(page string, known map[string]bool) []string {
 	var why []string
 	statements := 0
 	check := func(statement, names string) {
@@ -111,8 +133,8 @@ func untested(page string, known map[string]bool) []string {
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// tests returns the tests of this repository by the folder of their package.
-func tests(t *testing.T) map[string]bool {
+// listTests returns the tests of this repository, with the directory of their package.
+func listTests(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
 	root := os.DirFS("..")

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// tablesAt runs sluice with a table that is changed row by row.
+// tablesAt starts sluice with a table that is changed by row.
 func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice {
 	t.Helper()
 	rules := filepath.Join(dir, "rules.yaml")
@@ -29,10 +29,10 @@ func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice 
 	})
 }
 
-// errRefused is an answer other than OK.
-var errRefused = errors.New("refused")
+// errRejected is returned for a status other than OK.
+var errRejected = errors.New("refused")
 
-// sendRows sends rows, or one, and returns what is answered.
+// sendRows sends one or more rows and returns the answer.
 func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 	request, err := http.NewRequest(method, "http://"+s.Addr("debug")+"/api/v1/tables/users"+path, strings.NewReader(body))
 	if err != nil {
@@ -45,13 +45,13 @@ func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: %s", errRefused, text)
+		err = fmt.Errorf("%w: %s", errRejected, text)
 	}
 	return string(text), err
 }
 
-// numbers returns the number of each row.
-func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
+// rowNumbers returns the limit of each row.
+func rowNumbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	t.Helper()
 	text, err := sendRows(s, http.MethodGet, "", "")
 	must.OK(t, err)
@@ -66,16 +66,16 @@ func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	return all
 }
 
-// TestKillsLoseNoRow kills sluice while rows are put, one by one and many at once, so that the journal is written anew all the time. Each row
-// is what was acknowledged last, or what was on its way; rows that were put at once changed at once.
-func TestKillsLoseNoRow(t *testing.T) {
+// TestKillsLoseNoRows kills sluice while rows are written, individually and in batches, so that the journal is
+// rewritten continuously. Each row has the last acknowledged value or the one in transit, and batches are atomic.
+func TestKillsLoseNoRows(t *testing.T) {
 	const rounds, writers, at = 4, 3, 2000
 	dir := t.TempDir()
 	var sent, acknowledged [writers]atomic.Int64
 	last := make([]int64, writers)
 	for round := range rounds {
 		s := tablesAt(t, dir, nil)
-		got := numbers(t, s)
+		got := rowNumbers(t, s)
 		for w := range writers {
 			low, high := acknowledged[w].Load(), sent[w].Load()
 			n := got[fmt.Sprintf("one-%d", w)]
@@ -113,15 +113,15 @@ func TestKillsLoseNoRow(t *testing.T) {
 				}
 			})
 		}
-		<-enough // the others are still at it
+		<-enough // other clients continue
 		s.Kill()
 		group.Wait()
 	}
 }
 
-// TestFullDiskRefusesRows has a limit on the size of files in place of a full disk: a row that cannot be saved is refused and not in force, and
-// what was acknowledged before stays.
-func TestFullDiskRefusesRows(t *testing.T) {
+// TestFullDiskRejectsRows simulates a full disk by a limit on the size of files. A row that cannot be saved is
+// rejected and does not become active, and acknowledged rows stay.
+func TestFullDiskRejectsRows(t *testing.T) {
 	dir := t.TempDir()
 	s := tablesAt(t, dir, func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `ulimit -f 16; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...) // 8 or 16 KiB
@@ -130,7 +130,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 	put, key := 0, strings.Repeat("k", 500)
 	for ; ; put++ {
 		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
-		if errors.Is(err, errRefused) {
+		if errors.Is(err, errRejected) {
 			if !strings.Contains(err.Error(), "not saved, and not active: ") {
 				t.Errorf("refused: %v", err)
 			}
@@ -140,17 +140,17 @@ func TestFullDiskRefusesRows(t *testing.T) {
 			t.Fatalf("after %d rows: %v", put, err)
 		}
 	}
-	if got := numbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
+	if got := rowNumbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
 		t.Errorf("%d rows are in force, want %d", len(got), put)
 	}
 	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
 		t.Errorf("a row for which there is room: %v", err)
 	}
 	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
-		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // lines wait in a queue
+		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // logging is asynchronous
 	}
 	s.Kill()
-	if got := numbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
+	if got := rowNumbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
 		t.Errorf("%d rows are there afterwards, want %d", len(got), put+1)
 	}
 }

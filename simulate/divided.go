@@ -12,35 +12,37 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// division is Envoys with the filter rate_limit_quota, which decide what leads to rules with quota.
+// division simulates Envoys with the filter rate_limit_quota, which decide descriptors of rules
+// with quota.
 type division struct {
 	fleet *filter.Fleet
-	// envoy is where the request goes that is decided, and begun the time of the first.
+	// envoy is the Envoy of the current request, and start the time of the first request.
 	envoy int
 	start limiter.Time
 
 	limits map[*descriptors.Rule]*quota.Limit
-	// own and rest are the descriptors of a request that Envoys decide and that they ask about.
+	// dividedReq has the descriptors of a request that Envoys decide, and restReq those that the
+	// service decides.
 	dividedReq, restReq descriptors.Request
 	quotas              descriptors.Plan
-	// denied says that Envoys denied the last request.
+	// denied reports that Envoys denied the last request.
 	denied bool
 }
 
-// bucketBytes is what a bucket of an Envoy takes, with what the divider keeps of it.
+// bucketBytes is the memory of an Envoy's bucket, including the divider's state.
 const bucketBytes = 350
 
-// newDividedVariant returns the side in which Envoys divide the limits of the rules.
+// newDividedVariant returns the variant in which Envoys divide the limits of the rules.
 func newDividedVariant(o *Options) (*variant, error) {
 	switch {
 	case !o.Rules.Divides():
-		return nil, errors.New(`--rlqs: no rule has "quota", so that Envoys have nothing to divide: add "quota: {}" to a token_bucket, or say how many services count with --replicas`)
+		return nil, errors.New(`--rlqs: no rule has "quota", so Envoys have nothing to divide; add "quota: {}" to a token_bucket, or simulate several services with --replicas`)
 	case len(o.Against) > 0:
-		return nil, errors.New("--rlqs compares Envoys with one counter by the same rules: leave --against out, and simulate other rules by themselves")
+		return nil, errors.New("--rlqs and --against exclude each other; simulate other rules separately")
 	case o.Replicas > 1:
-		return nil, errors.New("--rlqs and --replicas exclude each other: one sluice divides a limit among all Envoys")
+		return nil, errors.New("--rlqs and --replicas exclude each other; one sluice divides a limit among all Envoys")
 	case o.Recommend > 0:
-		return nil, errors.New("--rlqs and --recommend exclude each other: numbers are recommended for one counter; simulate those that you have in mind")
+		return nil, errors.New("--rlqs and --recommend exclude each other; recommendations are for one counter")
 	}
 	s, err := newVariant(o.Rules, fmt.Sprintf("%d Envoys", o.Envoys), o)
 	if err != nil {
@@ -50,8 +52,8 @@ func newDividedVariant(o *Options) (*variant, error) {
 	return s, nil
 }
 
-// decideDivided decides the descriptors of a request that lead to rules with quota, and returns the others. As in Envoy a
-// request counts 1, and brings neither a limit nor a refund.
+// decideDivided decides the descriptors of rules with quota and returns the others. As in Envoy, a
+// request counts 1 and has neither an override nor a refund.
 func (s *variant) decideDivided(at limiter.Time, req *descriptors.Request) (rest *descriptors.Request, denied bool) {
 	d := s.division
 	d.denied = false
@@ -87,7 +89,7 @@ func (s *variant) decideDivided(at limiter.Time, req *descriptors.Request) (rest
 	return &d.restReq, d.denied
 }
 
-// decidedPlan is the plan by which the last call was denied or admitted.
+// decidedPlan returns the plan that decided the last call.
 func (s *variant) decidedPlan() *descriptors.Plan {
 	if s.division != nil && s.division.denied {
 		return &s.quotas
@@ -95,7 +97,6 @@ func (s *variant) decidedPlan() *descriptors.Plan {
 	return &s.plan
 }
 
-// limit returns what is divided of a rule.
 func (d *division) limit(r *descriptors.Rule) *quota.Limit {
 	l := d.limits[r]
 	if l == nil {
@@ -105,7 +106,7 @@ func (d *division) limit(r *descriptors.Rule) *quota.Limit {
 	return l
 }
 
-// newComparison is what a side makes of the requests, beside the first.
+// newComparison compares a variant with the rules.
 func (r *run) newComparison(s *variant) report.Comparison {
 	most := ranking{n: 3, score: func(k *key) uint64 { return uint64(k.moreDenied) }}
 	for i := range s.tally.keys.n {
@@ -116,7 +117,7 @@ func (r *run) newComparison(s *variant) report.Comparison {
 	return c
 }
 
-// newDivision reports what the Envoys made of each limit with quota.
+// newDivision reports the Envoys' decisions for each limit with quota.
 func (r *run) newDivision() *report.Division {
 	out := &report.Division{Comparison: r.newComparison(r.divided), Envoys: r.options.Envoys, WithoutShare: r.divided.fleet.UnassignedAllowed(), Divided: []report.Divided{}}
 	for _, i := range r.divided.tally.active {

@@ -10,18 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// envoySource computes what Envoy asked from its configuration and what the log has of a
-// request.
+// envoySource computes the descriptors of a request from Envoy's configuration.
 type envoySource struct {
 	config     *envoyconfig.Config
 	listener   string
 	onlyDomain string
-	// slots are where headers are, by name; -1 for those that the log has not.
+	// slots are those of headers by name, or -1.
 	slots map[string]int
-	// remote, direct and route are slots, -1 if the log lacks the field.
+	// remote, direct and route are slots, or -1.
 	remote, direct, route int
-	// metadata are the fields of other dynamic metadata, by the name that an action gives
-	// it.
+	// metadata are the slots of other dynamic metadata, by an action's name of it.
 	metadata map[string]int
 }
 
@@ -36,29 +34,28 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 	}
 	for _, name := range o.Envoy.MetadataInputs() {
 		field := strings.ReplaceAll(name, ".", ":")
-		if namespace, path, ok := strings.Cut(name, ":"); ok { // which may have points
+		if namespace, path, ok := strings.Cut(name, ":"); ok { // the path may have dots
 			field = namespace + ":" + strings.ReplaceAll(path, ".", ":")
 		}
 		if slot := f.Select("dynamic_metadata(" + strings.ToLower(field) + ")"); slot >= 0 {
 			s.metadata[name] = slot
 		}
 	}
-	// Whether the configuration asks at all shows with the first request.
+	// An arbitrary request shows whether the configuration calls the service at all.
 	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
 	if err == nil && calls.NotCalled == envoyconfig.OnlyConnections {
-		err = errors.New(calls.NotCalled + ", and a log of requests does not show when that is")
+		err = errors.New(calls.NotCalled + ", which a log of requests does not show")
 	}
 	return s, err
 }
 
-// header returns a header of the line.
 func (s *envoySource) header(l *accesslog.Line, name string) (value string, ok bool, unknown string) {
 	slot, known := s.slots[name]
 	switch {
 	case !known || slot < 0:
-		return "", false, "the log does not tell it: add %REQ(" + strings.ToUpper(name) + ")% to its format"
+		return "", false, "not in the log; add %REQ(" + strings.ToUpper(name) + ")% to its format"
 	case l.IsAmbiguous(slot):
-		return "", false, "the line can be read in several ways, since values have what stands between them"
+		return "", false, "ambiguous: a value contains a separator of the format"
 	case l.Value(slot) == nil:
 		return "", false, ""
 	default:
@@ -120,7 +117,7 @@ func (s *envoySource) appendCall(r *worker, c *envoyconfig.Call) {
 			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.Unknown))
 			continue
 		case d.Lease && r.duration >= 0:
-			continue // the line says when it was given back
+			continue // the lease ends after the logged duration
 		case d.HitsUnknown != "":
 			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
 			continue
@@ -128,7 +125,7 @@ func (s *envoySource) appendCall(r *worker, c *envoyconfig.Call) {
 			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.OverrideUnknown))
 			continue
 		case d.StreamDone:
-			r.addUnknown(fmt.Sprintf("%v: it is sent at the end of the stream, in a call that no log tells of", d.Pos))
+			r.addUnknown(fmt.Sprintf("%v: sent at the end of the stream, which is not in the log", d.Pos))
 			continue
 		}
 		if !w.beginDescriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override}) {

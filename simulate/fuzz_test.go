@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// fuzzReader reads bytes as lines of a format. Whatever they are, each line is read, bad,
-// or asks nothing.
+// fuzzReader reads any bytes as lines of a format. Each line must be read, be bad, or have no
+// descriptor.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
 	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []accesslog.Log{logOf("log", sample)}}
@@ -29,7 +29,7 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 			unknown += n
 		}
 		if got := len(b.requests) + b.Bad + b.NoRequest + b.withoutDescriptor + b.outsideRange + unknown; got != b.Read {
-			t.Errorf("%d decided, %d bad, %d without a request, %d silent, %d outside, %d unknown of %d lines of %q", len(b.requests), b.Bad, b.NoRequest, b.withoutDescriptor, b.outsideRange, unknown, b.Read, text)
+			t.Errorf("%d decided, %d bad, %d without a request, %d without a descriptor, %d outside the time range, %d unknown of %d lines of %q", len(b.requests), b.Bad, b.NoRequest, b.withoutDescriptor, b.outsideRange, unknown, b.Read, text)
 		}
 		var rec record
 		run := run{}

@@ -13,23 +13,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Limits that give leases hold something until a request ends, which a log says by how long it took. The call at the
-// end, of which no log tells, is decided then.
+// Limits with leases reserve something until a request ends, which the log determines by the
+// duration. The end call, which logs do not contain, is simulated at that time.
 
-// leaseHeap are the leases of requests that have not ended, as a heap by their ends.
+// leaseHeap is a heap of the leases of running requests, ordered by their end.
 type leaseHeap []lease
 
-// lease is what a request holds on one counter.
+// lease is a lease of a request on one counter.
 type lease struct {
 	ends    limiter.Time
 	replica int
-	release limiter.Charge // that gives it back
-	// cost is charged in its place, by a limit that reserves.
+	release limiter.Charge // returns the lease
+	// cost is charged when a reservation ends.
 	cost        uint64
 	reservation *descriptors.Reservation
 }
 
-// Len, Less, Swap, Push and Pop are for package heap.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (r *leaseHeap) Len() int           { return len(*r) }
 func (r *leaseHeap) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
 func (r *leaseHeap) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
@@ -37,14 +37,14 @@ func (r *leaseHeap) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
 // Push adds a lease.
 func (r *leaseHeap) Push(h any) { *r = append(*r, h.(lease)) } //nolint:forcetypeassert // nothing else is pushed
 
-// Pop takes the last one.
+// Pop removes the last lease.
 func (r *leaseHeap) Pop() any {
 	last := (*r)[len(*r)-1]
 	*r = (*r)[:len(*r)-1]
 	return last
 }
 
-// endRequests ends the requests that have by the time now.
+// endRequests releases the leases of requests that end by now.
 func (s *variant) endRequests(now limiter.Time) {
 	for len(s.leases) > 0 && s.leases[0].ends <= now {
 		h := heap.Pop(&s.leases).(lease) //nolint:forcetypeassert // nothing else is pushed
@@ -59,7 +59,8 @@ func (s *variant) endRequests(now limiter.Time) {
 	}
 }
 
-// reserve has charges of a request reserve whose hits are what it will have cost.
+// reserve turns charges of limits with reservations into reservations. Their hits in the log are
+// the final cost.
 func (s *variant) reserve() {
 	for i := range s.plan.Batch.Charges {
 		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
@@ -68,12 +69,12 @@ func (s *variant) reserve() {
 	}
 }
 
-// addLeases keeps the leases of a request that was decided until it ends.
+// addLeases keeps the leases of a decided request until it ends.
 func (s *variant) addLeases(ends limiter.Time, replica int) {
 	for i, at := range s.plan.AllLeases() {
 		c := &s.plan.Batch.Charges[at]
 		h := lease{ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
-		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the plan may have its policy
+		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the policy may belong to the plan, which is reused
 			h.release.Policy = new(c.Policy.Clone(nil))
 		}
 		if c.Policy.Reserve != nil {
@@ -83,7 +84,7 @@ func (s *variant) addLeases(ends limiter.Time, replica int) {
 	}
 }
 
-// selectDuration finds where lines say how long requests took, if a limit needs that.
+// selectDuration selects the duration of requests if a limit needs it.
 func (r *readPlan) selectDuration(o *Options) error {
 	sets := []*descriptors.Set{o.Rules}
 	for _, alternative := range o.Against {
@@ -95,8 +96,8 @@ func (r *readPlan) selectDuration(o *Options) error {
 				continue
 			}
 			if r.duration = r.format.Select(accesslog.FieldDuration); r.duration < 0 {
-				return fmt.Errorf("how long did requests take? %s at %v holds what they take until they end, and the log does not say when: "+
-					"add %%DURATION%% to its format, or as a field %q in milliseconds (--format json duration=FIELD); the log has %s",
+				return fmt.Errorf("%s at %v holds leases until requests end, but the log has no durations; "+
+					"add %%DURATION%% to its format, or a field %q in milliseconds (--format json duration=FIELD); the log has %s",
 					l.Rule.Path(), l.Pos, accesslog.FieldDuration, r.format.FieldList())
 			}
 			r.durationUnit = float64(r.format.DurationUnit()) / float64(time.Millisecond)
@@ -106,9 +107,9 @@ func (r *readPlan) selectDuration(o *Options) error {
 	return nil
 }
 
-var errDuration = errors.New("duration: want milliseconds, for a limit that holds what requests take until they end")
+var errDuration = errors.New("duration: want milliseconds, for a limit that holds leases until requests end")
 
-// durationOf returns how many milliseconds the request of a line took.
+// durationOf returns the duration of a line's request in milliseconds.
 func (r *readPlan) durationOf(l *accesslog.Line) (uint32, error) {
 	if r.duration < 0 {
 		return 0, nil

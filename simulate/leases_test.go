@@ -18,8 +18,8 @@ const (
 	timed  = users + " %DURATION%"
 )
 
-// TestPlacesAreGivenBack compares with a count of who runs, in order of time.
-func TestPlacesAreGivenBack(t *testing.T) {
+// TestConcurrencyLeases compares the decisions with a count of the running requests.
+func TestConcurrencyLeases(t *testing.T) {
 	type request struct{ at, lasts int } // in milliseconds
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []request
@@ -52,10 +52,10 @@ func TestPlacesAreGivenBack(t *testing.T) {
 		}
 	}, logOf("log", log.String()))
 	if wrong > 0 || denied == 0 || most != 3 {
-		t.Errorf("%d of %d requests are not decided as counted, %d are denied", wrong, len(all), denied)
+		t.Errorf("%d of %d decisions differ, %d denials", wrong, len(all), denied)
 	}
 	if l := report.Rules.Limits[0]; l.Used.Max != 4.0/3 || int(l.Over) != denied {
-		t.Errorf("the limit is %+v, want one more asked for than it holds, and %d over", l, denied)
+		t.Errorf("the limit is %+v, want a peak of one more than the limit, and %d over", l, denied)
 	}
 }
 
@@ -65,8 +65,8 @@ func TestLogsWithoutDurations(t *testing.T) {
 		Rules: compile(t, perUser), Against: []Alternative{{"other", compile(t, atOnce)}}, Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now,
 	}
 	_, err := Run(t.Context(), o)
-	const want = `how long did requests take? user at rules.yaml:2:40 holds what they take until they end, and the log does not say when: ` +
-		`add %DURATION% to its format, or as a field "duration" in milliseconds (--format json duration=FIELD); the log has time, status, x-user`
+	const want = `user at rules.yaml:2:40 holds leases until requests end, but the log has no durations; ` +
+		`add %DURATION% to its format, or a field "duration" in milliseconds (--format json duration=FIELD); the log has time, status, x-user`
 	if err == nil || err.Error() != want {
 		t.Errorf("the error is %v, want %s", err, want)
 	}
@@ -78,8 +78,8 @@ func TestLogsWithoutDurations(t *testing.T) {
 	}
 }
 
-// TestReservedRequests has three requests at once of a budget for two, which cost less than they reserve, and a fourth
-// after them. The hits of the log are what each costs.
+// TestReservedRequests has three concurrent requests of a budget for two, which cost less than they
+// reserve, and a later fourth. The logged hits are the costs.
 func TestReservedRequests(t *testing.T) {
 	const budget = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000, name: tokens, reserve: { amount: 400 } } }]"
 	var log strings.Builder
@@ -93,12 +93,13 @@ func TestReservedRequests(t *testing.T) {
 		o.OnDecision = func(_ limiter.Time, _, over bool) { denied = append(denied, over) }
 	}, logOf("log", log.String()))
 	if !slices.Equal(denied, []bool{false, false, true, false}) {
-		t.Errorf("denied are %v of %d requests, want the third: %v", denied, report.Requests, report.FirstBad)
+		t.Errorf("denials %v of %d requests, want the third: %v", denied, report.Requests, report.FirstBad)
 	}
 }
 
-// TestEndsOfEnvoy computes both calls from Envoy's configuration: the second one is sent when the line says.
-func TestEndsOfEnvoy(t *testing.T) {
+// TestEnvoyLeaseEnd computes both calls from Envoy's configuration; the second one is sent after
+// the logged duration.
+func TestEnvoyLeaseEnd(t *testing.T) {
 	element := `{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }`
 	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(`resources:
 - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
@@ -128,14 +129,14 @@ func TestEndsOfEnvoy(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Templates, o.Envoy, o.Format = compile(t, atOnce), nil, config, users+` "%REQ(:PATH)%" "%REQ(:AUTHORITY)%" %DURATION%`
 	}, logOf("log", log.String()))
-	// 0, 1 and 2 run until 3.5, 4.5 and 5.5, and so on.
+	// Requests 0, 1 and 2 run until 3.5, 4.5 and 5.5, and so on.
 	if len(report.Unknown) > 0 || report.Rules.Denied != 2 {
-		t.Errorf("%d are denied of %d, and unknown are %v", report.Rules.Denied, report.Requests, report.Unknown)
+		t.Errorf("%d of %d denied, unknown: %v", report.Rules.Denied, report.Requests, report.Unknown)
 	}
 }
 
-// TestDurationsOfServers reads how long requests took in the unit that each server has.
-func TestDurationsOfServers(t *testing.T) {
+// TestDurationUnits reads durations in the unit of each server.
+func TestDurationUnits(t *testing.T) {
 	for name, line := range map[string]string{
 		"Envoy's":                `{"start_time":"TIME","duration":1500,"status":200,"user":"al"}`,
 		"nginx's":                `{"time_iso8601":"TIME","request_time":"1.500","status":200,"user":"al"}`,
@@ -145,7 +146,7 @@ func TestDurationsOfServers(t *testing.T) {
 	} {
 		for after, denied := range map[time.Duration]uint64{1400 * time.Millisecond: 1, 1600 * time.Millisecond: 0} {
 			var log strings.Builder
-			for _, at := range []time.Duration{0, 0, 0, after} { // which has room for three at once
+			for _, at := range []time.Duration{0, 0, 0, after} { // the limit is three at once
 				log.WriteString(strings.Replace(line, "TIME", noon.Add(at).Format(time.RFC3339Nano), 1) + "\n")
 			}
 			found := simulateUsers(t, func(o *Options) {
@@ -161,8 +162,8 @@ func TestDurationsOfServers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRequestsThatDoNotEnd bounds them.
-func TestMemoryOfRequestsThatDoNotEnd(t *testing.T) {
+// TestMemoryOfLeases checks the memory bound for leases of running requests.
+func TestMemoryOfLeases(t *testing.T) {
 	var log strings.Builder
 	for i := range 40_000 {
 		line := usersLine(noon.Add(time.Duration(i)*50*time.Millisecond), 200, fmt.Sprint("u", i%12))
@@ -172,13 +173,13 @@ func TestMemoryOfRequestsThatDoNotEnd(t *testing.T) {
 		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, strings.Replace(atOnce, ": 3,", ": 4096,", 1)), Format: timed,
 		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Second,
 	})
-	if err == nil || !strings.Contains(err.Error(), "12 keys does not fit into memory (") {
-		t.Errorf("40,000 requests that run are %v", err)
+	if err == nil || !strings.Contains(err.Error(), "12 keys do not fit into memory (") {
+		t.Errorf("Run() with 40,000 running requests = %v", err)
 	}
 }
 
-// TestReservationsLearn has requests of 1 hit, one by one, and then five at once of a budget that has room for two of
-// the first estimate.
+// TestReservationsLearn has sequential requests of 1 hit, then five concurrent ones of a budget for
+// two of the first estimate.
 func TestReservationsLearn(t *testing.T) {
 	const budget = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000, name: tokens, reserve: { p90: true, first: 400 } } }]"
 	var log strings.Builder
@@ -188,6 +189,6 @@ func TestReservationsLearn(t *testing.T) {
 	}
 	report := simulateUsers(t, func(o *Options) { o.Rules, o.Format = compile(t, budget), timed }, logOf("log", log.String()))
 	if report.Requests != 105 || report.Rules.Denied != 0 {
-		t.Errorf("%d of %d requests are denied", report.Rules.Denied, report.Requests)
+		t.Errorf("%d of %d requests denied, want none", report.Rules.Denied, report.Requests)
 	}
 }

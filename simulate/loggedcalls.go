@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// loggedCalls are calls that the log itself has: the dynamic metadata that the service puts
-// into its replies, or lines of requests.
+// loggedCalls reads calls from the log itself: the service's dynamic metadata, or lines of format
+// requests.
 type loggedCalls struct {
-	// onlyDomain is the one domain that counts, empty for all.
+	// onlyDomain restricts the calls to one domain, if not empty.
 	onlyDomain []byte
-	// object is the slot of an object with domain and descriptors; -1 where these stand in
-	// the line itself, at the slots domain, hits and list.
+	// object is the slot of an object with domain and descriptors, or -1 if the line itself has
+	// them in the slots domain, hits and list.
 	object             int
 	domain, hits, list int
 }
@@ -25,12 +25,12 @@ type loggedCalls struct {
 var (
 	errEntries        = errors.New("entries: want [[\"key\", \"value\"]] or [\"key=value\"]")
 	errDescriptors    = errors.New("want domain and descriptors")
-	errTooManyEntries = errors.New("has more than 255 descriptors or entries")
+	errTooManyEntries = errors.New("more than 255 descriptors or entries")
 	errLimit          = errors.New("limit: want 5/hour or requests_per_unit:5 unit:HOUR")
 	errHits           = errors.New("hits: want a whole number")
 )
 
-// appendCalls appends the call of a line. A line whose object is absent asked nothing.
+// appendCalls appends the call of a line. A line without the object made none.
 func (d *loggedCalls) appendCalls(r *worker, l *accesslog.Line) error {
 	var domain, hits, list []byte
 	var column int
@@ -73,7 +73,7 @@ func (d *loggedCalls) appendCalls(r *worker, l *accesslog.Line) error {
 	return nil
 }
 
-// parseMetadata cuts what the filter keeps of a reply.
+// parseMetadata reads the rate limit filter's metadata.
 func parseMetadata(b []byte, l *accesslog.Line) (domain, hits, list []byte, err error) {
 	s := jsonview.Scanner{Bytes: b}
 	err = s.Object(func(key []byte) (err error) {
@@ -92,7 +92,7 @@ func parseMetadata(b []byte, l *accesslog.Line) (domain, hits, list []byte, err 
 	return domain, hits, list, err
 }
 
-// parseHits reads a number, which JSON may write as 3 or 3.0.
+// parseHits parses a number, which JSON may write as 3 or 3.0.
 func parseHits(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -107,7 +107,7 @@ func parseHits(b []byte) (uint64, error) {
 	return uint64(f), nil
 }
 
-// readDescriptor takes a descriptor and appends it.
+// readDescriptor consumes a descriptor and appends it.
 func (r *worker) readDescriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	var d descriptors.Descriptor
 	var entries []byte
@@ -144,7 +144,7 @@ func (r *worker) readDescriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	return inner.List(func() error { return r.readEntry(&inner, l) })
 }
 
-// readEntry takes an entry, a pair or text, and appends it.
+// readEntry consumes an entry, a pair or text, and appends it.
 func (r *worker) readEntry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
 	var of [2][]byte
 	switch s.Next() {
@@ -174,7 +174,7 @@ func (r *worker) readEntry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
 	return err
 }
 
-// parseOverride reads a limit, as people write it or as the service's metadata has it.
+// parseOverride parses a limit such as 5/hour, or as in the service's metadata.
 func parseOverride(b []byte) (descriptors.Override, error) {
 	rest, ok := bytes.CutPrefix(b, []byte("requests_per_unit:"))
 	if !ok {

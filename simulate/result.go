@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// shownKeys is how many of a limit's largest keys are shown, and deniedKeys how many of those that
-// are over it most.
+// shownKeys and deniedKeys limit the number of keys reported for a limit.
 const (
 	shownKeys  = 10
 	deniedKeys = 5
@@ -99,13 +98,13 @@ func (t *tally) reportLimit(i int32) report.Limit {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
 		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
 	}
-	asked, number := &l.demand, l.allowance
+	demand, allowance := &l.demand, l.allowance
 	if l.shares != nil {
-		asked, number = l.shares, thousandths
+		demand, allowance = l.shares, thousandths
 	}
-	share := func(n uint64) float64 { return float64(n) / float64(max(1, number)) }
-	out.Used = report.Used{P50: share(asked.quantile(0.5)), P99: share(asked.quantile(0.99)), Max: share(asked.max)}
-	out.Use = asked.histogram(number)
+	share := func(n uint64) float64 { return float64(n) / float64(max(1, allowance)) }
+	out.Used = report.Used{P50: share(demand.quantile(0.5)), P99: share(demand.quantile(0.99)), Max: share(demand.max)}
+	out.Use = demand.histogram(allowance)
 	if w := l.worst; w.over > 0 {
 		out.Worst = &report.Minute{At: time.Unix(w.minute*60, 0).UTC(), Hits: w.hits, Over: w.over}
 	}
@@ -120,20 +119,19 @@ func (t *tally) keysOver() (n int) {
 	return n
 }
 
-// ranking is the keys with the greatest of something. Of equals the one that came first is first.
+// ranking collects the n keys with the highest scores. Of equal scores, the first key wins.
 type ranking struct {
 	n     int
 	score func(*key) uint64
 	best  []ranked
 }
 
-// ranked is a key's in a ranking.
 type ranked struct {
 	score uint64
 	index int
 }
 
-// add takes in the key of an order.
+// add ranks the key with the given index.
 func (r *ranking) add(order int, k *key) {
 	v := r.score(k)
 	full := len(r.best) == r.n
@@ -147,7 +145,7 @@ func (r *ranking) add(order int, k *key) {
 	slices.SortStableFunc(r.best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
 }
 
-// reportKeys are the keys of a ranking for people.
+// reportKeys returns a ranking's keys for the report.
 func (t *tally) reportKeys(r *ranking) []report.Key {
 	all := []report.Key{}
 	for _, p := range r.best {
@@ -157,8 +155,7 @@ func (t *tally) reportKeys(r *ranking) []report.Key {
 	return all
 }
 
-// keyName is a key for people: its values, or the rule and a hash that tells it apart within
-// this report.
+// keyName returns the values of a key, or its rule and a hash that is unique within the report.
 func (t *tally) keyName(k *key) string {
 	if k.text > 0 {
 		return t.keys.texts[k.text-1]
@@ -170,7 +167,7 @@ func (t *tally) keyName(k *key) string {
 	return fmt.Sprintf("%s#%08x", rule, shortHash(k.id))
 }
 
-// metricKey is a rule's name without values of requests.
+// metricKey returns the name of a rule without request values.
 func metricKey(r *descriptors.Rule) string {
 	name, _, _ := r.AppendMetricKey(nil, nil)
 	return string(name)

@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// everyWord has all algorithms, groups, and modes.
+// everyWord has all algorithms, groups and modes.
 const everyWord = `
 domain: every
 descriptors:
@@ -44,9 +44,9 @@ descriptors:
       - { unit: minute, requests_per_unit: 40, algorithm: token_bucket }
 `
 
-// TestTheServiceDecidesTheSame has the service answer random requests, and simulates them.
-// SLUICE_SEED is the seed.
-func TestTheServiceDecidesTheSame(t *testing.T) {
+// TestMatchesService compares the simulation of random requests with the service's replies.
+// SLUICE_SEED sets the seed.
+func TestMatchesService(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SLUICE_SEED"); text != "" {
 		var err error

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// newReadPlan finds out how the logs are to be read, and where descriptors come from.
+// newReadPlan detects the format and the source of descriptors.
 func newReadPlan(o *Options) (*readPlan, error) {
 	f, err := accesslog.Recognise(o.Logs, o.Format)
 	if err != nil {
@@ -35,8 +35,7 @@ func newReadPlan(o *Options) (*readPlan, error) {
 	return r, f.Prepare()
 }
 
-// newSource finds where descriptors come from: the log itself, Envoy's configuration, or
-// templates.
+// newSource returns the source of descriptors: the log itself, Envoy's configuration, or templates.
 func newSource(o *Options, f *accesslog.Format) (source, error) {
 	only := []byte(o.Domain)
 	switch {
@@ -55,13 +54,13 @@ func newSource(o *Options, f *accesslog.Format) (source, error) {
 		t := &templateSource{domain: []byte(domain), all: o.Templates}
 		return t, t.resolve(f)
 	default:
-		return nil, fmt.Errorf("what does Envoy ask? The log does not say (add %%DYNAMIC_METADATA(%s)%% to its format, and --dynamic-metadata to sluice serve): "+
-			"give its configuration with --envoy, or say it with --descriptor, such as --descriptor 'user={x-user}'; the log has %s",
+		return nil, fmt.Errorf("the log has no descriptors; give Envoy's configuration with --envoy, "+
+			"or write them with --descriptor, such as --descriptor 'user={x-user}' (to log them, add %%DYNAMIC_METADATA(%s)%% to the format, and --dynamic-metadata to sluice serve); the log has %s",
 			accesslog.RateLimitMetadata, f.FieldList())
 	}
 }
 
-// oneDomain returns the domain that is looked at.
+// oneDomain returns the selected domain.
 func oneDomain(o *Options) (string, error) {
 	if o.Domain != "" {
 		return o.Domain, nil
@@ -69,5 +68,5 @@ func oneDomain(o *Options) (string, error) {
 	if all := o.Rules.Domains(); len(all) == 1 {
 		return all[0], nil
 	}
-	return "", fmt.Errorf("which domain? The rules have %s: name one with --domain", strings.Join(o.Rules.Domains(), ", "))
+	return "", fmt.Errorf("the rules do not have one domain but %s; select one with --domain", strings.Join(o.Rules.Domains(), ", "))
 }

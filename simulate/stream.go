@@ -9,29 +9,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// job is a chunk on its way through a goroutine that reads lines.
+// job is a chunk to be parsed by a worker. done is closed when batch is set.
 type job struct {
 	chunk accesslog.Chunk
 	batch *batch
 	done  chan struct{}
 }
 
-// stream is a log on its way to requests in order of time.
+// stream yields the requests of one log in order of time.
 type stream struct {
 	name    string
 	jobs    chan *job
 	reorder *reorder
 	rows    int
 	ended   bool
-	// err is why reading ended, set before jobs is closed.
-	err error
-	// onBatch is called with each batch.
+	// err is the error of reading the log, set before jobs is closed.
+	err     error
 	onBatch func(s *stream, b *batch)
 
 	head queuedRequest
 }
 
-// advance makes head the next request. It reports false at the end of the log.
+// advance sets head to the next request. It returns false at the end of the log.
 func (s *stream) advance(ctx context.Context) (bool, error) {
 	for {
 		if w, ok := s.reorder.pop(); ok {
@@ -73,7 +72,7 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 	}
 }
 
-// countingReader counts what is read.
+// countingReader reports the number of bytes of each read.
 type countingReader struct {
 	io.Reader
 
@@ -86,7 +85,7 @@ func (c countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pipeline reads logs: one goroutine for each log, and workers that read its lines.
+// pipeline reads logs with one goroutine per log and a pool of workers that parse lines.
 type pipeline struct {
 	streams []*stream
 	work    chan *job
@@ -94,14 +93,14 @@ type pipeline struct {
 	stop    context.CancelFunc
 }
 
-// startPipeline starts reading. Its caller must call end.
-func startPipeline(ctx context.Context, o *Options, r *readPlan, tell func(*stream, *batch), progress func(n int)) *pipeline {
+// startPipeline starts reading. The caller must call close.
+func startPipeline(ctx context.Context, o *Options, r *readPlan, onBatch func(*stream, *batch), progress func(n int)) *pipeline {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pipeline{work: make(chan *job), stop: stop}
 	for _, in := range o.Logs {
 		s := &stream{
 			name: in.Name, jobs: make(chan *job, max(1, 2*o.Workers/len(o.Logs))), reorder: newReorder(int64(o.Reorder)),
-			onBatch: tell,
+			onBatch: onBatch,
 		}
 		p.streams = append(p.streams, s)
 		p.wait.Go(func() {
@@ -127,7 +126,7 @@ func startPipeline(ctx context.Context, o *Options, r *readPlan, tell func(*stre
 	return p
 }
 
-// readLog reads a log and hands its chunks out, to be worked on and to be waited for.
+// readLog sends the chunks of a log to the workers, and in order to jobs.
 func (p *pipeline) readLog(ctx context.Context, in accesslog.Log, format *accesslog.Format, jobs chan<- *job, progress func(n int)) error {
 	f, err := in.Open()
 	if err != nil {
@@ -150,14 +149,14 @@ func (p *pipeline) readLog(ctx context.Context, in accesslog.Log, format *access
 	})
 }
 
-// close stops what still runs.
+// close stops all goroutines and waits for them.
 func (p *pipeline) close() {
 	p.stop()
 	p.wait.Wait()
 }
 
-// eachRequest calls use with all requests of all logs in the order of their times; of equal ones
-// that of the first log comes first.
+// eachRequest calls use with the requests of all logs in order of time. If times are equal, the
+// first log's request comes first.
 func (p *pipeline) eachRequest(ctx context.Context, use func(w queuedRequest)) error {
 	var open []*stream
 	for _, s := range p.streams {

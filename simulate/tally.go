@@ -12,49 +12,49 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// tally is what is counted of the decisions of one set of rules.
+// tally collects statistics of the decisions by one set of rules.
 type tally struct {
 	set    *descriptors.Set
 	keys   *keys
 	limits []limitTally
-	// active are the limits that had hits, in the order of their first.
+	// active are the limits with hits, in order of the first.
 	active     []int32
 	time       timeline
 	showValues bool
-	// minute is the number of the one that counts now.
+	// minute is the current minute since 1970.
 	minute int64
-	// second is the current time in whole seconds.
+	// second is the current time in seconds since 1970.
 	second int64
-	// rowLimits are the limits of keys that have rows of a table.
+	// rowLimits are the limits of keys that have table rows.
 	rowLimits map[*key]rowLimit
 }
 
-// rowLimit is the limit of a key that has a row of a table.
 type rowLimit struct {
 	allowance uint64
 	windows   windows
 }
 
-// limitTally is what is counted of one limit.
+// limitTally collects statistics of one limit.
 type limitTally struct {
 	limit     *descriptors.Limit
 	windows   windows
-	allowance uint64 // of hits that it grants
+	allowance uint64 // hits per window
 	hits      uint64
 	over      uint64
 	keys      int
 	keysOver  int
 	demand    demand
-	// shares, of a limit with a table, are thousandths of the number of each key, with those of rows, which demand has not.
+	// shares is used for limits with a table: it counts demand in thousandths of each key's
+	// allowance, including keys with rows, which demand omits.
 	shares *demand
 	bins   []report.Bin
 
-	// window is the number of the one that second lies in.
+	// window is the window that contains second.
 	second int64
 	window uint32
 
-	// minuteHits and minuteOver are of the current minute; worst is the one with the
-	// greatest share over limit.
+	// minuteHits and minuteOver count hits of the current minute. worst is the minute with the
+	// greatest share over the limit.
 	minuteHits, minuteOver uint64
 	worst                  worst
 }
@@ -64,13 +64,13 @@ type worst struct {
 	hits, over uint64
 }
 
-// newTally has an element for each limit of the rules, and one for limits that requests
-// bring.
+// newTally returns a tally with an element for each limit of the rules and one for limits set by
+// requests.
 func newTally(set *descriptors.Set, show bool) *tally {
 	return &tally{set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show, minute: math.MinInt64}
 }
 
-// setTime says the time of what is added next.
+// setTime sets the time of the following charges.
 func (t *tally) setTime(now limiter.Time) {
 	t.second = int64(now / limiter.Time(time.Second))
 	if minute := t.second / 60; minute != t.minute {
@@ -88,7 +88,7 @@ func (t *tally) setTime(now limiter.Time) {
 func (t *tally) endMinute() {
 	for _, i := range t.active {
 		l := &t.limits[i]
-		// over/hits greater than the worst's, without rounding.
+		// over/hits is greater than the worst's, without rounding.
 		if w := &l.worst; l.minuteOver > 0 && float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits) || w.hits == 0 && l.minuteOver > 0 {
 			*w = worst{t.minute, l.minuteHits, l.minuteOver}
 		}
@@ -96,7 +96,7 @@ func (t *tally) endMinute() {
 	}
 }
 
-// addCharges counts the charges of a call that was decided.
+// addCharges counts the charges of a decided call.
 func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, replica int) {
 	match := 0
 	for i := range plan.Batch.Charges {
@@ -118,12 +118,12 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 		if l.bins == nil {
 			limit := plan.Limits[i]
 			if limit.Table != nil {
-				limit = t.set.Limits[index] // not the numbers of one row
+				limit = t.set.Limits[index] // not the limit of one row
 			}
 			t.startLimit(l, limit, index)
 		}
 		k, isNew := t.keys.findOrAdd(replicaID(c.ID, replica))
-		if l.second != t.second { // divisions are slow
+		if l.second != t.second { // division is slow
 			l.second, l.window = t.second, l.windows.number(t.second)
 		}
 		window := t.windowNumber(l, plan.Limits[i], k)
@@ -142,7 +142,7 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 		}
 		if plan.Limits[i].HasWindow() {
 			addTo(c.Hits, &k.demand)
-		} else { // at once
+		} else { // concurrency
 			k.demand = max(k.demand, limiter.SaturatingAdd(d.Before, min(c.Hits, 1)))
 		}
 		k.peak = max(k.peak, k.demand)
@@ -157,33 +157,33 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 	}
 }
 
-// addTo adds hits to each of the sums, which stop at 2^64-1.
+// addTo adds hits to each of the sums, which saturate.
 func addTo(hits uint64, sums ...*uint64) {
 	for _, sum := range sums {
 		*sum = limiter.SaturatingAdd(*sum, hits)
 	}
 }
 
-// memoryBytes is about how much memory the tally takes: for each key itself, its places in the index and
-// that of its text.
+// memoryBytes estimates the tally's memory: for each key the key itself, its index entries and that
+// of its text.
 func (t *tally) memoryBytes() int64 {
 	return int64(t.keys.n)*128 + t.keys.textBytes + int64(len(t.rowLimits))*rowLimitBytes
 }
 
-// rowLimitBytes is what a key with a row takes beside: 32 bytes, in a map of which half may be empty.
+// rowLimitBytes is the memory of a key's row limit: 32 bytes, in a map of which half may be empty.
 const rowLimitBytes = 72
 
-// windows say which window of a limit a time lies in.
+// windows determines which window of a limit contains a time.
 type windows struct {
 	seconds  uint32
-	calendar *limiter.Calendar // whose they are, if not nil
+	calendar *limiter.Calendar // nil unless windows are those of a calendar
 }
 
 func newWindows(p *limiter.Policy) windows {
 	return windows{uint32(p.Window / time.Second), p.Calendar}
 }
 
-// number returns the number of the window that the second lies in; of a calendar's another number, which no other has.
+// number identifies the window that contains the second.
 func (w *windows) number(second int64) uint32 {
 	if w.calendar != nil {
 		start, _ := w.calendar.Window(limiter.Time(second * int64(time.Second)))
@@ -192,7 +192,8 @@ func (w *windows) number(second int64) uint32 {
 	return uint32(second / int64(w.seconds))
 }
 
-// windowNumber returns the number of the window of a key, whose limit has the numbers of a row if it is not l's.
+// windowNumber returns the key's current window. limit has the window of a row if it is not
+// l.limit.
 func (t *tally) windowNumber(l *limitTally, limit *descriptors.Limit, k *key) uint32 {
 	if l.shares == nil || limit == l.limit {
 		return l.window
@@ -208,7 +209,7 @@ func (t *tally) windowNumber(l *limitTally, limit *descriptors.Limit, k *key) ui
 	return own.windows.number(t.second)
 }
 
-// allowanceOf returns how many hits a key is granted in a window, at least 1.
+// allowanceOf returns the number of hits that a key is granted per window, at least 1.
 func (t *tally) allowanceOf(k *key) uint64 {
 	if own, ok := t.rowLimits[k]; ok {
 		return max(1, own.allowance)
@@ -216,7 +217,7 @@ func (t *tally) allowanceOf(k *key) uint64 {
 	return max(1, t.limits[k.limit].allowance)
 }
 
-// endWindow counts what a key asked for in a window that is over.
+// endWindow adds the key's demand in a window that ended.
 func (t *tally) endWindow(k *key) {
 	l := &t.limits[k.limit]
 	if l.shares != nil {
@@ -234,7 +235,7 @@ func (t *tally) endWindow(k *key) {
 
 const thousandths = 1000
 
-// startLimit is called with the first charge of a limit.
+// startLimit initializes a limit's statistics at its first charge.
 func (t *tally) startLimit(l *limitTally, limit *descriptors.Limit, index int32) {
 	l.bins = make([]report.Bin, maxBins)
 	l.windows, l.allowance = newWindows(&limit.Policy), uint64(limit.Policy.Limit)
@@ -247,7 +248,7 @@ func (t *tally) startLimit(l *limitTally, limit *descriptors.Limit, index int32)
 	t.active = append(t.active, index)
 }
 
-// finish counts the windows that are not over yet.
+// finish ends all windows.
 func (t *tally) finish() {
 	t.endMinute()
 	for i := range t.keys.n {
@@ -255,8 +256,8 @@ func (t *tally) finish() {
 	}
 }
 
-// countDenial counts that a request is denied that other rules admit, for the first key that has
-// no room.
+// countDenial counts a denial of a request that other rules admit, for the first key that denies
+// it.
 func (t *tally) countDenial(plan *descriptors.Plan, replica int) {
 	for i := range plan.Batch.Charges {
 		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
@@ -267,7 +268,7 @@ func (t *tally) countDenial(plan *descriptors.Plan, replica int) {
 	}
 }
 
-// entriesText writes a descriptor for people.
+// entriesText formats a descriptor.
 func entriesText(entries []descriptors.Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -281,5 +282,5 @@ func entriesText(entries []descriptors.Entry) string {
 	return b.String()
 }
 
-// shortHash is what tells a key apart in a report.
+// shortHash distinguishes keys in a report.
 func shortHash(id identity.ID) uint32 { return uint32(id.Hi >> 32) }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Template makes a descriptor of the fields of a line. It is written as a descriptor whose
-// values have fields in braces, such as user={x-user},path={:path|path}.
+// Template creates a descriptor from the fields of a line. Its text is a descriptor whose values
+// have fields in braces, such as user={x-user},path={:path|path}.
 type Template struct {
 	text    string
 	entries []templateEntry
@@ -20,15 +20,14 @@ type templateEntry struct {
 	value *accesslog.Expression
 }
 
-// ParseTemplate reads a template. A backslash makes the next character part of a key or of
-// text.
+// ParseTemplate parses a template. A backslash escapes the next character.
 func ParseTemplate(text string) (*Template, error) {
 	entries, err := descriptors.ParseEntries(text)
 	if err != nil {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, errors.New("a descriptor without entries matches nothing: write user={x-user}")
+		return nil, errors.New("a descriptor without entries matches nothing; write user={x-user}")
 	}
 	t := &Template{text: text}
 	for _, e := range entries {
@@ -41,11 +40,11 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// templateSource are where descriptors come from if the log itself does not say.
+// templateSource creates descriptors from templates.
 type templateSource struct {
 	domain []byte
 	all    []*Template
-	// ambiguous is parallel to all: why a value of it is not certain.
+	// ambiguous is parallel to all: the reason if a value is ambiguous.
 	ambiguous []string
 }
 
@@ -56,7 +55,7 @@ func (t *templateSource) resolve(f *accesslog.Format) error {
 				return fmt.Errorf("--descriptor %s: %w", template.text, err)
 			}
 		}
-		t.ambiguous = append(t.ambiguous, fmt.Sprintf("--descriptor %s: a value has what stands between values, so that the line can be read in several ways", template.text))
+		t.ambiguous = append(t.ambiguous, fmt.Sprintf("--descriptor %s: ambiguous line: a value contains a separator of the format", template.text))
 	}
 	return nil
 }

@@ -2,23 +2,23 @@ package simulate
 
 import "github.com/sluice-ratelimit/sluice/simulate/report"
 
-// maxBins is how many whiles a timeline has. Each is a second at first; they become
-// longer as the log does.
+// maxBins is the maximum number of bins. A bin is one second long at first, and doubles when the
+// log exceeds the timeline.
 const maxBins = 240
 
-// timeline parts the log's time into bins, the same for all limits.
+// timeline divides the log's time into bins, shared by all limits.
 type timeline struct {
-	// width is how long a bin is, in seconds, and start where the first begins.
+	// width is the length of a bin, and start the time of the first, both in seconds.
 	width, start int64
-	// now is the bin of the current time, and until where it ends.
+	// now is the current bin, and until its end.
 	now   int
 	until int64
-	// factor is by how much bins have to become longer.
+	// factor is the factor by which bins must grow.
 	factor int
 }
 
-// advance makes a time, in seconds, the current one. It reports whether bins are to be folded,
-// after which settle is to be called.
+// advance sets the current time in seconds. If it returns true, the caller must fold all bins and
+// then call setBin.
 func (t *timeline) advance(second int64) bool {
 	if second < t.until {
 		return false
@@ -36,7 +36,7 @@ func (t *timeline) advance(second int64) bool {
 	return false
 }
 
-// fold makes a limit's bins longer.
+// fold merges the bins of a limit.
 func (t *timeline) fold(bins []report.Bin) {
 	for i, b := range bins {
 		bins[i] = report.Bin{}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// variant is one set of rules and what it makes of the requests.
+// variant is a set of rules and the state of its simulation.
 type variant struct {
 	name    string
 	set     *descriptors.Set
@@ -16,21 +16,20 @@ type variant struct {
 	plan    descriptors.Plan
 	tally   *tally
 	maxWait time.Duration
-	// denied counts the requests that are denied, and strange those calls of them whose
-	// domain has no rules.
+	// denied counts the denied requests, and unknownDomain the calls to domains without rules.
 	denied, unknownDomain uint64
-	// leases are leases of requests that have not ended, and ending gives one back.
+	// leases are those of running requests. endBatch is scratch for releasing one.
 	leases   leaseHeap
 	endBatch limiter.Batch
-	// more counts the requests that only these rules deny, and not those that they are compared
-	// with, and fewer those that they alone admit.
+	// onlyDenied counts the requests that this variant denies and the first rules admit, and
+	// onlyAdmitted the opposite.
 	onlyDenied, onlyAdmitted uint64
 
 	// division is nil unless Envoys divide limits.
 	*division
 }
 
-// defaultMemory bounds all counters. Memory is taken as it is used.
+// defaultMemory is the default bound of all counters, allocated on demand.
 const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
@@ -38,10 +37,10 @@ func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error)
 	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout}, err
 }
 
-// newTables returns the counters of all replicas for one of several rules.
-func newTables(o *Options, sides int) (all []*limiter.Table, err error) {
+// newTables returns the counter tables of all replicas for one of several variants.
+func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
 	for range o.Replicas {
-		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*sides)), limiter.MaxBytes)})
+		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*variants)), limiter.MaxBytes)})
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +49,7 @@ func newTables(o *Options, sides int) (all []*limiter.Table, err error) {
 	return all, nil
 }
 
-// decide decides a call, and reports whether it is denied.
+// decide decides a call and reports whether it is denied.
 func (s *variant) decide(at limiter.Time, lasts time.Duration, req *descriptors.Request, replica int) bool {
 	if s.division != nil {
 		var denied bool
@@ -76,12 +75,12 @@ func (s *variant) decide(at limiter.Time, lasts time.Duration, req *descriptors.
 	return b.Denied
 }
 
-// checkEvicted returns an error if a counter was given up for want of memory: decisions may
-// differ from the service's then.
+// checkEvicted returns an error if a counter was evicted, because decisions could then differ from
+// the service's.
 func checkEvicted(tables []*limiter.Table) error {
 	for _, t := range tables {
 		if n := t.Stats().Evicted; n > 0 {
-			return fmt.Errorf("%d counters did not fit into memory, so that the result would not be what the rules say: raise --counter-memory", n)
+			return fmt.Errorf("%d counters were evicted because memory is full, so decisions would differ from the service's; raise --counter-memory", n)
 		}
 	}
 	return nil

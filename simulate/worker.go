@@ -8,43 +8,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// source is where the descriptors of a line come from.
+// source determines the descriptors of a line.
 type source interface {
 	appendCalls(r *worker, l *accesslog.Line) error
 }
 
-// batch is what a chunk of lines came to.
+// batch contains the requests of a chunk.
 type batch struct {
 	arena    []byte
 	requests []queuedRequest
 	counts
-	// pending counts the requests that are not decided yet: with the last of them the batch
-	// can be used again.
+	// pending counts the undecided requests. At 0 the batch is recycled.
 	pending int
 }
 
-// counts are those of a chunk, and of all.
+// counts are those of a chunk or of all logs.
 type counts struct {
 	accesslog.Counts
 
-	// outsideRange counts the lines of another time than is wanted.
+	// outsideRange counts the lines outside the time range.
 	outsideRange int
-	// first and last are the times of those outside; 0 without any.
+	// first and last are the extreme times of those lines, or 0.
 	first, last int64
-	// late counts the requests that came too late to be put into order.
+	// late counts the requests that arrived too late to be sorted.
 	late int
-	// computed counts the descriptors that are known, and unknown, by reason, the others.
+	// computed counts the known descriptors, and unknown the others by reason.
 	computed int
 	unknown  map[string]int
-	// withoutDescriptor counts the lines that lead to no descriptor.
+	// withoutDescriptor counts the lines without a descriptor.
 	withoutDescriptor int
-	// otherDomain counts the calls that go to another domain than is looked at.
+	// otherDomain counts the calls to unselected domains.
 	otherDomain int
 }
 
 func newCounts() counts { return counts{unknown: map[string]int{}} }
 
-// add adds those of a chunk, before which row lines of the log stand.
+// add adds the counts of a chunk that starts after the given row of a log.
 func (c *counts) add(of *counts, log string, row int) {
 	c.Add(&of.Counts, log, row)
 	c.outsideRange += of.outsideRange
@@ -61,7 +60,7 @@ func (c *counts) add(of *counts, log string, row int) {
 	}
 }
 
-// extendRange takes in the time of a line that is outside.
+// extendRange adds the time of a line outside the range.
 func (c *counts) extendRange(at int64) {
 	if c.last == 0 {
 		c.first = at
@@ -69,15 +68,13 @@ func (c *counts) extendRange(at int64) {
 	c.first, c.last = min(c.first, at), max(c.last, at)
 }
 
-// batchPool is memory of batches to be used again. The arena of one that was for long
-// lines is as large as those were, and not much of all.
+// batchPool recycles batches and their arenas.
 var batchPool = sync.Pool{New: func() any { return &batch{counts: newCounts()} }}
 
 func newBatch() *batch {
 	return batchPool.Get().(*batch) //nolint:forcetypeassert // nothing else is there
 }
 
-// free gives a batch's memory back.
 func (b *batch) free() {
 	if cap(b.arena) > maxReusedArena {
 		return
@@ -87,35 +84,35 @@ func (b *batch) free() {
 	batchPool.Put(b)
 }
 
-// maxReusedArena is the largest arena that is used again. A chunk of lines with long metadata is
-// hardly longer.
+// maxReusedArena is the maximum size of a recycled arena. A chunk of lines with long metadata
+// rarely needs more.
 const maxReusedArena = 512 << 10
 
-// readPlan is how lines are read. It is the same for all goroutines.
+// readPlan determines how to read lines. All goroutines share it.
 type readPlan struct {
 	format *accesslog.Format
 	source source
-	// from, to and now are nanoseconds since 1970; lines of from until to count, and none
-	// is later than now.
+	// from, to and now are nanoseconds since 1970. Requests from from until before to count. Later
+	// ones than now are errors.
 	from, to, now int64
-	// shard is nil unless it tells the replicas.
+	// shard is nil for round-robin.
 	shard *accesslog.Expression
-	// duration is the slot of how long requests took, -1 if no limit needs that.
+	// duration is the slot of the request's duration, or -1 if no limit needs it.
 	duration int
 	// durationUnit is its unit in milliseconds.
 	durationUnit float64
 }
 
-// worker reads chunks. One goroutine uses it.
+// worker parses chunks. It is not safe for concurrent use.
 type worker struct {
 	*readPlan
 
 	reader *accesslog.Reader
 	writer writer
 	batch  *batch
-	// lastArena is how long that of the last batch became.
+	// lastArena is the length of the last batch's arena.
 	lastArena int
-	// unknowns counts the descriptors that are unknown.
+	// unknowns counts the unknown descriptors.
 	unknowns int
 }
 
@@ -125,7 +122,6 @@ func newWorker(r *readPlan) *worker {
 	return g
 }
 
-// readChunk reads a chunk.
 func (r *worker) readChunk(c accesslog.Chunk) *batch {
 	b := newBatch()
 	r.batch = b
@@ -136,7 +132,7 @@ func (r *worker) readChunk(c accesslog.Chunk) *batch {
 	return b
 }
 
-// addRequest takes in a request.
+// addRequest appends the record of a request.
 func (r *worker) addRequest(l *accesslog.Line) error {
 	if l.At < r.from || l.At >= r.to {
 		r.batch.outsideRange++
@@ -155,7 +151,7 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 		return err
 	}
 	if r.writer.arena[r.writer.calls] == 0 {
-		// Nothing is asked, or it is not known what is.
+		// Without calls, or their descriptors are unknown.
 		r.writer.arena = r.writer.arena[:start]
 		if r.unknowns == blamed {
 			r.batch.withoutDescriptor++
@@ -166,8 +162,7 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 	return nil
 }
 
-// shardHash returns what tells the replica of the request: a hash, noShard where nothing
-// does.
+// shardHash returns the hash that selects the request's replica, or noShard.
 func (r *worker) shardHash(l *accesslog.Line) uint32 {
 	if r.shard == nil {
 		return noShard
@@ -181,7 +176,7 @@ func (r *worker) shardHash(l *accesslog.Line) uint32 {
 	return max(h.Sum32(), 1)
 }
 
-// addUnknown counts a descriptor that cannot be computed.
+// addUnknown counts an unknown descriptor.
 func (r *worker) addUnknown(why string) {
 	r.unknowns++
 	r.batch.unknown[why]++

@@ -25,8 +25,8 @@ func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits 
 	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.ExpiresAt()
 }
 
-// A full ledger drops no hits while it has expired entries, and none for an entry that expires less than twice as far ahead. All
-// hits are kept, dropped, or expired.
+// A full ledger drops no hits while it has expired entries, and none for an entry that expires less
+// than twice as far ahead. All hits are kept, dropped, or expired.
 func TestExpiredEntriesMakeRoom(t *testing.T) {
 	t.Parallel()
 	var policies []*limiter.Policy
@@ -101,12 +101,12 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 	}
 }
 
-// Leases that have ended by themselves make room in a full ledger, though their counter has others.
+// Expired leases make room in a full ledger, even if their counters have other leases.
 func TestExpiredLeasesMakeRoom(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	l.maxLeases = 8
-	p := slotCharge(1, 100).Policy
+	p := permitCharge(1, 100).Policy
 	start := limiter.Time(1_800_000_000 * time.Second)
 	window := limiter.Time(p.Window)
 	take := func(now limiter.Time, name string, back bool) bool {
@@ -137,7 +137,7 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	if take(start+window-limiter.Time(time.Second), "c", false) {
 		t.Error("a ninth lease has room, and none has ended")
 	}
-	// Four have ended, of which two were given back. Each counter has others.
+	// Four leases have expired, two of them released ones. Each counter has others.
 	for n := range 5 {
 		if got := take(start+window*135/100+limiter.Time(n), "c", false); got != (n < 4) {
 			t.Errorf("after four leases have ended, lease %d has room: %v", n, got)
@@ -145,7 +145,8 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	}
 }
 
-// What could not be charged is put back behind hits that came meanwhile: those of a log count from when they were made.
+// Entries that could not be charged are restored as older than hits that arrived meanwhile: hits of
+// a log keep their times.
 func TestRestoredEntriesAreOlder(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
@@ -165,8 +166,8 @@ func TestRestoredEntriesAreOlder(t *testing.T) {
 	}
 }
 
-// After an outage the store has all hits on a day's limit, though unsynced hits of many windows of a second would fill the
-// ledger.
+// After an outage the store has all hits on a day's limit, though unsynced hits of many windows of
+// a second would fill the ledger.
 func TestExpiredWindowsMakeRoom(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -176,7 +177,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 8
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	ahead := time.Duration(0)
 	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A reply to a sync that ends too soon or is invalid loses no hits: all are charged, by this run or the next.
+// If the reply to a sync ends too soon or is invalid, no hits are lost: all are charged, by this
+// run or the next.
 func TestUnreadableRepliesToSync(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
@@ -27,14 +28,14 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 			var runs atomic.Int64
 			h := newHostileServer(t, func(w io.Writer, command []string) bool {
 				now := time.Now().Unix()
-				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // of a probe
+				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // a probe
 					return replyWith(fmt.Sprintf("*3\r\n:%d\r\n:0\r\n:0\r\n", now))(w)
 				}
 				if runs.Add(1) == 1 {
 					return replyWith(fmt.Sprintf(reply, now))(w)
 				}
-				owed := (len(command) - 5) / 5 // each has a key and four numbers
-				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
+				counters := (len(command) - 5) / 5 // each has a key and four numbers
+				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", counters), 3+2*counters, now))(w)
 			})
 			o := &recorder{}
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})
@@ -50,7 +51,8 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 	}
 }
 
-// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard stays available.
+// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard
+// stays available.
 func TestPanicDuringSync(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

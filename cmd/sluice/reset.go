@@ -23,22 +23,22 @@ func (r *resetCmd) Validate() error { return r.check() }
 
 // Run resets the selected counters after confirmation.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
-	would, err := r.requestReset(ctx, "")
+	preview, err := r.requestReset(ctx, "")
 	if err != nil {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, rules.Count(would.Counters, "counter"), would.Used, leftText(would.Left))
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, leftText(preview.Left))
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
 		}
 	}
-	did, err := r.requestReset(ctx, would.Token)
+	done, err := r.requestReset(ctx, preview.Token)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(did.Counters, "counter"), did.Used, leftText(did.Left))
+	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, leftText(done.Left))
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset,
 	}
 	report, err := running.ResetDenied(ctx, r.Selection, token)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", r.Addr, err)
+		return nil, fmt.Errorf("query %s: %w", r.Addr, err)
 	}
 	return report, nil
 }

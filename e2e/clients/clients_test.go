@@ -1,6 +1,5 @@
-// Package clients tests sluice with gRPC clients other than Envoy. They open many calls
-// at once, send more frames for each, and do with windows, headers and ends of calls as
-// they like.
+// Package clients tests sluice with gRPC clients other than Envoy. They open more concurrent calls, send more
+// frames per call, and handle windows, headers and the ends of calls differently.
 package clients_test
 
 import (
@@ -38,7 +37,7 @@ descriptors:
 
 var (
 	built string
-	// This program is a client too: grpc-go.
+	// This program is also the grpc-go client.
 	calls = flag.Bool("calls", false, "make the calls that standard input asks for, and run no tests")
 )
 
@@ -50,11 +49,11 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(path, _ string) { built = path }))
 }
 
-// long says that these are the tests before a release.
+// long selects the tests before a release.
 var long = os.Getenv("SLUICE_LONG") != ""
 
-// overEach runs a test plain and over TLS, one after the other: a client takes what the machine has.
-func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
+// forEachTransport runs a test without and with TLS, sequentially, because a client uses the whole machine.
+func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
 	t.Helper()
 	for _, name := range []string{"plain", "TLS"} {
 		t.Run(name, func(t *testing.T) {
@@ -67,14 +66,14 @@ func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, autho
 			}
 			limits := start(t, args...)
 			test(t, limits, authority)
-			if n := number(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
+			if n := metricSum(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 				t.Errorf("%v connections were ended, want none", n)
 			}
 		})
 	}
 }
 
-// certificate makes files of a certificate for the loopback address.
+// certificate creates a certificate for the loopback address.
 func certificate(t *testing.T) testcert.Files {
 	t.Helper()
 	authority, err := testcert.New(t.Name())
@@ -86,35 +85,35 @@ func certificate(t *testing.T) testcert.Files {
 	return files
 }
 
-// TestCalls has each client make calls of each sort over one connection. All are answered, exact to
-// the hit, and the connection outlives them.
+// TestCalls has each client make calls of all kinds over one connection. All are answered, limits are exact, and
+// the connection stays open.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			command := c.command(t)
-			overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+			forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
 				t.Helper()
 				addr := limits.Addr("grpc")
-				for _, s := range bursts() {
-					// Each on a connection of its own, which has made no call.
-					dial(t, command, addr, authority).make(t, s)
+				for _, s := range burstSteps() {
+					// Each on a new connection.
+					dial(t, command, addr, authority).do(t, s)
 				}
 				conn := dial(t, command, addr, authority)
-				for _, s := range ordinary() {
-					conn.make(t, s)
+				for _, s := range ordinarySteps() {
+					conn.do(t, s)
 				}
-				cancelled(t, limits, dial(t, command, addr, authority), conn)
-				expired(t, limits, conn)
+				testCancelled(t, limits, dial(t, command, addr, authority), conn)
+				testExpired(t, limits, conn)
 			})
 		})
 	}
 }
 
-// bursts are calls that are begun before the first has an answer, more than a connection may have
-// open. The first is held for a second and all others behind it, or none is.
-func bursts() []step {
+// burstSteps returns calls that start before the first answer, more than the allowed concurrent streams. Either
+// the first reply is delayed by a second and all others wait behind it, or none is.
+func burstSteps() []step {
 	sizes := []int{1000, 2000}
 	if long {
 		sizes = append(sizes, 10_000)
@@ -135,35 +134,35 @@ func bursts() []step {
 	return all
 }
 
-// ordinary are the other sorts of calls that end by an answer.
-func ordinary() []step {
+// ordinarySteps returns other kinds of calls that end with an answer.
+func ordinarySteps() []step {
 	long := strings.Repeat("long", 5000)
 	return []step{
 		{name: "one", calls: 1, each: request("user", "one", 1), want: map[string]int{"OK": 1}},
 		{name: "compressed", calls: 10, each: request("user", long, 1), gzip: true, want: map[string]int{"OK": 10}},
 		{name: "50 KiB of metadata", calls: 10, each: request("user", "metadata", 1), metadata: 50 << 10, want: map[string]int{"OK": 10}},
 		{name: "error", calls: 10, each: &rls.RateLimitRequest{HitsAddend: 1}, want: map[string]int{"UNKNOWN: rate limit domain must not be empty": 10}},
-		// The deadline comes before the turn.
+		// The deadline precedes the delayed reply.
 		{name: "deadline", calls: 10, each: request("long held", "deadline", 55_000), timeout: 30 * time.Second, want: map[string]int{"OVER_LIMIT": 10}},
-		// A burst on a connection that has made calls.
+		// A burst on a connection that is already in use.
 		{name: "2000 at once later", first: request("user", "later", 1), calls: 2000, each: request("user", "later", 1), want: map[string]int{"OK": 1500, "OVER_LIMIT": 501}},
 		{name: "2000 held later", first: request("held", "later", 2000), calls: 2000, each: request("held", "later", 1), want: map[string]int{"OK": 2001}},
 	}
 }
 
-// cancelled has the client cancel calls whose replies are held, behind a call of another's. Their
-// turns are given back.
-func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
+// testCancelled has the client cancel calls whose replies are delayed behind a call of another client. Their slots
+// become free.
+func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
-	before := number(t, limits, "sluice_delayed_responses_cancelled_total")
+	before := metricSum(t, limits, "sluice_delayed_responses_cancelled_total")
 	wait := func(want float64) {
 		t.Helper()
-		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return number(t, limits, "sluice_delayed_responses_pending") == want })
+		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return metricSum(t, limits, "sluice_delayed_responses_pending") == want })
 	}
 	begin := func(c *conn, calls int, hits uint64) (finish func()) {
 		t.Helper()
-		return c.begin(t, step{
+		return c.start(t, step{
 			name: "cancelled", calls: calls, each: request("long held", "cancelled", hits),
 			timeout: 2 * time.Minute, want: map[string]int{"CANCELLED": calls},
 		})
@@ -175,13 +174,13 @@ func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finish()
 	finishOther()
 	wait(0)
-	if got := number(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
+	if got := metricSum(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
 		t.Errorf("%v turns were given back, want %v", got, 1+n)
 	}
 }
 
-// expired stops sluice until calls are beyond their deadlines. The connection goes on with it.
-func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
+// testExpired stops sluice until the deadlines of calls have passed. The connection continues to work.
+func testExpired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 	t.Helper()
 	send(t, limits, syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", limits.PID())
@@ -191,9 +190,9 @@ func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 		_, state, _ := strings.Cut(string(text), ") ")
 		return strings.HasPrefix(state, "T")
 	})
-	conn.make(t, step{name: "expired", calls: 100, each: request("user", "expired", 1), timeout: time.Second, want: map[string]int{"DEADLINE_EXCEEDED": 100}})
+	conn.do(t, step{name: "expired", calls: 100, each: request("user", "expired", 1), timeout: time.Second, want: map[string]int{"DEADLINE_EXCEEDED": 100}})
 	send(t, limits, syscall.SIGCONT)
-	conn.make(t, step{name: "after that", calls: 1, each: request("user", "after that", 1), want: map[string]int{"OK": 1}})
+	conn.do(t, step{name: "after that", calls: 1, each: request("user", "after that", 1), want: map[string]int{"OK": 1}})
 }
 
 func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
@@ -201,7 +200,7 @@ func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
 	must.OK(t, limits.Signal(signal))
 }
 
-// start runs sluice until the test ends.
+// start starts sluice and stops it when the test ends.
 func start(t *testing.T, args ...string) *sluice.Sluice {
 	t.Helper()
 	return suite.StartSluice(t, sluice.Options{Binary: built, Args: append(args, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, rules))})
@@ -214,8 +213,8 @@ func request(key, value string, hits uint64) *rls.RateLimitRequest {
 	}}}
 }
 
-// number returns the sum of the series of that name.
-func number(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
+// metricSum returns the sum of the series with the given name.
+func metricSum(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
 	t.Helper()
 	c := &http.Client{Timeout: time.Minute}
 	defer c.CloseIdleConnections()

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// composeFile has the fields of a compose file that the example uses.
+// composeFile contains the fields of a compose file that the example uses.
 type composeFile struct {
 	Name     string
 	Services map[string]composeService
@@ -44,8 +44,7 @@ func readCompose(text []byte) (file composeFile, err error) {
 	return file, decoder.Decode(&file)
 }
 
-// mounts returns where the host's folders and files are in the container. Each must
-// exist.
+// mounts returns the container paths of the host's directories and files, which must exist.
 func (s composeService) mounts(dir string) (map[string]string, error) {
 	mounts := make(map[string]string)
 	for _, volume := range s.Volumes {
@@ -62,8 +61,8 @@ func (s composeService) mounts(dir string) (map[string]string, error) {
 	return mounts, nil
 }
 
-// outside returns an argument with paths as they are on the host.
-func outside(arg string, mounts map[string]string) string {
+// hostPath returns an argument with paths of the host.
+func hostPath(arg string, mounts map[string]string) string {
 	for container, host := range mounts {
 		if arg == container || strings.HasPrefix(arg, container+"/") {
 			return host + strings.TrimPrefix(arg, container)
@@ -72,11 +71,11 @@ func outside(arg string, mounts map[string]string) string {
 	return arg
 }
 
-// checkCompose says where a file contradicts its folder.
+// checkCompose returns the differences between a compose file and its directory.
 func checkCompose(file composeFile, dir string, config object) (problems []string) {
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	listens := make(map[string]bool)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		socket, ok := o["socket_address"].(object)
 		if !ok {
 			return
@@ -88,7 +87,7 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 			complain("Envoy asks %s, which is no service", host)
 		}
 	})
-	listens["sluice:9090"] = true // by default
+	listens["sluice:9090"] = true // default
 	for name, service := range file.Services {
 		if !regexp.MustCompile(`^[a-z0-9.]+/[a-z0-9/-]+:v\d+\.\d+\.\d+$`).MatchString(service.Image) {
 			complain("%s: image %q, want one of a registry and a version", name, service.Image)
@@ -116,8 +115,8 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 	return problems
 }
 
-// TestCompose checks examples/compose, starts sluice with the command line of its service
-// and Envoy with its configuration, and plays the README.
+// TestCompose checks examples/compose, starts sluice with the command line of its service and Envoy with its
+// configuration, and runs the README.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
@@ -145,14 +144,14 @@ func TestCompose(t *testing.T) {
 	if !slices.Equal(proxy.Command[:2], []string{"envoy", "-c"}) || len(proxy.Command) != 3 {
 		t.Fatalf("Envoy's command is %q, want envoy -c FILE", proxy.Command)
 	}
-	config := document(t, outside(proxy.Command[2], mounts))
+	config := document(t, hostPath(proxy.Command[2], mounts))
 	if mounts, err = limits.mounts(dir); err != nil {
 		t.Fatal(err)
 	}
 	var flags []string
 	for _, arg := range limits.Command[1:] {
-		path, err := filepath.Abs(outside(arg, mounts))
-		if err != nil || outside(arg, mounts) == arg {
+		path, err := filepath.Abs(hostPath(arg, mounts))
+		if err != nil || hostPath(arg, mounts) == arg {
 			path = arg
 		}
 		flags = append(flags, path)
@@ -162,7 +161,7 @@ func TestCompose(t *testing.T) {
 		t.Fatalf("the README starts %q and shows %d commands (%v), want nothing and some", r.starts, len(r.steps), err)
 	}
 	upstream := suite.StartBackend(t)
-	play(t, func(ctx context.Context, s *scene) []string {
+	runScenario(t, func(ctx context.Context, s *session) []string {
 		if err := s.startSluice(ctx, flags); err != nil {
 			return []string{err.Error()}
 		}
@@ -171,12 +170,12 @@ func TestCompose(t *testing.T) {
 			return []string{err.Error()}
 		}
 		s.ports["10000"] = s.envoy.Addr("ingress")
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	})
 }
 
-// TestCheckComposeFinds plants mistakes.
-func TestCheckComposeFinds(t *testing.T) {
+// TestCheckComposeErrors adds mistakes to the compose file.
+func TestCheckComposeErrors(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
 	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))

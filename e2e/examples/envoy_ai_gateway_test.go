@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// quotaPolicy is what Envoy AI Gateway's object may say, as far as the example does.
+// quotaPolicy contains the fields of Envoy AI Gateway's object that the example uses.
 type quotaPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -26,9 +26,9 @@ type quotaPolicy struct {
 	}
 }
 
-// TestEnvoyAIGateway makes of examples/envoy-ai-gateway/quota.yaml what Envoy AI Gateway does: the rules for sluice
+// TestEnvoyAIGateway translates examples/envoy-ai-gateway/quota.yaml like Envoy AI Gateway: the rules for sluice
 // (internal/ratelimit/translator), and the filter and the rate_limits of a route (internal/extensionserver,
-// quota_ratelimit.go). Then it plays the README on them.
+// quota_ratelimit.go). Then it runs the README.
 func TestEnvoyAIGateway(t *testing.T) {
 	t.Parallel()
 	const domain, filterName, namespace = "ai-gateway-quota", "envoy.filters.http.ratelimit/ai-gateway-quota", "io.envoy.ai_gateway"
@@ -65,7 +65,7 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"hits_addend": object{"format": "%DYNAMIC_METADATA(" + namespace + ":quota_cost)%"}, "apply_on_stream_done": true,
 		},
 	}
-	host, _, _ := strings.Cut(aiGatewaysSluice, ":")
+	host, _, _ := strings.Cut(aiGatewayService, ":")
 	config := gatewaySkeleton(t, object{"name": filterName, "typed_config": object{
 		"@type":  "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
 		"domain": domain, "timeout": "5s",
@@ -82,24 +82,24 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"domain": domain, "rate_limits": limits,
 		}},
 	}})
-	// In place of the filter that reads an answer's tokens.
+	// Stands in for the filter that reads the tokens of an answer.
 	counted := object{"name": "envoy.filters.http.set_metadata", "typed_config": object{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
 		"metadata": list{object{"metadata_namespace": namespace, "value": object{
 			"ai_service_backend_name": backend, "model_name_override": model.ModelName, "quota_cost": 400,
 		}}},
 	}}
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if o["stat_prefix"] == "gateway" {
 			o["http_filters"] = append(list{counted}, field[list](o, "http_filters")...)
 		}
 	})
 	validate(t, config)
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "envoy-ai-gateway", flags: []string{"--xds-addr", manager.Addr(), "--xds-node-id", node, "--start-without-rules"},
-		config: config, listener: "gateway", address: aiGatewaysSluice,
+		config: config, listener: "gateway", address: aiGatewayService,
 	})
 }
 
-// aiGatewaysSluice is where Envoy AI Gateway's Envoys find the rate-limit service.
-const aiGatewaysSluice = "envoy-ai-gateway-ratelimit.envoy-gateway-system:8081"
+// aiGatewayService is the address of the rate limit service in Envoy AI Gateway.
+const aiGatewayService = "envoy-ai-gateway-ratelimit.envoy-gateway-system:8081"

@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// backendTrafficPolicy is what Envoy Gateway's object may say, as far as the example
-// does. The tests of kustomize/ hold it against Envoy Gateway's own types.
+// backendTrafficPolicy contains the fields of Envoy Gateway's object that the example uses. The tests of
+// kustomize/ compare it with Envoy Gateway's types.
 type backendTrafficPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -41,8 +41,8 @@ type trafficRule struct {
 	}
 }
 
-// rateLimits are the elements of rate_limits for a rule: that for the request, and one for the end of its stream if
-// the answer costs something. So does Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
+// rateLimits returns the rate_limits elements of a rule: one for the request, and one for the end of the stream if
+// the response has a cost. It follows Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
 func (r trafficRule) rateLimits(actions list) list {
 	all := list{object{"actions": actions}}
 	if m := r.Cost.Response.Metadata; m.Key != "" {
@@ -54,10 +54,9 @@ func (r trafficRule) rateLimits(actions list) list {
 	return all
 }
 
-// translate makes of a rule what Envoy Gateway does: the actions of Envoy's route
-// after that for the route, and the rule below that of the route
-// (internal/xds/translator/ratelimit.go, buildRouteRateLimits and
-// buildRateLimitServiceDescriptors).
+// translate translates a rule like Envoy Gateway (internal/xds/translator/ratelimit.go, buildRouteRateLimits and
+// buildRateLimitServiceDescriptors). It returns the actions after the one for the route, and the rule below that
+// of the route.
 func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.RateLimitDescriptor) {
 	t.Helper()
 	var path []*pb.RateLimitDescriptor
@@ -98,25 +97,26 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 	return actions, path[0]
 }
 
-// TestEnvoyGateway makes of examples/envoy-gateway/policy.yaml the rules that sluice
-// gets over xDS and the route that Envoy gets, and plays the README on them.
+// TestEnvoyGateway translates examples/envoy-gateway/policy.yaml into the rules that sluice gets over xDS and the
+// route of Envoy, and runs the README.
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "policy.yaml")
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "envoy-gateway", flags: flags,
-		config: config, listener: "gateway", address: gatewaysSluice,
+		config: config, listener: "gateway", address: gatewayService,
 	})
 }
 
-// TestEnvoyGatewayInFlight does the same of streams.yaml: each request takes a place of three, and gives it back.
+// TestEnvoyGatewayInFlight does the same for streams.yaml: each request acquires one of three slots and releases
+// it.
 func TestEnvoyGatewayInFlight(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "streams.yaml")
-	s := &scene{ports: make(map[string]string)}
-	t.Cleanup(s.end)
+	s := &session{ports: make(map[string]string)}
+	t.Cleanup(s.stop)
 	must.OK(t, s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")))
-	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewaysSluice: s.sluices[0].Addr("grpc")}))
+	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewayService: s.sluices[0].Addr("grpc")}))
 	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
 	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
 	for n := range 5 {
@@ -125,18 +125,18 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 			{ask, []string{"200"}},
 			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_released_total.*done'", []string{returned}},
 		} {
-			if problems := s.take(t.Context(), step); problems != nil {
+			if problems := s.runStep(t.Context(), step); problems != nil {
 				t.Fatal(strings.Join(problems, "\n"))
 			}
 		}
 	}
 }
 
-// gatewaysSluice is where Envoy Gateway's Envoys find the rate-limit service.
-const gatewaysSluice = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
+// gatewayService is the address of the rate limit service in Envoy Gateway.
+const gatewayService = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
 
-// envoyGateway makes of a policy of examples/envoy-gateway the rules that a management server has for sluice, with its
-// flags, and Envoy's configuration. The filter is as kustomize/overlays/envoy-gateway configures it.
+// envoyGateway translates a policy of examples/envoy-gateway. It returns sluice's flags for a management server
+// with the rules, and Envoy's configuration, with the filter of kustomize/overlays/envoy-gateway.
 func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 	t.Helper()
 	var policy backendTrafficPolicy
@@ -168,7 +168,7 @@ func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 			"grpc_service":          object{"envoy_grpc": object{"cluster_name": "ratelimit_cluster"}},
 		},
 	}}
-	host, _, _ := strings.Cut(gatewaysSluice, ":")
+	host, _, _ := strings.Cut(gatewayService, ":")
 	config = gatewaySkeleton(t, filter, dnsCluster("ratelimit_cluster", host, 8081), "shop.example.com", list{object{
 		"match": object{"prefix": "/"},
 		"route": object{"cluster": "shop"},

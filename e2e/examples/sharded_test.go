@@ -25,14 +25,13 @@ import (
 
 const (
 	shardedUsers = 300
-	// shardedLimit is what examples/sharded/rules.yaml gives each user.
+	// shardedLimit is the limit per user in examples/sharded/rules.yaml.
 	shardedLimit = 20
-	// shardedTries is how often each user asks, in each round.
+	// shardedTries is the number of requests per user and round.
 	shardedTries = shardedLimit + 4
 )
 
-// shards is examples/sharded at work. Its replicas listen where the ports of its
-// envoy.yaml are mapped to.
+// shards runs examples/sharded. The ports of its envoy.yaml are mapped to those of the replicas.
 type shards struct {
 	replicas []*sluice.Sluice
 	// endpoints maps the endpoints of envoy.yaml to real addresses.
@@ -63,12 +62,12 @@ func (s *shards) add(t *testing.T, endpoint string) {
 	s.endpoints[endpoint] = replica.Addr("grpc")
 }
 
-// shardedConfig returns the example's configuration of Envoy, changed to deny on errors,
-// so a request passes only if a sluice admitted it.
+// shardedConfig returns the example's Envoy configuration, changed to deny on errors, so that a request passes
+// only if sluice admitted it.
 func shardedConfig(t *testing.T) object {
 	t.Helper()
 	config := example(t, "sharded", "envoy.yaml")
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 			o["failure_mode_deny"] = true
 		}
@@ -76,12 +75,12 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// grow adds a fourth replica and replaces Envoy by one that knows it.
-func (s *shards) grow(t *testing.T) {
+// addFourthReplica adds a replica and replaces Envoy by one that knows it.
+func (s *shards) addFourthReplica(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
 	config := shardedConfig(t)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		hosts, ok := o["lb_endpoints"].(list)
 		if !ok || len(hosts) != 3 {
 			return
@@ -99,13 +98,13 @@ func (s *shards) grow(t *testing.T) {
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
 
-// errDisturbed is returned if Envoy's statistics show that calls failed or that the set of
-// healthy replicas changed: then no count of requests says anything of sluice.
+// errDisturbed is returned if calls failed or the set of healthy replicas changed according to Envoy's statistics.
+// The numbers of passed requests are then meaningless.
 var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
 
-// ask sends every user's requests, mixed, from many clients at once. It returns how many
-// of each user passed, or [errDisturbed].
-func (s *shards) ask(t *testing.T) (map[string]int, error) {
+// sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the number of passed
+// requests per user, or [errDisturbed].
+func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	window.AwaitHour(t)
 	before := s.disturbances(t)
@@ -149,8 +148,7 @@ func (s *shards) ask(t *testing.T) (map[string]int, error) {
 	return passed, nil
 }
 
-// disturbances returns Envoy's statistics of calls that failed and of changes of the
-// healthy replicas.
+// disturbances returns Envoy's statistics of failed calls and of changes of the healthy replicas.
 func (s *shards) disturbances(t *testing.T) map[string]int {
 	t.Helper()
 	return suite.EnvoyStats(t, s.envoy, `ratelimit\.error$|^cluster\.sluice\.(membership_healthy|membership_change)$`)
@@ -173,15 +171,15 @@ func (s *shards) get(ctx context.Context, user string) (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// owners asks each replica which users it has counted, and returns the replica's number
-// by user. It fails the test if two replicas have counted a user.
+// owners returns the index of the replica that counted each user. It fails the test if two replicas counted a
+// user.
 func (s *shards) owners(t *testing.T) map[string]int {
 	t.Helper()
 	owners := make(map[string]int)
 	for n, replica := range s.replicas {
 		for i := range shardedUsers {
 			user := fmt.Sprint("user-", i)
-			if s.used(t, replica, user) == 0 {
+			if s.hitsOf(t, replica, user) == 0 {
 				continue
 			}
 			if other, twice := owners[user]; twice {
@@ -193,8 +191,8 @@ func (s *shards) owners(t *testing.T) map[string]int {
 	return owners
 }
 
-// used returns what a replica has counted of a user.
-func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used int) {
+// hitsOf returns the number of a user's hits on a replica.
+func (s *shards) hitsOf(t *testing.T, replica *sluice.Sluice, user string) (hitsOf int) {
 	t.Helper()
 	query := url.Values{"domain": {"sharded"}, "descriptor": {"user=" + user}}
 	resp, err := s.client.Get("http://" + replica.Addr("debug") + "/counters?" + query.Encode())
@@ -207,19 +205,19 @@ func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used i
 	return report.Counters[0].Used
 }
 
-// awaitHealthy waits until this number of replicas is healthy for Envoy.
+// awaitHealthy waits until Envoy considers the given number of replicas healthy.
 func (s *shards) awaitHealthy(t *testing.T, want int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
 		return suite.EnvoyStats(t, s.envoy, `^cluster\.sluice\.membership_healthy$`)["cluster.sluice.membership_healthy"] == want
 	})
-	// Envoy's main thread has told its workers, but they may not know yet. A worker that
-	// has answered two requests on one connection knows.
+	// Workers may learn this later than Envoy's main thread. A worker that has answered two requests on one
+	// connection has the update.
 	for range 2 {
 		var clients errgroup.Group
 		for range 64 {
 			clients.Go(func() error {
-				_, err := s.get(t.Context(), "") // without a name Envoy makes no call
+				_, err := s.get(t.Context(), "") // without a user Envoy makes no call
 				return err
 			})
 		}
@@ -227,16 +225,15 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	}
 }
 
-// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user
-// has its limit to the hit. Only the users of a lost replica, and those that a new
-// replica takes over, begin again. It starts again if Envoy was disturbed, which a busy
-// machine may do.
+// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user's limit is exact. Only
+// the counters of users of a lost replica, and of users that move to a new replica, start again. The test is
+// repeated if Envoy was disturbed, as on a busy machine.
 func TestShardsAreExact(t *testing.T) {
 	t.Parallel()
 	const attempts = 5
 	var err error
 	for range attempts {
-		if err = shardsAreExact(t); err == nil {
+		if err = checkShards(t); err == nil {
 			return
 		}
 		t.Log(err)
@@ -244,15 +241,15 @@ func TestShardsAreExact(t *testing.T) {
 	t.Errorf("none of %d attempts was undisturbed", attempts)
 }
 
-// shardsAreExact returns an error if Envoy was disturbed.
-func shardsAreExact(t *testing.T) error {
+// checkShards returns an error if Envoy was disturbed.
+func checkShards(t *testing.T) error {
 	t.Helper()
 	s := startShards(t)
-	defer s.kill()
+	defer s.killAll()
 	s.awaitHealthy(t, 3)
 	check := func(when string, want func(user string) int) error {
 		t.Helper()
-		passed, err := s.ask(t)
+		passed, err := s.sendAll(t)
 		if err != nil {
 			return fmt.Errorf("%s: %w", when, err)
 		}
@@ -298,7 +295,7 @@ func shardsAreExact(t *testing.T) error {
 		return err
 	}
 
-	// It comes back without counters, and its users return to it.
+	// The replica restarts without counters, and its users return to it.
 	s.replicas[lost] = startSluice(t, sluice.Options{
 		Args:  shardedFlags,
 		Addrs: map[string]string{"grpc": s.replicas[lost].Addr("grpc")},
@@ -307,21 +304,21 @@ func shardsAreExact(t *testing.T) error {
 	if err := check("after its return", again); err != nil {
 		return err
 	}
-	return s.fourth(t)
+	return s.checkFourthReplica(t)
 }
 
-// fourth adds a replica, which takes a quarter of the users. Only these begin again.
-func (s *shards) fourth(t *testing.T) error {
+// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start again.
+func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()
-	s.grow(t)
-	passed, err := s.ask(t)
+	s.addFourthReplica(t)
+	passed, err := s.sendAll(t)
 	if err != nil {
 		return fmt.Errorf("with a fourth replica: %w", err)
 	}
 	moved := 0
 	for i := range shardedUsers {
 		user, want := fmt.Sprint("user-", i), 0
-		if s.used(t, s.replicas[3], user) > 0 {
+		if s.hitsOf(t, s.replicas[3], user) > 0 {
 			moved++
 			want = shardedLimit
 		}
@@ -335,8 +332,7 @@ func (s *shards) fourth(t *testing.T) error {
 	return nil
 }
 
-// kill ends all processes.
-func (s *shards) kill() {
+func (s *shards) killAll() {
 	s.client.CloseIdleConnections()
 	s.envoy.Kill()
 	for _, replica := range s.replicas {

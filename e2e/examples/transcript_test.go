@@ -21,9 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestTranscripts runs what the READMEs of the examples say: the programs of their sh
-// blocks, then the commands of their console blocks. Each must print what stands below
-// it.
+// TestTranscripts runs the examples' READMEs: the programs in their sh blocks, then the commands in their console
+// blocks. The output must match the README.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
@@ -33,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
 		if needCluster[name] {
-			continue // has a test of its own
+			continue // has a separate test
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,12 +41,12 @@ func TestTranscripts(t *testing.T) {
 			if len(r.starts) < 2 || len(r.steps) == 0 {
 				t.Fatalf("the README starts %d programs and shows %d commands, want two or more and some", len(r.starts), len(r.steps))
 			}
-			play(t, r.run(t))
+			runScenario(t, r.scenario(t))
 		})
 	}
 }
 
-// TestQuickStart runs what the README of the repository says.
+// TestQuickStart runs the README of the repository.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r, err := readReadme(filepath.Join(root, "README.md"))
@@ -55,42 +54,41 @@ func TestQuickStart(t *testing.T) {
 	if len(r.starts) != 2 || len(r.steps) < 4 {
 		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and four or more", r.starts, len(r.steps))
 	}
-	play(t, r.run(t))
+	runScenario(t, r.scenario(t))
 }
 
-// run returns a scenario that starts a README's programs and runs its commands.
-func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
+// scenario returns a function that starts a README's programs and runs its commands.
+func (r *readme) scenario(t *testing.T) func(context.Context, *session) []string {
 	t.Helper()
-	suite.Envoy(t, root) // skips where none is installed, before anything runs
-	return func(ctx context.Context, s *scene) []string {
+	suite.Envoy(t, root) // skips the test before anything runs
+	return func(ctx context.Context, s *session) []string {
 		for _, line := range r.starts {
 			if err := s.start(ctx, t, line); err != nil {
 				return []string{fmt.Sprintf("%s\n%v", line, err)}
 			}
 		}
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	}
 }
 
-// needCluster names the examples whose programs a cluster starts.
+// needCluster contains the examples whose programs are started by a cluster.
 var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "envoy-ai-gateway": true, "compose": true}
 
-// place says how the README of a gateway in front of a cluster is played.
-type place struct {
-	// name is the example's.
+// gatewayCase configures the README of a gateway in front of a cluster.
+type gatewayCase struct {
+	// name is the name of the example.
 	name string
-	// flags are sluice's. Default: the rules of the example.
+	// flags contains the flags of sluice. Default: the rules of the example.
 	flags []string
-	// config is the configuration that the gateway would have. Its listener is
-	// $GATEWAY.
+	// config is the gateway's configuration. The address of its listener is $GATEWAY in commands.
 	config   object
 	listener string
-	// address is where it would find sluice in the cluster.
+	// address is the address of sluice in the cluster.
 	address string
 }
 
-// playGateway plays the README of an example for a gateway in front of a cluster.
-func playGateway(t *testing.T, p place) {
+// testGateway runs the README of a gateway in front of a cluster.
+func testGateway(t *testing.T, p gatewayCase) {
 	t.Helper()
 	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
 	must.OK(t, err)
@@ -100,7 +98,7 @@ func playGateway(t *testing.T, p place) {
 	if p.flags == nil {
 		p.flags = []string{"-c", "examples/" + p.name + "/rules.yaml"}
 	}
-	play(t, func(ctx context.Context, s *scene) []string {
+	runScenario(t, func(ctx context.Context, s *session) []string {
 		if err := s.startSluice(ctx, p.flags); err != nil {
 			return []string{err.Error()}
 		}
@@ -109,22 +107,22 @@ func playGateway(t *testing.T, p place) {
 			return []string{err.Error()}
 		}
 		s.env = append(s.env, "GATEWAY="+s.envoy.Addr(p.listener))
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	})
 }
 
-// play runs scenes until one succeeds, or fails within one minute of the clock. If a
-// minute ended meanwhile, windows ended too, and play tries again.
-func play(t *testing.T, scenario func(context.Context, *scene) []string) {
+// runScenario runs a scenario until it succeeds, or fails within one minute of the clock. If the minute changed
+// during a failed run, windows ended, and it is run again.
+func runScenario(t *testing.T, scenario func(context.Context, *session) []string) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
 		minute := time.Now().Truncate(time.Minute)
-		s := &scene{ports: make(map[string]string)}
-		t.Cleanup(s.end) // a step may end the test, as where no Envoy is installed
+		s := &session{ports: make(map[string]string)}
+		t.Cleanup(s.stop) // a step may end the test
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		problems := scenario(ctx, s)
 		cancel()
-		s.end()
+		s.stop()
 		if len(problems) == 0 {
 			return
 		}
@@ -136,23 +134,23 @@ func play(t *testing.T, scenario func(context.Context, *scene) []string) {
 	}
 }
 
-// scene is the programs of a README, each on free ports.
-type scene struct {
-	// ports says where the port of the README is, as host:port.
+// session contains the programs of a README, on free ports.
+type session struct {
+	// ports maps the ports in the README to host:port.
 	ports   map[string]string
 	sluices []*sluice.Sluice
 	// envoy is the newest of envoys.
 	envoy  *envoy.Envoy
 	envoys []*envoy.Envoy
 	dirs   []string
-	// env is added to the environment of commands.
+	// env contains additional variables for commands.
 	env []string
-	// logs says where the files are that Envoy writes its access log to, by their names.
+	// logs maps the names of Envoy's access logs to their paths.
 	logs map[string]string
 }
 
-// end kills what runs.
-func (s *scene) end() {
+// stop kills all programs.
+func (s *session) stop() {
 	for _, e := range s.envoys {
 		e.Kill()
 	}
@@ -164,19 +162,18 @@ func (s *scene) end() {
 	}
 }
 
-// play returns where the README is wrong.
-func (s *scene) play(ctx context.Context, r *readme) []string {
+// runReadme runs the commands and returns the differences from the README.
+func (s *session) runReadme(ctx context.Context, r *readme) []string {
 	for _, step := range r.steps {
-		if problems := s.take(ctx, step); problems != nil {
+		if problems := s.runStep(ctx, step); problems != nil {
 			return problems
 		}
 	}
-	return s.printed(ctx, r.log)
+	return s.awaitLog(ctx, r.log)
 }
 
-// printed ends Envoy, which then writes the rest of its access log. It returns the first
-// line that is missing there.
-func (s *scene) printed(ctx context.Context, want []string) []string {
+// awaitLog stops Envoy, which flushes its access log, and returns the first missing line.
+func (s *session) awaitLog(ctx context.Context, want []string) []string {
 	if len(want) == 0 {
 		return nil
 	}
@@ -186,7 +183,7 @@ func (s *scene) printed(ctx context.Context, want []string) []string {
 	var access strings.Builder
 	for line := range strings.Lines(s.envoy.Log()) {
 		if strings.HasPrefix(line, "[") {
-			continue // what Envoy says of itself
+			continue // Envoy's own messages
 		}
 		access.WriteString(line)
 		if len(want) > 0 && matches(want[0], strings.TrimRight(line, "\n")) {
@@ -200,10 +197,10 @@ func (s *scene) printed(ctx context.Context, want []string) []string {
 }
 
 // start runs a line of a sh block.
-func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
+func (s *session) start(ctx context.Context, t *testing.T, line string) error {
 	t.Helper()
 	words := strings.Fields(line)
-	if len(words) == 5 && words[3] == "--base-id" { // for several beside each other, which tests have without
+	if len(words) == 5 && words[3] == "--base-id" { // for several Envoys on a machine; tests do not need it
 		words = words[:3]
 	}
 	switch {
@@ -215,7 +212,7 @@ func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
 	return errors.New("a README starts `sluice serve` and `envoy -c FILE`, not this")
 }
 
-// fetchedEnvoy returns the path, seen from the root, to which make fetches Envoy.
+// fetchedEnvoy returns the path, relative to the root, where make installs Envoy.
 func fetchedEnvoy(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -227,11 +224,11 @@ func fetchedEnvoy(t *testing.T) string {
 	return ".build/envoy-" + string(version[1])
 }
 
-// defaultAddrs are where sluice listens if no flag says otherwise.
+// defaultAddrs are sluice's default addresses.
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
-// startSluice runs sluice with flags. Addresses in them become free ports.
-func (s *scene) startSluice(ctx context.Context, words []string) error {
+// startSluice starts sluice, with free ports in place of the addresses in its flags.
+func (s *session) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
 	for i := 0; i < len(words); i++ {
@@ -244,7 +241,7 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 					return err
 				}
 				s.dirs = append(s.dirs, dir)
-				words[i+1] = dir // one of its own for each attempt
+				words[i+1] = dir // a new one for each attempt
 			}
 			continue
 		}
@@ -274,17 +271,16 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 	return nil
 }
 
-// startEnvoy runs Envoy with a configuration file. Its endpoints become those of the
-// running sluices.
-func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error {
+// startEnvoy starts Envoy with a configuration file whose endpoints are replaced by those of the running sluices.
+func (s *session) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
-	if err := s.moveLogs(config); err != nil {
+	if err := s.redirectLogs(config); err != nil {
 		return err
 	}
-	listeners := make(map[string]string) // by port
+	listeners := make(map[string]string) // addresses by port
 	endpoints := make(map[string]string)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		address, _ := o["address"].(object)
 		socket, ok := address["socket_address"].(object)
 		if !ok {
@@ -310,15 +306,15 @@ func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error
 	return nil
 }
 
-// moveLogs has the access logs of a configuration written to a directory of the scene.
-func (s *scene) moveLogs(config object) error {
+// redirectLogs moves the access logs of a configuration to a directory of the session.
+func (s *session) redirectLogs(config object) error {
 	dir, err := os.MkdirTemp("", "logs-")
 	if err != nil {
 		return err
 	}
 	s.dirs = append(s.dirs, dir)
 	s.logs = map[string]string{}
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".FileAccessLog") {
 			name := field[string](o, "path")
 			s.logs[name] = filepath.Join(dir, filepath.Base(name))
@@ -328,7 +324,7 @@ func (s *scene) moveLogs(config object) error {
 	return nil
 }
 
-func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
+func (s *session) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
 	t.Helper()
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -351,15 +347,15 @@ func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpo
 
 var (
 	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
-	// onlyLooks are commands that change nothing.
+	// onlyLooks matches commands that change nothing.
 	onlyLooks = regexp.MustCompile(`sluice explain|sluice simulate|grep|/metrics|/stats`)
-	// built is where `make build` puts the program that these tests have elsewhere.
+	// built matches the path that `make build` writes to; tests have the program elsewhere.
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
-// take runs one command. A command that only looks is repeated until it prints what it
-// should: it may come before charges at the end of a stream, which nobody waits for.
-func (s *scene) take(ctx context.Context, step step) []string {
+// runStep runs one command. A command that changes nothing is repeated until its output matches, because it may
+// precede charges at the end of a stream, whose replies are not awaited.
+func (s *session) runStep(ctx context.Context, step step) []string {
 	unknown := ""
 	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {
 		at, known := s.ports[addr[strings.LastIndexByte(addr, ':')+1:]]
@@ -384,7 +380,7 @@ func (s *scene) take(ctx context.Context, step step) []string {
 		if problems == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // else it was killed before it had printed all
+		if last == nil || ctx.Err() == nil { // otherwise it was killed before the end of its output
 			last = append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
 		}
 		if !onlyLooks.MatchString(command) || ctx.Err() != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// A ledger is the service behind Envoy. It counts the requests that it has, of each user and of all. Without a
-// handler it holds those to / until the user's gate lets one go, and answers others at once.
+// ledger is the backend. It counts the requests in progress per user and in total. Without a handler it keeps
+// requests for / until the user's gate lets one proceed, and answers others immediately.
 type ledger struct {
 	addr   string
 	handle http.HandlerFunc
@@ -22,8 +22,8 @@ type ledger struct {
 	users  map[string]int
 	gates  map[string]chan struct{}
 	now    int
-	top    int      // the most of all users at once
-	leases []string // that came, in order
+	peak   int      // maximum of all users together
+	leases []string // received leases, in order
 }
 
 func startLedger(t *testing.T, handle http.HandlerFunc) *ledger {
@@ -38,7 +38,7 @@ func startLedger(t *testing.T, handle http.HandlerFunc) *ledger {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener) // until it is closed
+		_ = server.Serve(listener) // returns when it is closed
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -58,11 +58,11 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case l.handle != nil:
 		l.handle(w, r)
 	case r.URL.Path == "/":
-		hold(l.gate(user))(w, r)
+		holdUntil(l.gate(user))(w, r)
 	}
 }
 
-// gate returns where a user's requests wait.
+// gate returns the channel that a user's requests wait for.
 func (l *ledger) gate(user string) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,25 +77,25 @@ func (l *ledger) count(user string, by int) {
 	defer l.mu.Unlock()
 	l.now += by
 	l.users[user] += by
-	l.top = max(l.top, l.now)
+	l.peak = max(l.peak, l.now)
 }
 
-// held returns how many requests of all users the ledger has, and the most it had at once.
-func (l *ledger) held() (now, top int) {
+// inFlight returns the current number of requests of all users, and the maximum so far.
+func (l *ledger) inFlight() (now, top int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now, l.top
+	return l.now, l.peak
 }
 
-// of returns how many requests of a user the ledger has.
-func (l *ledger) of(user string) int {
+// inFlightOf returns the current number of requests of a user.
+func (l *ledger) inFlightOf(user string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.users[user]
 }
 
-// lease returns the lease of the request that came last.
-func (l *ledger) lease() string {
+// lastLease returns the lease of the latest request.
+func (l *ledger) lastLease() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.leases) == 0 {
@@ -104,10 +104,10 @@ func (l *ledger) lease() string {
 	return l.leases[len(l.leases)-1]
 }
 
-// hold is a handler that keeps a request until its client is gone, or told on a channel.
-func hold(free <-chan struct{}) http.HandlerFunc {
+// holdUntil is a handler that keeps a request until its client has disconnected or free is readable.
+func holdUntil(free <-chan struct{}) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see that the client is gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client disconnects
 		select {
 		case <-free:
 		case <-r.Context().Done():
@@ -115,7 +115,7 @@ func hold(free <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// streams are requests of a user that the backend holds.
+// streams are requests of a user that the backend keeps.
 type streams struct {
 	*stage
 
@@ -125,33 +125,33 @@ type streams struct {
 	statuses chan int
 }
 
-// streams sends n requests of a user, each when the backend has the one before.
-func (s *stage) streams(t *testing.T, user string, n int) *streams {
+// startStreams sends n requests of a user, each after the backend has the previous one.
+func (s *stage) startStreams(t *testing.T, user string, n int) *streams {
 	t.Helper()
 	f := &streams{stage: s, user: user, statuses: make(chan int, 100)}
 	for range n {
-		f.add(t)
+		f.addOne(t)
 	}
 	return f
 }
 
-// add sends one more.
-func (f *streams) add(t *testing.T) {
+// addOne sends one more request.
+func (f *streams) addOne(t *testing.T) {
 	t.Helper()
 	go func() {
 		status, err := f.get(t.Context(), f.user, "/")
-		if err != nil && status == http.StatusOK { // else the test has ended, or killed the Envoy
+		if err != nil && status == http.StatusOK { // otherwise the test has ended or killed Envoy
 			t.Error(err)
 		}
 		f.statuses <- status
 	}()
 	f.held++
-	f.taken(t, f.user, f.held)
-	f.leases = append(f.leases, f.lease())
+	f.awaitHeld(t, f.user, f.held)
+	f.leases = append(f.leases, f.lastLease())
 }
 
-// end lets one go, and returns its status.
-func (f *streams) end(t *testing.T) int {
+// finishOne lets one request finish and returns its status.
+func (f *streams) finishOne(t *testing.T) int {
 	t.Helper()
 	f.held--
 	select {

@@ -19,19 +19,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// Leases that last for an hour, so that no place comes back by itself.
+// Leases last for an hour, so that no slot is released by expiry.
 const (
 	sixteenAtOnce = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 16, unit: hour } }]}"
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
 )
 
-func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_leases_active") }
+func (s *stage) activeLeases(t *testing.T) float64 {
+	t.Helper()
+	return s.metric(t, "sluice_leases_active")
+}
 
-// TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
-// answered Envoy. In the end all places are free again, and none has run out.
-func TestAbortsLoseNoPlace(t *testing.T) {
+// TestAbortsLoseNoSlots has most clients disconnect before the answer, some of them before sluice has answered
+// Envoy. In the end all slots are free, and no lease has expired.
+func TestAbortsLoseNoSlots(t *testing.T) {
 	t.Parallel()
-	s := play(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
+	s := startStage(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 		case <-time.After(5 * time.Millisecond):
@@ -43,50 +46,51 @@ func TestAbortsLoseNoPlace(t *testing.T) {
 		clients.Go(func() {
 			for range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mathrand.Int64N(int64(2*patience[n%len(patience)]))))
-				_, _ = s.get(ctx, "al", "/") // most have no answer
+				_, _ = s.get(ctx, "al", "/") // most disconnect before the answer
 				cancel()
 			}
 		})
 	}
 	clients.Wait()
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+	if _, top := s.inFlight(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
 		t.Errorf("%d were at the backend at once, and leases ran out", top)
 	}
 	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
 }
 
-// hold has n requests of al wait at the backend.
+// holdAtBackend sends n requests of al, which the backend keeps.
 func (s *stage) holdAtBackend(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		go func() { _, _ = s.get(t.Context(), "al", "/") }() // its Envoy may be killed
+		go func() { _, _ = s.get(t.Context(), "al", "/") }() // fails if the test kills Envoy
 	}
-	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.held(); return now == n })
+	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.inFlight(); return now == n })
 }
 
-// TestAKilledEnvoyLosesItsPlaces kills an Envoy whose clients go on.
-func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
+// TestKilledEnvoyReleases kills an Envoy whose clients continue.
+func TestKilledEnvoyReleases(t *testing.T) {
 	t.Parallel()
-	s := play(t, twoForAnHour, hold(nil))
+	s := startStage(t, twoForAnHour, holdUntil(nil))
 	s.holdAtBackend(t, 2)
-	s.settle()
+	s.waitAfterReply()
 	s.envoy.Kill()
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 	if got := s.metric(t, "sluice_leases_released_total", `by="connection"`); got != 2 {
 		t.Errorf("%v leases came back with the connection, want 2", got)
 	}
 }
 
-// settle waits until a connection that ends now does not end as soon as its client has a reply.
-func (*stage) settle() { time.Sleep(400 * time.Millisecond) }
+// waitAfterReply waits long enough that closing a connection does not count as closing it right after a reply.
+func (*stage) waitAfterReply() { time.Sleep(400 * time.Millisecond) }
 
-// TestAnEnvoyThatLivesKeepsItsPlaces has an Envoy change its connections while its requests are at the backend. When
-// none is left, it keeps its places for longer than the grace: another client, which is lost later, has lost its own.
-func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
+// TestLiveEnvoyKeepsLeases has an Envoy replace its connections while the backend has its requests. Without any
+// connection it keeps its leases for longer than the grace period, while another client that is lost later loses
+// its leases.
+func TestLiveEnvoyKeepsLeases(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		options string // of Envoy's connections
+		options string // options of Envoy's connections
 		args    []string
 	}{
 		"request counts": {"common_http_protocol_options: { max_requests_per_connection: 1 }", nil},
@@ -95,22 +99,22 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := play(t, twoForAnHour, func(w http.ResponseWriter, r *http.Request) {
+			s := startStage(t, twoForAnHour, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/brief" {
-					hold(nil)(w, r)
+					holdUntil(nil)(w, r)
 				}
 			}, append([]string{"--lease-grace", "50ms"}, test.args...)...)
-			s.envoy = s.startEnvoy(t, connecting(test.options)...)
-			for range 10 { // its Envoy is known by then for how it changes connections
-				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // or denied: an end call may be late
+			s.envoy = s.startEnvoy(t, connectionOptions(test.options)...)
+			for range 10 { // until sluice has learned how this Envoy replaces connections
+				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // may be denied, because an end call may be late
 					t.Fatal(err)
 				}
 			}
-			suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+			suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_grpc_connections") == 0 })
-			s.loseAnother(t)
-			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // at the backend it would wait
+			s.loseOtherClient(t)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // if admitted, it would wait at the backend
 			defer cancel()
 			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
 				t.Errorf("a third request gets %d, %v; want it denied", status, err)
@@ -119,18 +123,18 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	}
 }
 
-// connecting is what startEnvoy replaces for an Envoy whose connections have more options.
-func connecting(options string) []string {
+// connectionOptions returns replacements for startEnvoy that add options to Envoy's connections.
+func connectionOptions(options string) []string {
 	return []string{"explicit_http_config:", options + "\n          explicit_http_config:"}
 }
 
-// TestConnectionsThatChangeAdmitNoMore has an Envoy use each connection for three calls, under load.
-func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
+// TestShortConnectionsAreExact has an Envoy use each connection for three calls, under load.
+func TestShortConnectionsAreExact(t *testing.T) {
 	t.Parallel()
-	s := play(t, sixteenAtOnce, func(http.ResponseWriter, *http.Request) {
+	s := startStage(t, sixteenAtOnce, func(http.ResponseWriter, *http.Request) {
 		time.Sleep(time.Duration(mathrand.Int64N(int64(20 * time.Millisecond))))
 	})
-	s.envoy = s.startEnvoy(t, connecting("common_http_protocol_options: { max_requests_per_connection: 3 }")...)
+	s.envoy = s.startEnvoy(t, connectionOptions("common_http_protocol_options: { max_requests_per_connection: 3 }")...)
 	var clients sync.WaitGroup
 	for range 64 {
 		clients.Go(func() {
@@ -147,24 +151,24 @@ func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if _, top := s.held(); top > 16 {
+	if _, top := s.inFlight(); top > 16 {
 		t.Errorf("%d were at the backend at once, want 16 at most", top)
 	}
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 }
 
-// loseAnother has a client of another address take a lease and be lost, until one has come back.
-func (s *stage) loseAnother(t *testing.T) {
+// loseOtherClient has clients of another address acquire leases and disconnect, until one lease has been released.
+func (s *stage) loseOtherClient(t *testing.T) {
 	t.Helper()
 	suite.Eventually(t, "another client's lease came back", func() bool {
-		s.takeAndGo(t)
-		s.settle() // its grace
+		s.acquireAndDisconnect(t)
+		s.waitAfterReply() // the grace period
 		return s.metric(t, "sluice_leases_released_total", `by="connection"`) > 0
 	})
 }
 
-// takeAndGo has such a client take a lease, and closes its connection.
-func (s *stage) takeAndGo(t *testing.T) {
+// acquireAndDisconnect has a client of another address acquire a lease and close its connection.
+func (s *stage) acquireAndDisconnect(t *testing.T) {
 	t.Helper()
 	var conn net.Conn
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -179,6 +183,6 @@ func (s *stage) takeAndGo(t *testing.T) {
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: rand.Text()}},
 	}}})
 	must.OK(t, err)
-	s.settle()
+	s.waitAfterReply()
 	_ = conn.Close()
 }

@@ -14,27 +14,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-func TestNothingOutlivesItsStarter(t *testing.T) {
+func TestChildEndsWithStarter(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "PROCESS_TEST_STARTER=1")
 	starter, err := process.Start(cmd)
 	must.OK(t, err)
 	t.Cleanup(starter.Kill)
 	child := childOf(t, starter)
-	if err := starter.Signal(syscall.SIGKILL); err != nil { // to it alone
+	if err := starter.Signal(syscall.SIGKILL); err != nil { // not to its process group
 		t.Fatal(err)
 	}
 	awaitGone(t, child)
 }
 
-func TestKillTakesWhatTheProgramStarted(t *testing.T) {
+func TestKillEndsChildren(t *testing.T) {
 	p := start(t, `sleep 1000 & echo "child $!"; wait`)
 	child := childOf(t, p)
 	p.Kill()
 	awaitGone(t, child)
 }
 
-// childOf returns the number of the process that p says it started.
+// childOf returns the process ID that p prints for the process that it started.
 func childOf(t *testing.T, p *process.Process) (child int) {
 	t.Helper()
 	if err := p.WaitLine(t.Context(), func(line string) bool {
@@ -60,8 +60,7 @@ func awaitGone(t *testing.T, pid int) {
 	t.Errorf("process %d is alive", pid)
 }
 
-// running reports whether the process exists and is no zombie, as an orphan
-// remains where nobody reaps.
+// running reports whether the process exists and is not a zombie, which an orphan stays if there is no reaper.
 func running(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// allowFlags are those that examples/tls/teams.yaml names.
+// allowFlags returns the flags and rules of examples/tls/teams.yaml.
 func allowFlags(t *testing.T) (flags []string, rules string) {
 	t.Helper()
 	rules = filepath.Join(root, "examples", "tls", "teams.yaml")
@@ -29,8 +29,7 @@ func allowFlags(t *testing.T) (flags []string, rules string) {
 	return flags, rules
 }
 
-// teamListeners ask for the domains of both teams. Where sluice does not answer, some let
-// requests pass and some deny them.
+// teamListeners are listeners for the domains of both teams. On an error some allow the request and some deny it.
 func teamListeners() []listener {
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	return []listener{
@@ -40,10 +39,9 @@ func teamListeners() []listener {
 	}
 }
 
-// TestAnEnvoyAsksForItsDomainsOnly runs the example of examples/tls/teams.yaml with three
-// Envoys. Their certificates carry a SPIFFE ID, a DNS name, and a name that is on no
-// list.
-func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
+// TestEnvoyIsLimitedToItsDomains runs examples/tls/teams.yaml with three Envoys. Their certificates contain a
+// SPIFFE ID, a DNS name, and a name that no list contains.
+func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	t.Parallel()
 	const ok, failed = http.StatusOK, http.StatusInternalServerError
 	flags, rules := allowFlags(t)
@@ -61,7 +59,7 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 			p := startProxy(t, teamListeners(), r.cluster(t, sluiceName), limits)
 			denials := 0.0
 			for i, domain := range []string{"shop", "pay"} {
-				got, err := p.ask(t.Context(), domain, "/", "x-user: al")
+				got, err := p.getFrom(t.Context(), domain, "/", "x-user: al")
 				if err != nil || got.status != shopPay[i] {
 					t.Fatalf("domain %s: status %d, %v, want %d; sluice said:\n%s", domain, got.status, err, shopPay[i], limits.Log())
 				}
@@ -75,9 +73,8 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 					})
 				}
 			}
-			// To Envoy a rejected call is an error. Without failure_mode_deny the request
-			// passes.
-			got, err := p.ask(t.Context(), "pay passing", "/", "x-user: al")
+			// Envoy treats a rejected call as an error and allows the request without failure_mode_deny.
+			got, err := p.getFrom(t.Context(), "pay passing", "/", "x-user: al")
 			if err != nil || got.status != ok {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
 			}
@@ -97,9 +94,9 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 	}
 }
 
-// TestAnEnvoyWithoutOurCertificateGetsNoAnswer has an Envoy with the right name in a
-// certificate of another authority, and one without a certificate.
-func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
+// TestUntrustedCertificatesAreRejected covers a certificate with the right name from another authority, and a
+// client without a certificate.
+func TestUntrustedCertificatesAreRejected(t *testing.T) {
 	t.Parallel()
 	flags, rules := allowFlags(t)
 	const name = "spiffe://cluster.local/ns/shop/sa/envoy"
@@ -123,7 +120,7 @@ func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
 		limits := startSluice(t, sluice.Options{Args: append(append(r.flags(), flags...), "--config", rules)})
 		p := startProxy(t, teamListeners(), cluster, limits)
 		for _, domain := range []string{"shop", "pay"} {
-			if got, err := p.ask(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
+			if got, err := p.getFrom(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
 				t.Errorf("%s: domain %s: status %d, %v, want 500", kind, domain, got.status, err)
 			}
 		}

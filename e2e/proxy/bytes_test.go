@@ -18,22 +18,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// strangeValues are values of headers: empty, tabs, or not UTF-8.
-var strangeValues = []string{
+// oddValues are header values that are empty, contain tabs, or are not UTF-8.
+var oddValues = []string{
 	"", "a\tb",
-	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
+	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin-1, Latin-1, UTF-8, U+FFFD
 	"\xff\xfe", "\xfe\xff", "\x80", "\x80\x80",
-	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // "/", too long
-	"\xed\xa0\x80", "\xed\xa0\xbd\xed\xb8\x80", // half a pair, and both as if they were characters
+	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // overlong encodings of "/"
+	"\xed\xa0\x80", "\xed\xa0\xbd\xed\xb8\x80", // a lone surrogate, and an encoded surrogate pair
 	"\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", // beyond Unicode
-	"\xe2\x82", "\xe2\x82\xac", "a\xe2", // cut off
+	"\xe2\x82", "\xe2\x82\xac", "a\xe2", // truncated characters
 	strings.Repeat("\xe9", 59*kib),
 }
 
-// TestValuesOfAnyBytesCount sends headers that are not UTF-8, as protobuf's strings must
-// be. They count as they are. All that may repeat them is switched on, and Envoy,
-// Prometheus and a collector can still read what sluice says.
-func TestValuesOfAnyBytesCount(t *testing.T) {
+// TestNonUTF8ValuesAreCounted sends header values that are not valid in a protobuf string. They are counted
+// unchanged. With all reporting enabled, Envoy, Prometheus and a collector can still read the output of sluice.
+func TestNonUTF8ValuesAreCounted(t *testing.T) {
 	t.Parallel()
 	var spans, unreadable atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -78,14 +77,14 @@ descriptors:
 	window.AwaitHour(t)
 	calls := 0
 	for _, l := range listeners {
-		for _, value := range strangeValues {
+		for _, value := range oddValues {
 			want := []int{http.StatusOK, http.StatusTooManyRequests}
 			if l.name == "unlimited" {
 				want[1] = http.StatusOK
 			}
 			for i, want := range want {
 				calls++
-				got, err := p.ask(t.Context(), l.name, "/", "x-user: "+value)
+				got, err := p.getFrom(t.Context(), l.name, "/", "x-user: "+value)
 				limited := got.get("X-Ratelimit-Limit") != "" && got.get("Ratelimit-Limit") == "1"
 				if err != nil || got.status != want || limited != (l.name != "unlimited") {
 					t.Errorf("%s: request %d of %.20q: %d with limit %q, %v, want %d; sluice said:\n%s",
@@ -94,13 +93,13 @@ descriptors:
 			}
 		}
 	}
-	unharmed(t, limits)
+	checkNoErrors(t, limits)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(page(t, limits)))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(metricsPage(t, limits)))
 	if err != nil || len(families) == 0 {
 		t.Errorf("/metrics: %d families, %v", len(families), err)
 	}
-	if _, err := limits.Stop(t.Context()); err != nil { // which sends the last spans
+	if _, err := limits.Stop(t.Context()); err != nil { // flushes the last spans
 		t.Fatal(err)
 	}
 	if int(spans.Load()) != calls || unreadable.Load() != 0 {
@@ -108,10 +107,10 @@ descriptors:
 	}
 }
 
-// TestMetadataOfAnyBytes reads such a value's metadata in Envoy's access log.
-func TestMetadataOfAnyBytes(t *testing.T) {
+// TestNonUTF8Metadata reads the metadata of such a value in Envoy's access log.
+func TestNonUTF8Metadata(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: "{ domain: d, descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }] }",
 		args:  []string{"--dynamic-metadata", "--decision-metadata"},
 		listener: listener{
@@ -123,7 +122,7 @@ func TestMetadataOfAnyBytes(t *testing.T) {
 	for range 2 {
 		p.get(t, "/", "x-user: caf\xe9")
 	}
-	if _, err := p.Stop(t.Context()); err != nil { // which writes the log
+	if _, err := p.Stop(t.Context()); err != nil { // flushes the access log
 		t.Fatal(err)
 	}
 	var entries []string

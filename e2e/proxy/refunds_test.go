@@ -16,24 +16,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// client asks sluice itself, without Envoy.
+// client calls sluice directly, without Envoy.
 type client struct {
 	t *testing.T
 	rls.RateLimitServiceClient
 }
 
-// verdict is the status of a reply's only descriptor.
+// verdict is the status of the only descriptor of a reply.
 type verdict struct {
 	passed    bool
 	remaining uint32
-	// charged is for --decision-metadata, negative for a refund.
+	// charged is the value in --decision-metadata, negative for a refund.
 	charged float64
 }
 
-func (c client) hit(user string, hits uint64) verdict    { return c.ask(user, hits, false) }
-func (c client) refund(user string, hits uint64) verdict { return c.ask(user, hits, true) }
+func (c client) hit(user string, hits uint64) verdict    { return c.call(user, hits, false) }
+func (c client) refund(user string, hits uint64) verdict { return c.call(user, hits, true) }
 
-func (c client) ask(user string, hits uint64, refund bool) verdict {
+func (c client) call(user string, hits uint64, refund bool) verdict {
 	c.t.Helper()
 	got, err := c.ShouldRateLimit(c.t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
@@ -49,19 +49,18 @@ func (c client) ask(user string, hits uint64, refund bool) verdict {
 	return v
 }
 
-// everyAlgorithm has the words of limits that each admit 20.
-var everyAlgorithm = map[string]string{
+// algorithms contains rule fields of limits that each admit 20 hits.
+var algorithms = map[string]string{
 	"fixed_window":   "",
-	"sliding_window": ", sub_windows: 24", // of an hour each, and window.AwaitHour leaves time
+	"sliding_window": ", sub_windows: 24", // each is an hour; window.AwaitHour avoids its end
 	"sliding_log":    "",
 	"token_bucket":   "",
 	"leaky_bucket":   ", slack: 19",
 }
 
-// TestRefundsOfDeniedRequests attacks: whenever a request is denied, the client gives
-// its hits back. Where denied hits are free, it gains what it gives back, but never has
-// more than a full counter. Where denied hits count, it gains nothing. A client that
-// gives back admitted hits gains nothing anywhere.
+// TestRefundsOfDeniedRequests simulates an attacker that refunds the hits of every denied request. If denied hits
+// are not charged, it gains the refunded hits, but never has more than a full counter. If they are charged, or if
+// it refunds admitted hits, it gains nothing.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const (
@@ -69,7 +68,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 		hits  = 5
 		tries = 10
 	)
-	for algorithm, words := range everyAlgorithm {
+	for algorithm, words := range algorithms {
 		for _, counted := range []bool{false, true} {
 			name := fmt.Sprint(algorithm, "/count_refused=", counted)
 			t.Run(name, func(t *testing.T) {
@@ -83,13 +82,12 @@ descriptors:
 				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
 				window.AwaitHour(t)
 
-				// Every second try of the attacker passes, unless denied hits count. In a
-				// full log a denied hit only replaces an older one.
+				// Every second try passes unless denied hits are charged. In a full log, a denied hit only replaces an older one.
 				want := tries / 2 * hits
 				if counted && algorithm != "sliding_log" {
 					want = 0
 				}
-				if got := c.gain("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
+				if got := c.hitsGained("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
 					t.Errorf("giving back what was denied gains %d, want %d", got, want)
 				}
 				c.refund("attacker", 1_000_000)
@@ -98,7 +96,7 @@ descriptors:
 				}
 				for _, hits := range []uint64{1, hits, 1_000_000} {
 					user := fmt.Sprint("honest", hits)
-					got := c.gain(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
+					got := c.hitsGained(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
 					if got != 0 {
 						t.Errorf("giving back what was charged gains %d with %d hits a request, want 0", got, hits)
 					}
@@ -108,9 +106,9 @@ descriptors:
 	}
 }
 
-// gain uses up a counter. It returns how many hits pass beyond the limit in this number
-// of tries, with a refund after each denial.
-func (c client) gain(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
+// hitsGained exhausts a counter. It then makes the given number of tries, with a refund after each denial, and
+// returns the number of hits admitted beyond the limit.
+func (c client) hitsGained(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
 		c.t.Fatalf("the first %d hits: %+v, want them to pass and nothing to remain", limit, v)
@@ -127,8 +125,7 @@ func (c client) gain(user string, limit, hits uint64, tries int, refund func(ver
 	return gain
 }
 
-// TestNoRefundOfFinishedSubWindows gives back hits of a second ago, in windows with
-// sub-windows of a second.
+// TestNoRefundOfFinishedSubWindows refunds hits that are a second old, in windows with sub-windows of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
@@ -148,8 +145,7 @@ descriptors:
 	}
 }
 
-// TestNoRefundWhileRequestsWait gives back admitted hits while other requests wait for
-// their promised turns.
+// TestNoRefundWhileRequestsWait refunds admitted hits while delayed requests wait for their times.
 func TestNoRefundWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
@@ -164,7 +160,7 @@ descriptors:
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// It is held until it is cancelled.
+		// The reply is delayed until the call is cancelled.
 		_, _ = c.ShouldRateLimit(ctx, request())
 	}()
 	waiting := func(want float64) func() bool {

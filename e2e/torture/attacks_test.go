@@ -19,26 +19,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// bite is what an attack must lead to.
-type bite struct {
-	// ends says that sluice must end the connection, again and again. mayEnd says that it
-	// ends the connection or stops reading, whichever comes first. TestSlowClients holds
-	// that a connection that is not read ends too.
+// expectation is the required effect of an attack.
+type expectation struct {
+	// ends is true if sluice must close each connection. mayEnd is true if it closes the connection or stops reading,
+	// whichever comes first; TestSlowClients checks that it also closes a connection that it does not read.
 	ends, mayEnd bool
-	// reset and answer are what the attacker's calls get.
+	// reset and answer are the results of the attacker's calls.
 	reset, answer string
 }
 
-// bites says what each attack must lead to. Beside that, sluice must go on serving and
-// keep its memory in bounds. Of calls with too many headers, each fails alone.
-var bites = map[string]bite{
+// expectations contains the required effect of each attack. In addition, sluice must serve other clients and keep
+// its memory bounded. Calls with too many headers fail individually.
+var expectations = map[string]expectation{
 	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
 	"HPACK bomb":                 {answer: "8"},
 	"headers too large":          {answer: "8"},
 	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
 	"DATA of one byte":           {ends: true},
 	"requests without an end":    {ends: true},
-	"windows that grow":          {}, // an answer, whether it knows reflection or not
+	"windows that grow":          {}, // an answer, with or without reflection
 	"rapid reset":                {},
 	"rapid reset of whole calls": {},
 	"MadeYouReset":               {ends: true, reset: "PROTOCOL_ERROR"},
@@ -62,21 +61,21 @@ var bites = map[string]bite{
 	"requests that are no gRPC":  {},
 }
 
-// TestAttacks runs each attack while others call. A connection that is ended begins anew.
-// The long tier writes the table of docs/threats.md.
+// TestAttacks runs each attack while other clients call. A closed connection is opened again. The long tier prints
+// the table in docs/threats.md.
 func TestAttacks(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	var table strings.Builder
-	for _, attack := range hostile.All(hostile.Target{}) {
+	for _, attack := range hostile.Attacks(hostile.Target{}) {
 		t.Run(attack.Name, func(t *testing.T) {
-			Beside(t)
-			want, known := bites[attack.Name]
+			Parallel(t)
+			want, known := expectations[attack.Name]
 			if !known {
 				t.Fatal("nothing says what must come of this attack")
 			}
-			h, o := attackSluice(t, attack.Name, 1, lasts())
-			if want.ends && o.Ended == 0 { // a slow machine takes longer to send so much
-				h, o = attackSluice(t, attack.Name, 1, 10*lasts())
+			h, o := attackSluice(t, attack.Name, 1, attackDuration())
+			if want.ends && o.Ended == 0 { // a slow machine takes longer to send enough
+				h, o = attackSluice(t, attack.Name, 1, 10*attackDuration())
 			}
 			t.Logf("sluice: %v: %+v", h, o)
 			if !want.mayEnd && want.ends != (o.Ended > 0) {
@@ -94,7 +93,7 @@ func TestAttacks(t *testing.T) {
 			}
 			theirs, o2 := attackStock(t, attack.Name, 1)
 			t.Logf("stock: %v: %+v", theirs, o2)
-			many, o50 := attackSluice(t, attack.Name, 50, lasts())
+			many, o50 := attackSluice(t, attack.Name, 50, attackDuration())
 			t.Logf("sluice, 50 connections: %v: %+v", many, o50)
 			theirs50, o250 := attackStock(t, attack.Name, 50)
 			t.Logf("stock, 50 connections: %v: %+v", theirs50, o250)
@@ -112,11 +111,11 @@ func TestAttacks(t *testing.T) {
 
 func attackSluice(t *testing.T, name string, connections int, d time.Duration) (h harm, o hostile.Outcome) {
 	t.Helper()
-	h = besiege(t, Options{}, func(s *sluice.Sluice) {
+	h = runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
-		// The end of the attack may have ended the last connections. Too large headers in
-		// pieces end a connection without any guard.
+		// The end of the attack may have closed the last connections. Too large headers in several frames close a
+		// connection without being counted.
 		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
@@ -125,12 +124,12 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	return h, o
 }
 
-// attackStock is [attackSluice] for the stock server, of which nothing is expected.
+// attackStock runs an attack against the stock server, without expectations.
 func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
 	t.Helper()
 	p, addr := startStock(t)
 	client := rls.NewRateLimitServiceClient(Dial(t, addr))
-	load := StartLoad(t, LoadOptions{Rate: victims, Ask: func(ctx context.Context) (string, error) {
+	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: func(ctx context.Context) (string, error) {
 		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "k", Value: "v"}))
 		if err != nil {
 			return "", errors.New(status.Code(err).String())
@@ -138,19 +137,18 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 		return got.GetOverallCode().String(), nil
 	}})
 	load.Run(t, Pick(300*time.Millisecond, time.Second))
-	before, err := Held(p.PID())
+	before, err := UsageOf(p.PID())
 	must.OK(t, err)
 	load.Phase("attack")
-	o := attack(t, name, addr, connections, lasts())
-	after, err := Held(p.PID())
+	o := attack(t, name, addr, connections, attackDuration())
+	after, err := UsageOf(p.PID())
 	must.OK(t, err)
 	report := load.Stop(t)
 	p.Kill()
 	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
-// lasts returns how long an attack lasts.
-func lasts() time.Duration { return Pick(time.Second, 3*time.Second) }
+func attackDuration() time.Duration { return Pick(time.Second, 3*time.Second) }
 
 func attack(t *testing.T, name, addr string, connections int, d time.Duration) hostile.Outcome {
 	t.Helper()

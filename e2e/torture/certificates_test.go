@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestCertificates replaces the certificates of sluice and of its authorities in a
-// mounted Secret, again and again, while clients connect. No call fails. Once the key
-// does not fit the certificate: the old pair stays, and a metric and the log say so.
+// TestCertificates repeatedly replaces the certificates of sluice and its authorities in a mounted Secret while
+// clients connect. No call fails. One update has a key that does not match the certificate: the previous pair
+// stays in use, and a metric and the log report it.
 func TestCertificates(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const name = "sluice.test"
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -50,9 +50,9 @@ func TestCertificates(t *testing.T) {
 	option := grpc.WithTransportCredentials(secure)
 	sum := func(name string) float64 { return suite.Metrics(t, s).Sum(name, `use="grpc"`) }
 
-	// A handshake takes a while, and calls wait for it.
+	// Calls wait for handshakes.
 	load := StartLoad(t, LoadOptions{
-		Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
+		Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
 	})
 	load.Run(t, time.Second)
 	load.Phase("rotating")
@@ -78,13 +78,13 @@ func TestCertificates(t *testing.T) {
 	suite.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
 	load.Run(t, time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "after")
+	report.AtLeast(t, MinRate, "before", "after")
 	report.NoErrors(t, "before", "rotating", "a bad pair", "after")
-	ledger.Settle(t, s, option)
+	ledger.CheckCounters(t, s, option)
 	if n := sum("sluice_tls_handshake_errors_total"); n > 0 {
 		t.Errorf("%v handshakes failed, want none", n)
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 { // three links, ..data and its directory
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 { // three links, ..data and its target
 		t.Errorf("the Secret's directory has %v, %v, want five entries", entries, err)
 	}
 }

@@ -16,11 +16,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestConfigFile damages the file of rules while calls count: a writer dies halfway, or
-// the file cannot be read. Each fault is rejected once, with its place in the file. The
-// rules in force and all counters stay.
+// TestConfigFile damages the rules file under load: it is truncated, as by a writer that dies, or unreadable. Each
+// fault is rejected once, with its position in the file. The active rules and all counters stay.
 func TestConfigFile(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	dir := filepath.Join(t.TempDir(), "config")
@@ -30,7 +29,7 @@ func TestConfigFile(t *testing.T) {
 		must.OK(t, err)
 	}
 	do(os.Mkdir(dir, 0o755))
-	// All of it is within one bracket, so no part of it is valid.
+	// The file is one bracketed value, so no prefix is valid.
 	lines := strings.Split(strings.TrimSuffix(ledger.Rules(), "\n"), "\n")
 	for i := range lines[2:] {
 		lines[2+i] = strings.TrimPrefix(lines[2+i], "  - ")
@@ -38,8 +37,8 @@ func TestConfigFile(t *testing.T) {
 	whole := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
 	write := func(text string) { do(os.WriteFile(path, []byte(text), 0o644)) }
 	write(whole)
-	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asNobody(t)})
-	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asUnprivilegedUser(t)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 
 	faults := []struct {
 		name string
@@ -72,17 +71,17 @@ func TestConfigFile(t *testing.T) {
 		suite.Eventually(t, fault.name+" is rejected", func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
-		load.GoOn(t, 20)
+		load.AwaitAnswers(t, 20)
 		mend()
 		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
-	load.GoOn(t, Least)
+	load.AwaitAnswers(t, MinRate)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before")
+	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
 		t.Errorf("%v rule sets were loaded, want the first alone", got)
@@ -97,9 +96,9 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// asNobody makes sluice run as a user whom file modes bind, unless this user is one
-// already.
-func asNobody(t *testing.T) func(*exec.Cmd) {
+// asUnprivilegedUser returns a Prepare function that runs sluice as a user subject to file modes, or nil if this
+// user is one.
+func asUnprivilegedUser(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil

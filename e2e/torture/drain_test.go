@@ -23,16 +23,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDrainOnTheWire looks at the frames of a drain. Health turns first. Calls are still
-// taken for the whole delay. A GOAWAY that allows every stream comes before the one that
-// names the last stream, so no call on its way is lost. Calls that were taken are
-// answered.
+// TestDrainOnTheWire checks the frames of a drain. Health fails first, and calls are still accepted for the whole
+// delay. A GOAWAY that allows every stream precedes the one with the last stream ID, so that no call in transit is
+// lost. Accepted calls are answered.
 func TestDrainOnTheWire(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const delay = 3 * time.Second
 	ledger := NewLedger(100, 1)
 	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
-	w := dialWire(t, s.Addr("grpc"))
+	w := dialRaw(t, s.Addr("grpc"))
 	watch, err := grpc_health_v1.NewHealthClient(Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	must.OK(t, err)
 	health := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
@@ -42,7 +41,7 @@ func TestDrainOnTheWire(t *testing.T) {
 		}
 	}
 	health(grpc_health_v1.HealthCheckResponse_SERVING)
-	const begun, during, after = 1, 3, 5 // streams
+	const begun, during, after = 1, 3, 5 // stream IDs
 	w.open(t, begun)
 
 	told := time.Now()
@@ -52,8 +51,8 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.finish(t, during)
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
-	// On a busy machine it may come late, so only too early is wrong.
-	if waited := w.wentAway().Sub(told); waited < delay {
+	// On a busy machine GOAWAY may be late, so only an early one is an error.
+	if waited := w.goAwayAt().Sub(told); waited < delay {
 		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
 	}
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
@@ -62,7 +61,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.finish(t, begun)
 	w.await(t, "status 0 on stream 1")
 	w.await(t, "end")
-	if got, want := w.seen(), []string{
+	if got, want := w.frameLog(), []string{
 		"status 0 on stream 3",
 		"GOAWAY NO_ERROR, last stream 2147483647",
 		"GOAWAY NO_ERROR, last stream 3",
@@ -78,16 +77,16 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 }
 
-// wire is a client that notes the frames that it gets.
-type wire struct {
+// rawClient is a client that records received frames.
+type rawClient struct {
 	framer *http2.Framer
 
-	mu     sync.Mutex // held while a frame is written, too
+	mu     sync.Mutex // also locked while a frame is written
 	what   []string
-	goAway time.Time // of the first
+	goAway time.Time // arrival of the first GOAWAY
 }
 
-func dialWire(t *testing.T, addr string) *wire {
+func dialRaw(t *testing.T, addr string) *rawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	must.OK(t, err)
@@ -95,7 +94,7 @@ func dialWire(t *testing.T, addr string) *wire {
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{framer: http2.NewFramer(conn, conn)}
+	w := &rawClient{framer: http2.NewFramer(conn, conn)}
 	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	w.write(t, func() error { return w.framer.WriteSettings() })
 	var reading sync.WaitGroup
@@ -107,15 +106,15 @@ func dialWire(t *testing.T, addr string) *wire {
 	return w
 }
 
-func (w *wire) write(t *testing.T, frame func() error) {
+func (w *rawClient) write(t *testing.T, frame func() error) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	must.OK(t, frame())
 }
 
-// read notes frames that end calls and connections. It answers SETTINGS and PING.
-func (w *wire) read() {
+// read records frames that end calls and connections. It answers SETTINGS and PING.
+func (w *rawClient) read() {
 	for {
 		f, err := w.framer.ReadFrame()
 		w.mu.Lock()
@@ -151,8 +150,8 @@ func (w *wire) read() {
 	}
 }
 
-// open begins a call.
-func (w *wire) open(t *testing.T, stream uint32) {
+// open starts a call.
+func (w *rawClient) open(t *testing.T, stream uint32) {
 	t.Helper()
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -164,7 +163,7 @@ func (w *wire) open(t *testing.T, stream uint32) {
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
 	} {
-		f.Sensitive = true // the table stays as it is from one encoder to the next
+		f.Sensitive = true // keeps the HPACK table unchanged, because each call has a new encoder
 		must.OK(t, e.WriteField(f))
 	}
 	w.write(t, func() error {
@@ -172,33 +171,33 @@ func (w *wire) open(t *testing.T, stream uint32) {
 	})
 }
 
-// finish sends the call's request.
-func (w *wire) finish(t *testing.T, stream uint32) {
+// finish sends the request message of a call.
+func (w *rawClient) finish(t *testing.T, stream uint32) {
 	t.Helper()
 	w.write(t, func() error {
 		return w.framer.WriteData(stream, true, hostile.Request("torture", "fixed_window", "wire"))
 	})
 }
 
-func (w *wire) seen() []string {
+func (w *rawClient) frameLog() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.what)
 }
 
-// wentAway returns when the first GOAWAY came.
-func (w *wire) wentAway() time.Time {
+// goAwayAt returns the arrival time of the first GOAWAY.
+func (w *rawClient) goAwayAt() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.goAway
 }
 
-func (w *wire) await(t *testing.T, what string) {
+func (w *rawClient) await(t *testing.T, what string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("awaited %s, saw %q", what, w.seen())
+			t.Logf("awaited %s, saw %q", what, w.frameLog())
 		}
 	})
-	suite.Eventually(t, what, func() bool { return slices.Contains(w.seen(), what) })
+	suite.Eventually(t, what, func() bool { return slices.Contains(w.frameLog(), what) })
 }

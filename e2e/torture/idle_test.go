@@ -16,20 +16,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// mostConnectionMemory is what an idle connection may take, in bytes resident.
-const mostConnectionMemory = 24 << 10
+// maxConnectionMemory is the maximum resident memory of an idle connection, in bytes.
+const maxConnectionMemory = 24 << 10
 
-// mostConnectionStack is what a connection of the built-in transport may take of stack, in bytes, once it
-// has made calls. A stack has 4 KiB or 8.
-const mostConnectionStack = 5 << 10
+// maxConnectionStack is the maximum average stack of a connection of the built-in transport after its first calls,
+// in bytes. A stack has 4 or 8 KiB.
+const maxConnectionStack = 5 << 10
 
-// TestIdleConnections opens many connections that do nothing. Then each calls once a
-// second, and is silent until it is pinged. Others call all the time.
+// TestIdleConnections opens many idle connections. Then each makes a call per second, and is silent until it gets
+// a PING. Other clients call throughout.
 func TestIdleConnections(t *testing.T) {
-	// A process may open 20,000 files, and each connection takes one.
+	// A process may have 20,000 open files, one per connection.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
-	h := besiege(t, Options{Args: []string{
+	h := runUnderAttack(t, Options{Args: []string{
 		"--max-connections=20000", "--connection-timeout=1m", "--keepalive-time=2s", "--keepalive-timeout=1m",
 	}}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
@@ -38,22 +38,22 @@ func TestIdleConnections(t *testing.T) {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			must.OK(t, err)
 			defer c.Close()
-			if _, err := c.Write(hostile.Hello()); err != nil {
+			if _, err := c.Write(hostile.Preface()); err != nil {
 				t.Fatal(err)
 			}
 			open[i], frames[i] = c, http2.NewFramer(nil, c)
 		}
 		suite.Eventually(t, "all connections are accepted", func() bool {
-			return Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
+			return Measure(t, s).Files >= before.Files+many-8 // some of sluice's own files vary
 		})
-		for _, f := range frames { // until each has begun: sluice says its settings
+		for _, f := range frames { // wait until sluice has sent its SETTINGS
 			await(t, f, http2.FrameSettings)
 		}
 		idle := Measure(t, s)
 		each := (idle.RSS - before.RSS) / many
 		t.Logf("%d idle connections take %d bytes each, with %d MiB resident before", many, each, before.RSS>>20)
-		if each > mostConnectionMemory {
-			t.Errorf("an idle connection takes %d bytes, want at most %d", each, mostConnectionMemory)
+		if each > maxConnectionMemory {
+			t.Errorf("an idle connection takes %d bytes, want at most %d", each, maxConnectionMemory)
 		}
 		calls := suite.Metrics(t, s).Sum("ratelimit_service_total_requests")
 		seconds := Pick(1, 5)
@@ -62,7 +62,7 @@ func TestIdleConnections(t *testing.T) {
 		for n := range uint32(seconds) {
 			<-second.C
 			for _, c := range open {
-				if _, err := c.Write(hostile.Whole(1+2*n, request)); err != nil {
+				if _, err := c.Write(hostile.CompleteCall(1+2*n, request)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -72,30 +72,30 @@ func TestIdleConnections(t *testing.T) {
 		})
 		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
-		for _, f := range frames { // sluice pings all at once, but not in as many goroutines
+		for _, f := range frames { // sluice sends a PING to all, with few goroutines
 			await(t, f, http2.FramePing)
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
 		t.Logf("and %d bytes of stack for each", stack)
-		if stack > mostConnectionStack && !*raced {
-			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)
+		if stack > maxConnectionStack && !*raced {
+			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, maxConnectionStack)
 		}
 	}, nil)
 	t.Log("harm to others: ", h)
 }
 
-// TestIdleConnectionsLeaveRoom opens more connections from one address than there may be, and each makes a call.
-// Meanwhile clients of another address connect, and each call of theirs is answered.
-func TestIdleConnectionsLeaveRoom(t *testing.T) {
+// TestConnectionLimitSparesOthers opens more connections from one address than the limit allows, each with a call.
+// Clients of another address connect meanwhile, and all of their calls are answered.
+func TestConnectionLimitSparesOthers(t *testing.T) {
 	const many = 12_000 // the default is 10,000
-	begin := append(hostile.Hello(), hostile.Whole(1, hostile.Request("torture", "attacker", "idle"))...)
-	h := besiege(t, Options{}, func(s *sluice.Sluice) {
+	begin := append(hostile.Preface(), hostile.CompleteCall(1, hostile.Request("torture", "attacker", "idle"))...)
+	h := runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 		for i := range many {
 			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			must.OK(t, err)
 			defer c.Close()
-			_, _ = c.Write(begin) // it may be ended already
+			_, _ = c.Write(begin) // it may be closed already
 			if i%500 != 0 {
 				continue
 			}
@@ -112,7 +112,7 @@ func TestIdleConnectionsLeaveRoom(t *testing.T) {
 	t.Log("harm to others: ", h)
 }
 
-// await reads frames up to one of that type.
+// await reads frames up to one of the given type.
 func await(t *testing.T, f *http2.Framer, want http2.FrameType) {
 	t.Helper()
 	for {

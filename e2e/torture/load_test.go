@@ -12,80 +12,74 @@ import (
 )
 
 const (
-	// Deadline is how long a call may take unless a test says otherwise: Envoy's default.
+	// Deadline is the default deadline of a call; it is also Envoy's.
 	Deadline = 20 * time.Millisecond
-	// Rate is the usual load, in calls a second.
+	// Rate is the usual load, in calls per second.
 	Rate = 2000
-	// Least is the load in answers a second that a test must reach before and after its
-	// fault. With less it says nothing.
-	Least = 1000
+	// MinRate is the load, in answers per second, that a test must reach before and after its fault to be significant.
+	MinRate = 1000
 )
 
-// mostInFlight is the default of [LoadOptions].
-const mostInFlight = 20_000
+// maxInFlight is the default of [LoadOptions.MaxInFlight].
+const maxInFlight = 20_000
 
-// Ask makes one call and returns its answer in a word. Errors must have few different
-// texts, because they are counted by text.
-type Ask func(ctx context.Context) (answer string, err error)
+// CallFunc makes one call and returns its answer in a word. Errors are counted by text, so the number of different
+// texts must be small.
+type CallFunc func(ctx context.Context) (answer string, err error)
 
-// LoadOptions say what to ask.
 type LoadOptions struct {
-	// Rate is how many calls are due in a second.
+	// Rate is the number of calls per second.
 	Rate int
-	// Ask makes the calls, many at once.
-	Ask Ask
-	// Deadline is how long each call may take from when it is made. Optional; default
-	// [Deadline].
+	// Call makes a call. It is called concurrently.
+	Call CallFunc
+	// Deadline is the time limit of each call from its actual start. Optional; default [Deadline].
 	Deadline time.Duration
-	// Least is what [Load.Run] waits for, in answers a second. Optional; default half
-	// of Rate.
-	Least float64
-	// MostInFlight bounds the calls that have neither an answer nor an error. Calls
-	// beyond it are not made, so the load falls. Optional; default 20,000, which suits
-	// short deadlines. Where deadlines are long, a lower bound keeps a busy machine from
-	// collecting more calls than it can ever answer.
-	MostInFlight int
+	// MinRate is the rate that [Load.Run] waits for, in answers per second. Optional; default half of Rate.
+	MinRate float64
+	// MaxInFlight limits the unfinished calls. Calls beyond it are not made, which reduces the load. Optional; default
+	// 20,000, for short deadlines. With long deadlines, a lower limit prevents a busy machine from accumulating more
+	// calls than it can answer.
+	MaxInFlight int
 }
 
-// Load is an open loop of calls. One goroutine uses it.
+// Load is an open loop of calls. It is not safe for concurrent use.
 type Load struct {
-	options LoadOptions
-	stop    chan struct{}
-	paced   sync.WaitGroup
-	calls   sync.WaitGroup
-	flying  atomic.Int64
-	answers atomic.Int64 // of all phases
+	options  LoadOptions
+	stop     chan struct{}
+	paced    sync.WaitGroup
+	calls    sync.WaitGroup
+	inFlight atomic.Int64
+	answers  atomic.Int64 // answers in all phases
 
 	phase  atomic.Pointer[Phase]
 	report Report
 }
 
-// StartLoad begins to ask, in the phase "before". It goes on until Stop, or the end
-// of the test.
+// StartLoad starts the load in the phase "before". The load runs until Stop or the end of the test.
 func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	tb.Helper()
 	if o.Deadline == 0 {
 		o.Deadline = Deadline
 	}
-	if o.Least == 0 {
-		o.Least = float64(o.Rate) / 2
+	if o.MinRate == 0 {
+		o.MinRate = float64(o.Rate) / 2
 	}
-	o.Rate, o.Least = slowed(o.Rate), slowed(o.Least)
-	if o.MostInFlight == 0 {
-		o.MostInFlight = mostInFlight
+	o.Rate, o.MinRate = reducedIfRaced(o.Rate), reducedIfRaced(o.MinRate)
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = maxInFlight
 	}
 	l := &Load{options: o, stop: make(chan struct{})}
 	l.Phase("before")
 	l.paced.Go(l.pace)
 	tb.Cleanup(func() {
 		if !l.ended() {
-			l.Stop(tb) // the test failed: this may tell why
+			l.Stop(tb) // the test failed: the report may show the cause
 		}
 	})
 	return l
 }
 
-// pace makes each call when it is due.
+// pace starts each call at its due time.
 func (l *Load) pace() {
 	start := time.Now()
 	tick := time.NewTicker(500 * time.Microsecond)
@@ -100,21 +94,21 @@ func (l *Load) pace() {
 			n++
 			p := l.phase.Load()
 			p.due.Add(1)
-			if l.flying.Load() >= int64(l.options.MostInFlight) {
+			if l.inFlight.Load() >= int64(l.options.MaxInFlight) {
 				continue
 			}
-			l.flying.Add(1)
+			l.inFlight.Add(1)
 			p.flying.Add(1)
 			l.calls.Go(func() {
 				l.call(p, due)
 				p.flying.Add(-1)
-				l.flying.Add(-1)
+				l.inFlight.Add(-1)
 			})
 		}
 	}
 }
 
-// due returns when call n is due.
+// due returns the due time of call n.
 func (l *Load) due(start time.Time, n int) time.Time {
 	return start.Add(time.Duration(float64(n) / float64(l.options.Rate) * float64(time.Second)))
 }
@@ -122,14 +116,14 @@ func (l *Load) due(start time.Time, n int) time.Time {
 func (l *Load) call(p *Phase, due time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.options.Deadline)
 	defer cancel()
-	answer, err := l.options.Ask(ctx)
+	answer, err := l.options.Call(ctx)
 	if err == nil {
 		l.answers.Add(1)
 	}
 	p.add(answer, err, time.Since(due))
 }
 
-// Phase begins a phase: calls that begin from now on count in it.
+// Phase starts a phase, which counts the calls that start from now on.
 func (l *Load) Phase(name string) {
 	now := time.Now()
 	if n := len(l.report); n > 0 {
@@ -140,9 +134,9 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
-// Alone waits until the calls of earlier phases have ended. What happens from now on
-// happens to this phase alone.
-func (l *Load) Alone(tb testing.TB) {
+// AwaitEarlierPhases waits until all calls of earlier phases have ended, so that the following events affect only
+// this phase.
+func (l *Load) AwaitEarlierPhases(tb testing.TB) {
 	tb.Helper()
 	suite.Eventually(tb, "calls of earlier phases end", func() bool {
 		for _, p := range l.report[:len(l.report)-1] {
@@ -154,17 +148,16 @@ func (l *Load) Alone(tb testing.TB) {
 	})
 }
 
-// InFlight returns how many calls have neither an answer nor an error yet.
-func (l *Load) InFlight() int { return int(l.flying.Load()) }
+// InFlight returns the number of unfinished calls.
+func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 
-// Run lets the load go on for d.
+// Run lets the load continue for d.
 //
-// In the short tier it then waits until the phase has as many answers as
-// [LoadOptions.Least] makes in d. On a busy machine that takes longer, and the test says
-// as much.
+// In the short tier it then waits until the phase has the answers that [LoadOptions.MinRate] makes in d, which
+// takes longer on a busy machine.
 //
-// In the long tier the rate counts. If the phase has not come to it, Run begins a phase
-// of the same name and tries again, for a quarter of [Patience] at most.
+// In the long tier the rate itself must be reached. If it is not, Run starts a phase of the same name and tries
+// again, for at most a quarter of [Patience].
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	for give := time.Now().Add(Patience / 4); ; {
@@ -175,26 +168,25 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 		}
 		p := l.report[len(l.report)-1]
 		if !Long() {
-			least := int(l.options.Least * d.Seconds())
+			least := int(l.options.MinRate * d.Seconds())
 			suite.Eventually(tb, fmt.Sprintf("%d answers %s", least, p.Name), func() bool { return p.Answered() >= least })
 			return
 		}
-		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.Least || time.Now().After(give) {
+		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(give) {
 			return
 		}
 		l.Phase(p.Name)
 	}
 }
 
-// GoOn waits for this number of further answers.
-func (l *Load) GoOn(tb testing.TB, answers int) {
+// AwaitAnswers waits for the given number of further answers.
+func (l *Load) AwaitAnswers(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)
 	suite.Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
 }
 
-// Stop ends the load, lets what is in flight finish, prints what was reached and
-// returns it.
+// Stop stops the load, waits for unfinished calls, and prints and returns the report.
 func (l *Load) Stop(tb testing.TB) Report {
 	tb.Helper()
 	l.end()

@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestLogs makes sluice log megabytes to a pipe that is not read, and to a disk of 64
-// KiB, while calls count. No call fails. Lost lines are counted. Good rules are taken
-// meanwhile. The process ends although the log is stuck.
+// TestLogs makes sluice log megabytes to a pipe that is not read, and to a file system of 64 KiB, while clients
+// call. No call fails, lost lines are counted, rules are reloaded, and the process exits although the log is
+// blocked.
 func TestLogs(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	for _, tt := range []struct {
 		name  string
 		start func(t *testing.T, config string) *sluice.Sluice
@@ -34,23 +34,23 @@ func TestLogs(t *testing.T) {
 				t.Helper()
 				return Start(t, Options{Args: []string{"--config", config}})
 			},
-			func(s *sluice.Sluice) func() { return s.Hold() },
+			func(s *sluice.Sluice) func() { return s.PauseOutput() },
 		},
 		{"a full disk", startOnSmallDisk, func(*sluice.Sluice) func() { return func() {} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			Beside(t)
+			Parallel(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			config := suite.WriteRules(t, ledger.Rules())
 			dir := filepath.Dir(config)
 			s := tt.start(t, dir)
-			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 			load.Run(t, time.Second)
 			load.Phase("stuck")
 			release := sync.OnceFunc(tt.stick(s))
 			defer release()
-			// A file's first hundred errors are logged, each a line of about 200 bytes.
+			// The first hundred errors of a file are logged, about 200 bytes each.
 			for n := range 150 {
 				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
 				suite.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
@@ -66,13 +66,13 @@ func TestLogs(t *testing.T) {
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, Least, "before", "after")
+			report.AtLeast(t, MinRate, "before", "after")
 			report.NoErrors(t, "before", "stuck", "after")
-			ledger.Settle(t, s)
+			ledger.CheckCounters(t, s)
 			t.Logf("%v lines were lost", suite.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
 			signal(t, s, syscall.SIGTERM)
 			suite.Eventually(t, "sluice ends", func() bool {
-				_, err := Held(s.PID())
+				_, err := UsageOf(s.PID())
 				return err != nil
 			})
 			release()
@@ -83,16 +83,16 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// startOnSmallDisk makes sluice log to a file on a file system of 64 KiB.
+// startOnSmallDisk starts a sluice that logs to a file on a file system of 64 KiB.
 func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "sluice", dir).CombinedOutput(); err != nil {
-		suite.NoNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
+		suite.SkipWithoutNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
 	}
 	const script = `mount -t tmpfs -o size=64k sluice "$0" && : >"$1" && { tail -n +1 -f "$1" & } && shift && exec "$@" 2>"$0/log"`
 	return Start(t, Options{
 		Args:    []string{"--config", config},
-		Prepare: Within("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
+		Prepare: RunUnder("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
 	})
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// slowCalls are how many calls of a slow client wait for it.
+// slowCalls is the number of pending calls of a slow client.
 const slowCalls = 50
 
-// TestSlowClients has clients that read or write a byte now and then, or never, and
-// clients whose windows have no room, while others call. The long tier waits the times of
-// the defaults.
+// TestSlowClients has clients that read or write a byte at a time or not at all, and clients with exhausted
+// windows, while others call. The long tier uses the default timeouts.
 func TestSlowClients(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	var args []string
 	if !Long() {
 		args = []string{"--keepalive-time=2s", "--keepalive-timeout=3s"}
@@ -31,16 +30,16 @@ func TestSlowClients(t *testing.T) {
 	every := Pick(200*time.Millisecond, time.Second)
 	request := hostile.Request("torture", "attacker", "slow")
 	noWindow := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
-	h := besiege(t, Options{Args: args}, func(s *sluice.Sluice) {
+	h := runUnderAttack(t, Options{Args: args}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
 		start := time.Now()
 		var group sync.WaitGroup
 		defer group.Wait()
 		var all, held []*hostile.Conn
-		for name, m := range map[string]hostile.Manners{
+		for name, m := range map[string]hostile.ConnOptions{
 			"reads a byte now and then": {ReadEvery: every},
-			"never reads":               {Deaf: true},
-			"no window, no pong":        {Settings: noWindow, Mute: true},
+			"never reads":               {NeverRead: true},
+			"no window, no pong":        {Settings: noWindow, IgnorePings: true},
 			"no window":                 {Settings: noWindow},
 		} {
 			for range each {
@@ -59,7 +58,7 @@ func TestSlowClients(t *testing.T) {
 			must.OK(t, err)
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
-		// Not every client learns that it was ended. Sluice's open files tell.
+		// Not every client notices the end of its connection, so the open files of sluice are counted.
 		var now Usage
 		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
 			if now = Measure(t, s); now.Files <= before.Files+len(held) {
@@ -70,10 +69,9 @@ func TestSlowClients(t *testing.T) {
 			}
 		}
 		t.Logf("%d slow clients were ended within %v; sluice holds %v", 4*each, time.Since(start).Round(time.Second), now)
-		// The rest answer pings, as any client that waits does. Their streams bound what
-		// they hold.
+		// The other clients answer PINGs, like any waiting client. Stream limits bound their memory.
 		for _, c := range held {
-			if ends(c) {
+			if isEnded(c) {
 				t.Error("a client without window that answers pings was ended")
 			}
 		}
@@ -87,12 +85,11 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// writeSlowly begins a connection and then writes its calls a byte at a time, until
-// sluice ends it.
+// writeSlowly opens a connection and writes its calls one byte at a time, until sluice closes it.
 func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) {
 	t.Helper()
 	defer c.Close()
-	if _, err := c.Write(hostile.Hello()); err != nil {
+	if _, err := c.Write(hostile.Preface()); err != nil {
 		t.Error(err)
 		return
 	}
@@ -100,7 +97,7 @@ func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) 
 	defer tick.Stop()
 	var text []byte
 	for i := range uint32(slowCalls) {
-		text = append(text, hostile.Whole(1+2*i, request)...)
+		text = append(text, hostile.CompleteCall(1+2*i, request)...)
 	}
 	for i := range text {
 		<-tick.C

@@ -136,8 +136,8 @@ func TestStateRejectsBadQueries(t *testing.T) {
 	}
 }
 
-// TestStateSaysThatMemoryIsFull evicts counters.
-func TestStateSaysThatMemoryIsFull(t *testing.T) {
+// TestMemoryFullCondition evicts counters.
+func TestMemoryFullCondition(t *testing.T) {
 	table, err := limiter.New(limiter.Options{Bytes: limiter.MinBytes})
 	if err != nil {
 		t.Fatal(err)
@@ -146,23 +146,23 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	a := newAPI(t, s, zap.NewNop())
 	now := time.Now()
 	a.Tick(now)
-	if wrong := a.State(now, admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("at first %+v is wrong, want nothing", wrong)
+	if active := a.State(now, admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("initially the conditions are %+v, want none", active)
 	}
 	for i := range 5000 {
 		servertest.Hit(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
-	wrong := a.State(now.Add(time.Second), admin.AllRules).Wrong
-	if len(wrong) != 1 || wrong[0].Code != telemetry.MemoryFull || !strings.Contains(wrong[0].Remedy, "--counter-memory") {
-		t.Errorf("wrong is %+v, want memory_full", wrong)
+	active := a.State(now.Add(time.Second), admin.AllRules).Conditions
+	if len(active) != 1 || active[0].Code != telemetry.MemoryFull || !strings.Contains(active[0].Remedy, "--counter-memory") {
+		t.Errorf("the conditions are %+v, want memory_full", active)
 	}
-	if wrong := a.State(now.Add(2*time.Minute), admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("two minutes later %+v is wrong, want nothing", wrong)
+	if active := a.State(now.Add(2*time.Minute), admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("two minutes later the conditions are %+v, want none", active)
 	}
 }
 
-// TestResetAsksFirst holds the preview, the token and what a reset does.
-func TestResetAsksFirst(t *testing.T) {
+// TestResetHasPreview holds the preview, the token and what a reset does.
+func TestResetHasPreview(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, shownRules)
 	addr, logs := debugServer(t, s)
 	for range 5 {
@@ -214,7 +214,7 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
 		"?domain=d&token=x":  "the token does not match this selection",
 		"?domain=d":          "nothing to reset",
-		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
+		"?domain=d&key=":     "parameter key is empty: omit it to reset all",
 		"?domain=d&key=%23":  "parameter key is empty",
 		"?domain=d&rule=":    "parameter rule is empty",
 	} {
@@ -319,10 +319,10 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	}
 }
 
-// TestPageBeforeThereAreRules holds that it says so.
-func TestPageBeforeThereAreRules(t *testing.T) {
+// TestPageWithoutRules holds that it says so.
+func TestPageWithoutRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
-	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
+	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {
 		t.Errorf("the page is\n%s", body)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // CounterQuery selects the counters of a descriptor for [Debug.Counters]. The tags define flags.
 type CounterQuery struct {
-	Domain     string `short:"d" help:"Domain of the request."`
+	Domain     string `short:"d" placeholder:"DOMAIN" help:"Domain of the request."`
 	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"Entries of the descriptor, in order. A backslash escapes the next character."`
 	Limit      string `placeholder:"5/hour" help:"With --addr: limit override of the request."`
 	Reset      bool   `help:"With --addr: reset the counters."`

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Sum merges the states of replicas with the given addresses. A single state is returned unchanged. Rates and counts are added up. Keys
-// are equal if their hashes are, which requires the same hash key, or if their descriptors are. If the rules of the replicas differ, the
-// result has a condition.
+// Sum merges the states of replicas with the given addresses. A single state is returned unchanged.
+// Rates and counts are added up. Keys are equal if their hashes are, which requires the same hash
+// key, or if their descriptors are. If the rules of the replicas differ, the result has a
+// condition.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
@@ -21,7 +22,7 @@ func Sum(addrs []string, states []*State) *State {
 	sum := *states[0]
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
-	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	at := map[string]int{}
 	hashes := map[string]bool{}
 	for i, s := range states {
@@ -34,9 +35,9 @@ func Sum(addrs []string, states []*State) *State {
 			sum.HashKey = ""
 		}
 		addr := addrs[i]
-		for _, w := range s.Wrong {
-			w.Replica = addr
-			sum.Wrong = append(sum.Wrong, w)
+		for _, c := range s.Conditions {
+			c.Replica = addr
+			sum.Conditions = append(sum.Conditions, c)
 		}
 		for _, e := range s.Events {
 			e.Replica = addr
@@ -63,7 +64,7 @@ func Sum(addrs []string, states []*State) *State {
 		for i, s := range states {
 			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
 		}
-		sum.Wrong = append(sum.Wrong, differ)
+		sum.Conditions = append(sum.Conditions, differ)
 	}
 	sum.sort()
 	return &sum
@@ -138,7 +139,7 @@ func (l *Line) add(o *Line) *Line {
 
 // sort sorts and truncates the lists of a merged state.
 func (s *State) sort() {
-	slices.SortFunc(s.Wrong, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
+	slices.SortFunc(s.Conditions, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
 	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
 	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
 	SortUnknown(s.UnknownDomains)

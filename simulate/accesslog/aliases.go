@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// otlpTime is what OpenTelemetry calls the time.
+// otlpTime is OpenTelemetry's name of the time.
 const otlpTime = "timeUnixNano"
 
-// fieldAliases are what a field is called in logs, the best name first: in those of Envoy Gateway,
-// Istio, OpenTelemetry, nginx, Caddy, Traefik, HAProxy, AWS, Google Cloud, Azure Front Door,
-// Cloudflare, Fastly, Kong, APISIX, Zeek, of Node.js's pino and in the W3C's format. A field that is not
-// here has its own name only.
+// fieldAliases maps a field to its names in logs of Envoy Gateway, Istio, OpenTelemetry, nginx,
+// Caddy, Traefik, HAProxy, AWS, Google Cloud, Azure Front Door, Cloudflare, Fastly, Kong, APISIX,
+// Zeek, Node.js' pino and W3C logs, the preferred one first. Other fields have their own name only.
 var fieldAliases = map[string][]string{
-	// When a request began is what Envoy asks at, so that is better than when it ended.
+	// Envoy queries the service when a request starts, so start times come first.
 	fieldTime: {
 		"start_time", "StartUTC", "request_creation_time", "EdgeStartTimestamp", "started_at", fieldTime, otlpTime, "time_iso8601", "msec", "time_local", "accept_date",
 		"@timestamp", "timestamp", "datetime", "ts",
@@ -42,7 +41,7 @@ var fieldAliases = map[string][]string{
 		FieldRemote, "remote_addr", "client_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "remote_ip", "c-ip", "client",
 		"ClientAddr", "httpRequest.remoteIp", "req.remoteAddress", "ClientIP", "properties.clientIp", "clientIp", "id.orig_h",
 	},
-	// Caddy's duration is another one than Envoy's.
+	// Caddy's duration has another unit than Envoy's; see DurationUnit.
 	FieldDuration: {FieldDuration, "request_time", "Duration", "responseTime", "latencies.request", "elapsed"},
 	FieldDirect:   {FieldDirect, "request.remote_ip", "realip_remote_addr"},
 	"user-agent": {
@@ -52,13 +51,12 @@ var fieldAliases = map[string][]string{
 	"x-request-id": {"x-request-id", "request_id"},
 }
 
-// durationUnits are in which unit servers say how long a request took, by what they call it.
+// durationUnits are the units of the servers' duration fields.
 var durationUnits = map[string]time.Duration{FieldDuration: time.Millisecond, "request_time": time.Second, "Duration": time.Nanosecond}
 
-// headerPatterns are what servers call the header NAME, whose case and dashes they change.
+// headerPatterns are the servers' names of the header NAME, up to case and dashes.
 var headerPatterns = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)", "req.headers.NAME"}
 
-// aliasesOf returns what a field may be called.
 func aliasesOf(name string) []string {
 	if names := fieldAliases[name]; names != nil {
 		return names
@@ -66,13 +64,13 @@ func aliasesOf(name string) []string {
 	return []string{name}
 }
 
-// caddyPath tells a log of Caddy's.
+// caddyPath identifies Caddy's logs.
 const caddyPath = "request.uri"
 
-// requestLine is the field that has method, path and protocol in one, as in GET / HTTP/1.1.
+// requestLine is the field with method, path and protocol, such as GET / HTTP/1.1.
 const requestLine = "request"
 
-// requestParts are the fields that a request line has, by their names.
+// requestParts extracts fields from a request line.
 var requestParts = map[string]func(line []byte) []byte{
 	":method":    func(line []byte) []byte { return cutRequest(line).method },
 	":path":      func(line []byte) []byte { return cutRequest(line).path },
@@ -80,10 +78,10 @@ var requestParts = map[string]func(line []byte) []byte{
 	"protocol":   func(line []byte) []byte { return cutRequest(line).protocol },
 }
 
-// urlFields have a whole URL, or the part of it after the authority.
+// urlFields contain a URL, or its part after the authority.
 var urlFields = []string{"url", "absolute_url", "httpRequest.requestUrl", "properties.requestUri", "requestUri"}
 
-// urlParts are the fields that a URL has, by their names.
+// urlParts extracts fields from a URL.
 var urlParts = map[string]func(url []byte) []byte{
 	":path": func(url []byte) []byte {
 		_, path := cutURL(url)
@@ -95,19 +93,19 @@ var urlParts = map[string]func(url []byte) []byte{
 	},
 }
 
-// partExtractors returns how a field of a log is cut into others, by their names; nil if it is not.
-func partExtractors(called string) map[string]func(value []byte) []byte {
+// partExtractors returns the functions that extract fields from the given log field, or nil.
+func partExtractors(logName string) map[string]func(value []byte) []byte {
 	switch {
-	case called == requestLine:
+	case logName == requestLine:
 		return requestParts
-	case slices.Contains(urlFields, called):
+	case slices.Contains(urlFields, logName):
 		return urlParts
 	default:
 		return nil
 	}
 }
 
-// cutURL cuts a URL at its path. One that begins with a slash is a path.
+// cutURL splits a URL before its path. A URL that starts with a slash is a path.
 func cutURL(url []byte) (authority, path []byte) {
 	i := bytes.Index(url, []byte("://"))
 	if i <= 0 || url[0] == '/' {
@@ -123,7 +121,7 @@ func cutURL(url []byte) (authority, path []byte) {
 
 type request struct{ method, authority, path, protocol []byte }
 
-// cutRequest cuts a request line. One that is none, as scanners send, has no parts.
+// cutRequest splits a request line. An invalid one, as scanners send, has no parts.
 func cutRequest(line []byte) (r request) {
 	method, target, ok := bytes.Cut(line, []byte(" "))
 	if !ok || len(method) == 0 || slices.ContainsFunc(method, func(c byte) bool { return (c < 'A' || c > 'Z') && c != '-' || method[0] == '-' }) {
@@ -133,6 +131,6 @@ func cutRequest(line []byte) (r request) {
 		target, r.protocol = target[:i], target[i+1:]
 	}
 	r.method = method
-	r.authority, r.path = cutURL(target) // which is a URL in requests to a proxy, and in logs of AWS
+	r.authority, r.path = cutURL(target) // a URL in requests to a proxy and in logs of AWS
 	return r
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// scanLeftmost finds each literal as far left as it can be, and reports whether that is the
-// only reading. From the right: if the literals after i have one place, i has another only
-// to the right of its own, in the value that follows it. Bad is the column of what does not
-// fit, -1 if all does.
+// scanLeftmost finds the leftmost position of each literal and reports whether it is the only
+// reading. Proof, from the right: if the literals after i have only one position, literal i can
+// have another one only further right, in the value that follows it. bad is the column of the first
+// mismatch, or -1.
 func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, only bool) {
 	first, last := f.literals[0], f.literals[len(f.literals)-1]
 	if !bytes.HasPrefix(line, first) {
@@ -44,7 +44,7 @@ func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, onl
 	return -1, only && f.isUnambiguous(n-1, line[at:end])
 }
 
-// isUnambiguous reports whether value i does not have the literal before it again.
+// isUnambiguous reports whether value i does not contain the literal before it again.
 func (f *textFormat) isUnambiguous(i int, value []byte) bool {
 	switch a := &f.repeats[i]; {
 	case f.ops[i].class == integer && f.slots[i] >= 0 && !isNumber(value):
@@ -63,15 +63,12 @@ func (f *textFormat) isUnambiguous(i int, value []byte) bool {
 	}
 }
 
-// maxReadings bounds how many places of a literal are looked at. A line with more is
-// nobody's honest request.
+// maxReadings limits the positions of a literal that are tried. No honest request has more.
 const maxReadings = 64
 
-// valueSpan is a place that a value may have.
 type valueSpan struct{ start, end int }
 
-// findReadings finds all readings of a line. A value that is not the same in all of them has the
-// start -1.
+// findReadings finds all readings of a line. The start of an ambiguous value becomes -1.
 func (f *textFormat) findReadings(line []byte, l *Line) error {
 	edges := make([][]valueSpan, len(f.ops))
 	starts := []int{len(f.literals[0])}
@@ -86,7 +83,7 @@ func (f *textFormat) findReadings(line []byte, l *Line) error {
 			}
 		}
 	}
-	// From the right: an edge counts if what follows it does.
+	// From the right, keep the candidates that are followed by one.
 	after := []int{len(line)}
 	for i, of := range slices.Backward(edges) {
 		of = slices.DeleteFunc(of, func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
@@ -106,8 +103,8 @@ func (f *textFormat) findReadings(line []byte, l *Line) error {
 	return nil
 }
 
-// candidates returns the places of a value that begins at one of starts, one more than mostReadings
-// at most.
+// candidates returns the possible positions of a value that begins at one of starts, up to one more
+// than maxReadings.
 func (f *textFormat) candidates(i int, starts []int, line []byte) (all []valueSpan) {
 	class, next := f.ops[i].class, f.literals[i+1]
 	for _, start := range starts {
@@ -123,7 +120,7 @@ func (f *textFormat) candidates(i int, starts []int, line []byte) (all []valueSp
 			if f.ops[i].fits(line[start:end]) {
 				all = append(all, valueSpan{start, end})
 			} else if class == word || class == integer {
-				break // a longer one does not fit either
+				break // longer values do not fit either
 			}
 			if i == len(f.ops)-1 {
 				break

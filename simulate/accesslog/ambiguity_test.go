@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// TestReadingsAreAll compares what is certain of a line with all readings that there are.
-func TestReadingsAreAll(t *testing.T) {
+// TestAmbiguityMatchesAllReadings compares the unambiguous values of a line with all its readings.
+func TestAmbiguityMatchesAllReadings(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{`"`, ` `, `" "`, `a`, `1`, `-`, `;`}
 	formats := []string{`%REQ(A)% "%REQ(B)%" "%REQ(C)%"`, `[%REQ(A)%] %RESPONSE_CODE% "%REQ(B)%";%REQ(C)%`, `%REQ(A)%" "%PROTOCOL%" "%REQ(B)%" %REQ(C)%`}
-	unsure := 0
+	ambiguous := 0
 	for range 20_000 {
 		format := formats[random.IntN(len(formats))]
 		f, err := newTextFormat(format)
@@ -31,7 +31,7 @@ func TestReadingsAreAll(t *testing.T) {
 		all := readings(f, line, 0, true)
 		strict := len(all)
 		if strict == 0 {
-			// A value that is not what the operator writes does no harm if there is no choice.
+			// A value of the wrong class is accepted if there is only one reading.
 			if all = readings(f, line, 0, false); len(all) > 1 {
 				all = nil
 			}
@@ -63,20 +63,20 @@ func TestReadingsAreAll(t *testing.T) {
 			}
 			switch {
 			case !same && !v.IsAmbiguous(slot):
-				t.Fatalf("read(%q) by %q: value %d is sure, %q, but there are readings %q", line, format, i, v.values[slot], all)
+				t.Fatalf("read(%q) by %q: value %d is unambiguous, %q, but readings are %q", line, format, i, v.values[slot], all)
 			case len(all) == 1 && (v.IsAmbiguous(slot) || string(v.values[slot]) != want):
 				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.values[slot], want)
 			case !same:
-				unsure++
+				ambiguous++
 			}
 		}
 	}
-	if unsure < 1000 {
-		t.Errorf("%d values were not certain, want many", unsure)
+	if ambiguous < 1000 {
+		t.Errorf("%d ambiguous values, want many", ambiguous)
 	}
 }
 
-// readings returns all ways to read a line from the i-th literal on.
+// readings returns all readings of a line from literal i.
 func readings(f *textFormat, line string, i int, strict bool) [][]string {
 	rest, ok := strings.CutPrefix(line, string(f.literals[i]))
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// csvFormat is lines of fields with commas between them (RFC 4180), the first of which
-// names them. A field cannot have a new line.
+// csvFormat reads comma-separated values (RFC 4180) with a header line. A field cannot contain a
+// newline.
 type csvFormat struct {
 	namedFields
 	header  []byte
@@ -17,8 +17,8 @@ type csvFormat struct {
 }
 
 var (
-	errQuote  = errors.New("has a quote without its end, or text after one")
-	errFields = errors.New("has more or fewer fields than the header")
+	errQuote  = errors.New("unterminated quote, or text after a quote")
+	errFields = errors.New("the number of fields differs from the header")
 )
 
 func (*csvFormat) info() formatInfo { return fieldFormatInfo("csv", "CSV", maxLineBytes) }
@@ -27,13 +27,13 @@ func newCSVFormat(names map[string]string, sample [][]byte) (lineParser, error) 
 	f := &csvFormat{namedFields: namedFields{renamed: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
 		f.observeName(string(value))
-		f.columns = append(f.columns, string(value)) // of two fields with one name the first counts
+		f.columns = append(f.columns, string(value)) // the first of several fields with one name counts
 	})
 	if err != nil || len(f.columns) < 2 {
-		return nil, fmt.Errorf("the first line is no header of CSV: %q", truncate(sample[0]))
+		return nil, fmt.Errorf("the first line is not a CSV header: %q", truncate(sample[0]))
 	}
 	for _, line := range sample[1:] {
-		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // a line that is none is counted later
+		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // bad lines are counted later
 			if i < len(f.columns) {
 				f.observeValue(f.columns[i], value)
 			}
@@ -73,8 +73,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func(error) error) error 
 	}
 }
 
-// eachField calls use with each field of a line. Those with quotes in them are put into
-// scratch.
+// eachField calls use with each field of a line. Fields with quotes are unescaped into scratch.
 func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byte)) error {
 	for i, at := 0, 0; ; i++ {
 		column := at

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRecognise reads any bytes as a log of which nothing is known. They are in no format, or each
-// line is a request, a bad one or a comment.
+// FuzzRecognise reads any bytes as a log of unknown format. The format is unknown, or each line is
+// a request, bad or a comment.
 func FuzzRecognise(f *testing.F) {
 	for _, test := range serverLogs {
 		f.Add([]byte(test.log))

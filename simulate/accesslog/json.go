@@ -8,31 +8,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// jsonFormat is lines of JSON objects.
+// jsonFormat reads lines with a JSON object each.
 type jsonFormat struct {
 	namedFields
 
 	root node
-	// embedded is the field whose text is a line of another format, as programs write that take
-	// lines from containers; nil if there is none.
+	// embedded is the field that contains a line of another format, as collectors of container logs
+	// write it, or nil.
 	embedded *node
-	// inner reads it.
+	// inner parses the embedded line.
 	inner lineParser
 }
 
 // node is a key of an object.
 type node struct {
-	// name is the key, behind those of the objects that it stands in, with points between them.
+	// name is the key after those of the surrounding objects, separated by dots.
 	name     string
 	children map[string]*node
-	// slot is where the value goes, -1 for nowhere.
+	// slot is the value's slot, or -1.
 	slot int
-	// isText says that the value is the text of another line, and within that some value below
-	// is wanted.
+	// embedded marks the field with the embedded line, and wantedBelow an object with selected
+	// fields.
 	embedded, wantedBelow bool
 }
 
-// maxDepth bounds how deep fields stand.
+// maxDepth limits the depth of fields.
 const maxDepth = 8
 
 func (*jsonFormat) info() formatInfo { return fieldFormatInfo("json", "JSON", maxLineBytes) }
@@ -52,7 +52,7 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (lineParser, error
 	return f, f.checkRenamed()
 }
 
-// observeLine learns the fields of a line.
+// observeLine adds the fields of a line.
 func (f *jsonFormat) observeLine(line []byte) error {
 	s := jsonview.Scanner{Bytes: line, HexEscapes: true}
 	err := f.observeObject(&s, &f.root, 1)
@@ -62,18 +62,18 @@ func (f *jsonFormat) observeLine(line []byte) error {
 	return err
 }
 
-func (f *jsonFormat) observeObject(s *jsonview.Scanner, of *node, depth int) error {
+func (f *jsonFormat) observeObject(s *jsonview.Scanner, parent *node, depth int) error {
 	return s.Object(func(key []byte) error {
-		n := of.children[string(key)]
+		n := parent.children[string(key)]
 		if n == nil {
 			n = &node{name: string(key)}
-			if of != &f.root {
-				n.name = of.name + "." + n.name
+			if parent != &f.root {
+				n.name = parent.name + "." + n.name
 			}
-			if of.children == nil {
-				of.children = map[string]*node{}
+			if parent.children == nil {
+				parent.children = map[string]*node{}
 			}
-			of.children[string(key)] = n
+			parent.children[string(key)] = n
 		}
 		f.observeName(n.name)
 		from := s.Offset
@@ -93,11 +93,11 @@ func (f *jsonFormat) observeObject(s *jsonview.Scanner, of *node, depth int) err
 	})
 }
 
-// embeddedNames are the fields in which a line of another format may stand: in logs of docker, of
-// journald and of what collects logs.
+// embeddedNames are the fields in which docker, journald and collectors write lines of another
+// format.
 var embeddedNames = []string{"log", "message", "MESSAGE", "msg", "textPayload", "line"}
 
-// detectEmbedded finds out whether the lines have lines of another format in them.
+// detectEmbedded finds a field with lines of another format.
 func (f *jsonFormat) detectEmbedded(sample [][]byte) {
 	if f.logName(fieldStatus) != "" || f.logName(FieldMetadata) != "" || f.seen["descriptors"] > 0 {
 		return
@@ -109,7 +109,7 @@ func (f *jsonFormat) detectEmbedded(sample [][]byte) {
 		var lines [][]byte
 		for _, line := range sample {
 			s := jsonview.Scanner{Bytes: line, HexEscapes: true}
-			_ = s.Object(func(key []byte) error { // of a line that is none the begin counts
+			_ = s.Object(func(key []byte) error { // the fields before a syntax error count
 				value, _, err := s.Value(nil)
 				if text := bytes.TrimRight(value, "\r\n"); string(key) == name && len(text) > 0 {
 					lines = append(lines, text)
@@ -143,7 +143,7 @@ func (f *jsonFormat) fields() []string {
 	return append(f.inner.fields(), f.observed...)
 }
 
-var errNotObject = errors.New("is no JSON object")
+var errNotObject = errors.New("not a JSON object")
 
 func (f *jsonFormat) bind(l *layout) error {
 	f.root.assignSlots(f.slotsByName(l, f.inner))
@@ -154,8 +154,7 @@ func (f *jsonFormat) bind(l *layout) error {
 	return f.inner.bind(l)
 }
 
-// assignSlots says where the values of a node and of those below it go. It reports whether any is
-// wanted.
+// assignSlots sets the slots of a node and of those below it. It reports whether any is selected.
 func (n *node) assignSlots(slots map[string]int) bool {
 	n.wantedBelow = false
 	for _, below := range n.children {
@@ -191,15 +190,15 @@ func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error
 	return request(nil)
 }
 
-// readObject takes an object. With [jsonview.Scanner.Object] a line would take a fifteenth longer.
-func (l *Line) readObject(s *jsonview.Scanner, of *node) error {
+// readObject reads an object. With [jsonview.Scanner.Object] a line would take 1/15 longer.
+func (l *Line) readObject(s *jsonview.Scanner, parent *node) error {
 	s.Offset++ // the brace
 	if s.Next() == '}' {
 		s.Offset++
 		return nil
 	}
 	for {
-		n, err := l.keys.readKey(s, of)
+		n, err := l.keys.readKey(s, parent)
 		if err != nil {
 			return err
 		}
@@ -218,7 +217,6 @@ func (l *Line) readObject(s *jsonview.Scanner, of *node) error {
 	}
 }
 
-// readMember takes the value of a key.
 func (l *Line) readMember(s *jsonview.Scanner, n *node) (err error) {
 	first, column := s.Next(), s.Offset
 	if n.slot < 0 && n.wantedBelow && first == '{' {
@@ -244,8 +242,8 @@ func (l *Line) readMember(s *jsonview.Scanner, n *node) (err error) {
 	return err
 }
 
-// singleText returns the text of a list that has one, as headers are written, and any other list
-// as it is.
+// singleText returns the text of a list with one string, as headers are logged, and other lists
+// unchanged.
 func singleText(value, scratch []byte) (text, grown []byte) {
 	s := jsonview.Scanner{Bytes: value, Offset: 1}
 	if s.Next() != '"' {

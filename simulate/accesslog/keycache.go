@@ -6,27 +6,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// keyCache remembers which keys came in the last line, which usually come again.
+// keyCache remembers the keys of the last line, which usually occur in the same order in the next.
 type keyCache struct {
 	keys []cachedKey
-	// next counts the keys of this line.
+	// next is the index of the next key of this line.
 	next int
 }
 
 type cachedKey struct {
-	// text is as it stands in the line, with quotes and colon.
+	// text is the encoded key with its quotes and the colon.
 	text []byte
-	// of is the object that the key stood in, and is the key itself: nil if nobody wants it.
+	// parent is the object that contains the key. child is the key's node, or nil if it is not
+	// selected.
 	parent, child *node
 }
 
-// readKey takes a key of an object, and its colon. It returns nil if nobody wants the value.
-func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
+// readKey consumes a key of an object and the colon. It returns nil if the value is not selected.
+func (o *keyCache) readKey(s *jsonview.Scanner, parent *node) (*node, error) {
 	s.Next()
 	i := o.next
 	o.next++
 	if i < len(o.keys) {
-		if seen := &o.keys[i]; seen.parent == of && bytes.HasPrefix(s.Bytes[s.Offset:], seen.text) {
+		if seen := &o.keys[i]; seen.parent == parent && bytes.HasPrefix(s.Bytes[s.Offset:], seen.text) {
 			s.Offset += len(seen.text)
 			return seen.child, nil
 		}
@@ -36,18 +37,18 @@ func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	is := of.children[string(key)]
-	if is != nil && is.slot < 0 && !is.wantedBelow && !is.embedded {
-		is = nil
+	child := parent.children[string(key)]
+	if child != nil && child.slot < 0 && !child.wantedBelow && !child.embedded {
+		child = nil
 	}
 	if i < maxCachedKeys {
 		for len(o.keys) <= i {
 			o.keys = append(o.keys, cachedKey{})
 		}
-		o.keys[i] = cachedKey{bytes.Clone(s.Bytes[from:s.Offset]), of, is}
+		o.keys[i] = cachedKey{bytes.Clone(s.Bytes[from:s.Offset]), parent, child}
 	}
-	return is, nil
+	return child, nil
 }
 
-// maxCachedKeys is how many keys of a line are remembered.
+// maxCachedKeys limits the remembered keys of a line.
 const maxCachedKeys = 256

@@ -5,18 +5,19 @@ import (
 	"errors"
 )
 
-// ltsvFormat is Labeled Tab-separated Values (ltsv.org): LABEL:VALUE with tabs between them.
+// ltsvFormat reads Labeled Tab-separated Values (ltsv.org): LABEL:VALUE, separated by tabs.
 type ltsvFormat struct {
 	namedFields
 	slots map[string]int
 }
 
-// ltsvNames are the labels that ltsv.org recommends which elsewhere mean something else or nothing.
+// ltsvNames maps labels recommended by ltsv.org that are unknown or mean something else in other
+// formats.
 var ltsvNames = map[string]string{
 	"host": "remote_addr", "req": requestLine, "ua": "user-agent", "forwardedfor": FieldXFF, "reqtime": "request_time", "reqid": "request_id",
 }
 
-var errLTSV = errors.New("is no LABEL:VALUE")
+var errLTSV = errors.New("not LABEL:VALUE")
 
 func (*ltsvFormat) info() formatInfo { return fieldFormatInfo("ltsv", "LTSV", maxLineBytes) }
 
@@ -25,9 +26,9 @@ func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error)
 	for name, label := range names {
 		names[name] = ltsvName([]byte(label))
 	}
-	first := errors.New("no line is LABEL:VALUE with tabs between them")
+	first := errors.New("no line has tab-separated LABEL:VALUE pairs")
 	for _, line := range sample {
-		_ = eachLabel(line, func(label, value []byte, _ int) { // a line that is none is counted later
+		_ = eachLabel(line, func(label, value []byte, _ int) { // bad lines are counted later
 			f.observeName(ltsvName(label))
 			f.observeValue(ltsvName(label), value)
 		})
@@ -39,7 +40,7 @@ func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error)
 }
 
 func (f *ltsvFormat) bind(l *layout) error {
-	f.slots = f.namedFields.slotsByName(l, nil)
+	f.slots = f.slotsByName(l, nil)
 	return nil
 }
 
@@ -67,7 +68,7 @@ func ltsvName(label []byte) string {
 	return string(label)
 }
 
-// eachLabel calls use with each value of a line, and where it stands.
+// eachLabel calls use with each value of a line and its column.
 func eachLabel(line []byte, use func(label, value []byte, column int)) error {
 	for at := 0; at <= len(line); {
 		cell, _, _ := bytes.Cut(line[at:], []byte{'\t'})
@@ -81,7 +82,6 @@ func eachLabel(line []byte, use func(label, value []byte, column int)) error {
 	return nil
 }
 
-// isLabel reports whether text has only the letters of labels.
 func isLabel(text []byte) bool {
 	for _, c := range text {
 		switch {

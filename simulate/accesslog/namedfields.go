@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// namedFields are the fields of logs that name them, and what --format says they are called.
+// namedFields are the fields of a log that names them, with the renamings of --format.
 type namedFields struct {
-	// renamed are what fields are called in the log, by our name.
+	// renamed maps our field names to the log's, from --format.
 	renamed map[string]string
-	// observed are the fields of the log's first lines, and known says how often each of them came.
+	// observed are the fields of the first lines in order, and seen counts the lines that have
+	// them.
 	observed []string
 	seen     map[string]int
-	// nonNumeric says how often each of those that may be the status was not a number.
+	// nonNumeric counts the nonnumeric values of possible status fields.
 	nonNumeric map[string]int
-	// objects has those of them that are objects.
+	// objects are the fields that are objects.
 	objects map[string]bool
-	// metadata is the one of them that holds what the filter keeps of a reply.
+	// metadata is the field with the rate limit filter's metadata.
 	metadata string
-	// otherMetadata says that the field with our name for that holds something else.
+	// otherMetadata reports that the field "metadata" contains something else.
 	otherMetadata bool
 }
 
-// observeName takes in a field of the first lines.
 func (f *namedFields) observeName(name string) {
 	if f.seen == nil {
 		f.seen = map[string]int{}
@@ -36,7 +36,6 @@ func (f *namedFields) observeName(name string) {
 	}
 }
 
-// observeValue takes in the value of a field of the first lines.
 func (f *namedFields) observeValue(name string, value []byte) {
 	switch {
 	case isMetadata(value):
@@ -51,12 +50,12 @@ func (f *namedFields) observeValue(name string, value []byte) {
 	}
 }
 
-// isMetadata reports whether a value is what the rate limit filter keeps of a reply.
+// isMetadata reports whether a value is the rate limit filter's metadata.
 func isMetadata(value []byte) bool {
 	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
 }
 
-// logName returns what a field is called in the log, "" if it is not there.
+// logName returns the log's name of a field, or "" if the log lacks it.
 func (f *namedFields) logName(name string) string {
 	if to, ok := f.renamed[name]; ok {
 		return to
@@ -64,16 +63,16 @@ func (f *namedFields) logName(name string) string {
 	if name == FieldMetadata && (f.metadata != "" || f.otherMetadata) {
 		return f.metadata
 	}
-	// The best name counts, but for one that few of those lines have that have another.
-	called, most := "", 0
+	// An earlier alias wins unless more than twice as many lines have a later one.
+	logName, count := "", 0
 	for _, other := range aliasesOf(name) {
-		if n := f.seen[other] - f.nonNumeric[other]; n > 2*most && (other == name || !f.objects[other]) {
-			called, most = other, n
+		if n := f.seen[other] - f.nonNumeric[other]; n > 2*count && (other == name || !f.objects[other]) {
+			logName, count = other, n
 		}
 	}
 	switch {
-	case called != "":
-		return called
+	case logName != "":
+		return logName
 	case f.nonNumeric[name] > 0:
 		return name
 	default:
@@ -81,7 +80,7 @@ func (f *namedFields) logName(name string) string {
 	}
 }
 
-// headerName returns what a header of the request is called, "" if it is not there.
+// headerName returns the log's name of a request header, or "" if the log lacks it.
 func (f *namedFields) headerName(name string) string {
 	if name == fieldTime || name == fieldStatus || name == fieldFlags || strings.HasPrefix(name, ":") {
 		return ""
@@ -95,13 +94,13 @@ func (f *namedFields) headerName(name string) string {
 	return ""
 }
 
-// normalizeHeader makes names of headers alike that servers write in different ways.
+// normalizeHeader unifies the spellings of a header's name.
 func normalizeHeader(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
 
 func (f *namedFields) fields() []string { return f.observed }
 
-// slotsByName returns where values go, by what fields are called in the log, but for those that are
-// in a line within the line, which may be nil.
+// slotsByName returns the slots by the log's names of fields, except for fields of the embedded
+// line, whose format within may be nil.
 func (f *namedFields) slotsByName(l *layout, within lineParser) map[string]int {
 	slots := map[string]int{}
 	for slot, name := range l.names {
@@ -112,26 +111,26 @@ func (f *namedFields) slotsByName(l *layout, within lineParser) map[string]int {
 	return slots
 }
 
-// checkRenamed returns an error if --format names a field that is not there.
+// checkRenamed returns an error if --format names a missing field.
 func (f *namedFields) checkRenamed() error {
 	for name, field := range f.renamed {
 		if f.seen[field] == 0 {
-			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, joinNames(f.observed))
+			return fmt.Errorf("--format: %s=%s: the first lines do not have this field; they have %s", name, field, joinNames(f.observed))
 		}
 	}
 	return nil
 }
 
-// joinNames writes the names of fields.
+// joinNames formats the first names for a message.
 func joinNames(names []string) string {
-	const most = 60
-	if n := len(names) - most; n > 0 {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	const maxNames = 60
+	if n := len(names) - maxNames; n > 0 {
+		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(names, ", ")
 }
 
-// parseRenamings reads what --format says after json or csv: name=field, apart by spaces.
+// parseRenamings parses the NAME=FIELD arguments of --format.
 func parseRenamings(renamings []string) (map[string]string, error) {
 	names := map[string]string{}
 	for _, renaming := range renamings {

@@ -8,15 +8,14 @@ import (
 
 // operator is a command of a format string.
 type operator struct {
-	// name is the field's.
-	name string
-	// class bounds what the value can be.
+	// name is the name of the field.
+	name  string
 	class valueClass
-	// layout is the strftime format of START_TIME; empty for Envoy's own.
+	// layout is the strftime format of START_TIME, or empty for Envoy's default.
 	layout string
 }
 
-// operatorFields are what the fields of operators are called if not as they are.
+// operatorFields maps operators to fields with another name.
 var operatorFields = map[string]string{
 	"START_TIME": fieldTime, "RESPONSE_CODE": fieldStatus, "RESPONSE_FLAGS": fieldFlags, "RESPONSE_FLAGS_LONG": fieldFlags,
 	"UPSTREAM_CLUSTER_RAW":                          "upstream_cluster",
@@ -24,7 +23,7 @@ var operatorFields = map[string]string{
 	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": FieldDirect,
 }
 
-// operatorClasses are those of operators whose values are known to be more than free text.
+// operatorClasses are the operators whose values are more restricted than free text.
 var operatorClasses = map[valueClass][]string{
 	integer: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
 	word: strings.Fields(`
@@ -34,21 +33,21 @@ RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG UPSTREAM_CLUSTER UPSTRE
 UPSTREAM_HOST UPSTREAM_LOCAL_ADDRESS`),
 }
 
-// newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
+// newOperator parses a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {
 	name, rest, hasArgument := strings.Cut(command, "(")
 	argument, length := "", ""
 	if hasArgument {
 		i := strings.LastIndexByte(rest, ')')
 		if i < 0 {
-			return operator{}, fmt.Errorf("%%%s%% has no )", command)
+			return operator{}, fmt.Errorf("missing ) in %%%s%%", command)
 		}
 		argument, length = rest[:i], rest[i+1:]
 	} else if i := strings.IndexByte(name, ':'); i >= 0 {
 		name, length = name[:i], name[i:]
 	}
 	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-		return operator{}, fmt.Errorf("%%%s%% is no operator of Envoy: they are in capitals, such as %%REQ(X-USER)%%; a percent sign is %%%%", command)
+		return operator{}, fmt.Errorf("%%%s%% is not an operator of Envoy; operators are in capitals, such as %%REQ(X-USER)%%, and a percent sign is %%%%", command)
 	}
 	if err := checkOperator(name); err != nil {
 		return operator{}, err
@@ -73,7 +72,7 @@ func newOperator(command string) (operator, error) {
 	case hasArgument && op == free:
 		op.name += "(" + strings.ToLower(argument) + ")"
 	}
-	if length != "" { // the value is cut
+	if length != "" { // a truncated value is another field
 		op.name += length
 	}
 	return op, nil
@@ -83,7 +82,7 @@ func requestHeader(argument string) operator {
 	name, other, ok := strings.Cut(argument, "?")
 	switch {
 	case ok && name == "x-envoy-original-path" && other == ":path":
-		// What the router kept when it wrote another path: what the rate limit filter saw.
+		// The router saves the path before it rewrites it; the rate limit filter saw this one.
 		name = other
 	case ok:
 		name = argument

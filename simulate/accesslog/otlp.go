@@ -8,17 +8,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,
-// each of which has the attributes of a request, or Envoy's text as its body.
+// otlpFormat reads OpenTelemetry collectors' JSON lines. A line has several records, each with the
+// attributes of a request, or with Envoy's text log line as its body.
 type otlpFormat struct {
 	namedFields
-	// slots is where values go, by what fields are called in the log.
+	// slots are by the log's name of the field.
 	slots map[string]int
-	// body reads the text, if that has what is wanted; nil if it does not.
+	// body parses the records' text bodies, or is nil.
 	body lineParser
 }
 
-var errOTLP = errors.New("has no resourceLogs")
+var errOTLP = errors.New("no resourceLogs")
 
 func (*otlpFormat) info() formatInfo {
 	return fieldFormatInfo("otlp", "OpenTelemetry's JSON", maxOTLPLineBytes)
@@ -71,7 +71,7 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) bind(l *layout) error {
-	f.slots = f.namedFields.slotsByName(l, nil)
+	f.slots = f.slotsByName(l, nil)
 	if f.body == nil {
 		return nil
 	}
@@ -97,14 +97,14 @@ func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error
 			return request(nil)
 		}
 		l.baseColumn = bodyAt
-		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // its time is the request's
+		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // the record's time is the request's
 			return request(err)
 		}
 		return nil
 	})
 }
 
-// eachRecord calls use with each record of a line. Use takes it.
+// eachRecord calls use with each record of a line. use must consume it.
 func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	s := jsonview.Scanner{Bytes: line}
 	found := false
@@ -128,7 +128,7 @@ func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	}
 }
 
-// eachElement takes an object and calls element for each of the list that has a name in it.
+// eachElement consumes an object and calls element for each element of its list name.
 func eachElement(s *jsonview.Scanner, name string, element func() error) error {
 	return s.Object(func(key []byte) error {
 		if string(key) != name {
@@ -138,8 +138,8 @@ func eachElement(s *jsonview.Scanner, name string, element func() error) error {
 	})
 }
 
-// readRecord takes a record and calls use with what it has, and where: its time, its attributes
-// and, without a name, its body.
+// readRecord consumes a record and calls use with its time, its attributes and, with a nil name,
+// its body.
 func readRecord(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.Object(func(key []byte) (err error) {
 		s.Next()
@@ -148,7 +148,7 @@ func readRecord(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byt
 		switch string(key) {
 		case otlpTime:
 			if value, *scratch, err = s.Value(*scratch); string(value) == "0" {
-				value = nil // as it is written if there is none
+				value = nil // no time
 			}
 			use(key, value, column)
 		case "body":
@@ -163,7 +163,7 @@ func readRecord(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byt
 	})
 }
 
-// readAnyValue takes an AnyValue and returns its text: nil of a list.
+// readAnyValue consumes an AnyValue and returns its text, or nil for a list.
 func readAnyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 	err = s.Object(func(key []byte) (err error) {
 		switch string(key) {
@@ -177,7 +177,6 @@ func readAnyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error
 	return value, err
 }
 
-// readAttributes takes a list of KeyValue.
 func readAttributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.List(func() error {
 		var name, value []byte

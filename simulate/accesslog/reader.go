@@ -7,38 +7,38 @@ import (
 	"io"
 )
 
-// BadLine is a line that could not be read.
+// BadLine is an unreadable line.
 type BadLine struct {
 	Log string `json:"log"`
 	// Line and Column are counted from 1.
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 	Reason string `json:"reason"`
-	// Excerpt is what the line begins with.
+	// Excerpt is the start of the line.
 	Excerpt string `json:"excerpt"`
 }
 
-// String writes a bad line for people.
+// String formats the line for messages.
 func (b BadLine) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %q", b.Log, b.Line, b.Column, b.Reason, b.Excerpt)
 }
 
-// Counts are those of lines.
+// Counts counts lines.
 type Counts struct {
-	// Rows counts all lines, and Read those of them that are not empty. Of a line with
-	// several requests Read counts these.
+	// Rows counts all lines, and Read the nonempty ones. A line with several requests counts in
+	// Read once for each.
 	Rows, Read int
-	// NoRequest counts the lines about something else than a request.
+	// NoRequest counts the lines that are not about a request.
 	NoRequest int
-	// Bad counts the lines that cannot be read, and Worst has the first of them.
+	// Bad counts the unreadable lines; FirstBad contains the first of them.
 	Bad      int
 	FirstBad []BadLine
 }
 
-// maxFirstBad is how many bad lines are kept.
+// maxFirstBad limits Counts.FirstBad.
 const maxFirstBad = 5
 
-// Add adds the counts of lines of a log that stand below row other ones.
+// Add adds the counts of a chunk that starts after the given row of a log.
 func (c *Counts) Add(of *Counts, log string, row int) {
 	c.Rows += of.Rows
 	c.Read += of.Read
@@ -50,14 +50,14 @@ func (c *Counts) Add(of *Counts, log string, row int) {
 	}
 }
 
-// Reader reads chunks of logs. One goroutine uses it.
+// Reader parses chunks of logs. It is not safe for concurrent use.
 type Reader struct {
 	format *Format
 	now    int64
-	// maxLine is the longest line, in bytes.
+	// maxLine is the maximum length of a line in bytes.
 	maxLine int
 	handle  func(*Line) error
-	// onRequest is the method request.
+	// onRequest is countRequest, stored to avoid an allocation per line.
 	onRequest func(error) error
 
 	line    *Line
@@ -65,9 +65,9 @@ type Reader struct {
 	counts  Counts
 }
 
-// NewReader returns a reader of a settled format. It calls use with each request whose time
-// can be read and is not after now, in nanoseconds since 1970. An error of use makes the
-// line a bad one.
+// NewReader returns a reader for a prepared format. It calls handle for each request with a
+// readable time that is not after now, in nanoseconds since 1970. If handle returns an error, the
+// line counts as bad.
 func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
 	r := &Reader{format: f, now: now, maxLine: f.parser.info().maxLine, handle: use, line: newLine(f.layout)}
 	r.onRequest = r.countRequest
@@ -80,11 +80,10 @@ var (
 	errFuture = errors.New("is in the future")
 )
 
-// errTooLong returns the error of a line that is longer than the longest one.
-func errTooLong(longest int) error { return fmt.Errorf("is longer than %d MiB", longest>>20) }
+func errTooLong(maxLine int) error { return fmt.Errorf("line is longer than %d MiB", maxLine>>20) }
 
-// ReadChunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
-// with them. It returns an error of the log itself, or that of yield.
+// ReadChunks splits a log into chunks that own their memory and calls yield with each. It returns
+// the read error or that of yield.
 func (f *Format) ReadChunks(in io.Reader, yield func(Chunk) error) error {
 	if _, ok := f.parser.(*w3cFormat); ok {
 		yield = trackComments(yield)
@@ -92,7 +91,7 @@ func (f *Format) ReadChunks(in io.Reader, yield func(Chunk) error) error {
 	return readChunks(in, f.parser.info().maxLine, yield)
 }
 
-// Read reads a chunk and returns what is to be counted of it.
+// Read parses a chunk and returns its counts.
 func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
@@ -117,7 +116,6 @@ func (r *Reader) Read(c Chunk) Counts {
 	return r.counts
 }
 
-// readLine reads a line.
 func (r *Reader) readLine(line []byte) {
 	r.current = line
 	if len(line) > r.maxLine {
@@ -132,8 +130,8 @@ func (r *Reader) readLine(line []byte) {
 	}
 }
 
-// countRequest counts one request of a line, whose values are in r.line unless err says why they cannot
-// be read. It returns nil, since the other requests of the line are read all the same.
+// countRequest counts one request of a line. Its values are in r.line, unless err explains why it
+// cannot be read. It returns nil so that the parser continues with the line's other requests.
 func (r *Reader) countRequest(err error) error {
 	r.counts.Read++
 	if err == nil {
@@ -148,7 +146,7 @@ func (r *Reader) countRequest(err error) error {
 	return nil
 }
 
-// handleRequest passes on the request whose values are in r.line.
+// handleRequest passes the request in r.line to the handler.
 func (r *Reader) handleRequest() error {
 	if !r.line.hasRequest(r.format.layout.requestSlots) {
 		return errNoRequest
@@ -156,7 +154,7 @@ func (r *Reader) handleRequest() error {
 	r.line.derive(r.format.layout.derived)
 	err := r.line.readTime(r.format.layout.timeFormat)
 	if err == nil && r.line.At > r.now {
-		err = &LineError{r.line.Column(slotTime), fmt.Errorf("the time %q %w", r.line.values[slotTime], errFuture)}
+		err = &LineError{r.line.Column(slotTime), fmt.Errorf("time %q %w", r.line.values[slotTime], errFuture)}
 	}
 	if err == nil {
 		err = r.handle(r.line)
@@ -164,7 +162,7 @@ func (r *Reader) handleRequest() error {
 	return err
 }
 
-// countBad counts a line that cannot be read.
+// countBad counts an unreadable line.
 func (r *Reader) countBad(err error) {
 	r.counts.Bad++
 	if len(r.counts.FirstBad) == maxFirstBad {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv, ltsv,
-// w3c, requests, or a format string of Envoy; after those with names of fields may stand NAME=FIELD,
-// which says what a field is called. With auto the first log that is not empty tells it.
+// Recognise detects the format of logs, which all have the same. format is auto, json, otlp, csv,
+// ltsv, w3c, requests, or a format string of Envoy or nginx. NAME=FIELD after a format with named
+// fields names the log's field. With auto, the first nonempty log determines the format.
 func Recognise(logs []Log, format string) (*Format, error) {
 	if len(logs) == 0 {
-		return nil, errors.New("no log: name a file, or - for standard input")
+		return nil, errors.New("no logs; name a file, or - for standard input")
 	}
 	var first sample
 	var found lineParser
@@ -28,7 +28,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 				return nil, err
 			}
 			if found.logName(fieldTime) == "" {
-				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first lines have %s",
+				return nil, fmt.Errorf("%v: no known time field; specify it with %s; the first lines have %s",
 					&s, found.info().timeHint, joinNames(found.fields()))
 			}
 			first = s
@@ -44,40 +44,40 @@ func Recognise(logs []Log, format string) (*Format, error) {
 	return newFormat(found), nil
 }
 
-// checkFormat returns an error if the log is not in the format of the first one. Where --format
-// says the format, lines that do not have it are counted.
+// checkFormat returns an error if the log does not have the format of the first one. If --format is
+// explicit, other lines are counted as bad instead.
 func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
 	if csv, ok := f.(*csvFormat); ok {
-		// A part of a log that was cut has no header.
+		// A later part of a split log has no header.
 		if !bytes.Equal(s.lines[0], csv.header) && countMatching(f, s.lines[:1]) == 0 {
-			return fmt.Errorf("%v: this is not the header of %v, so that fields would be taken for others: simulate these logs one by one: %q",
+			return fmt.Errorf("%v: the CSV header differs from that of %v; simulate these logs separately: %q",
 				s, first, truncate(s.lines[0]))
 		}
 		return nil
 	}
 	if _, ok := f.(*w3cFormat); ok && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
-		return nil // the log of a while without requests
+		return nil // a period without requests
 	}
 	if name != "auto" || countMatching(f, s.lines) > 0 {
 		return nil
 	}
-	return fmt.Errorf("%v: this log is not in the format of %v, which is %s: simulate logs of different formats one by one: %q",
+	return fmt.Errorf("%v: the format differs from that of %v (%s); simulate logs of different formats separately: %q",
 		s, first, f.info().name, truncate(s.lines[0]))
 }
 
-// formatsByName are those that --format names, and how they are read from the first lines.
+// formatsByName are the names in --format and their constructors, which receive the first lines.
 var formatsByName = map[string]func(fields map[string]string, sample [][]byte) (lineParser, error){
 	"auto": func(fields map[string]string, sample [][]byte) (lineParser, error) {
 		if len(fields) > 0 {
-			return nil, errors.New("--format auto: takes no fields: write json or csv before them")
+			return nil, errors.New("--format auto accepts no fields; write json or csv before them")
 		}
 		return recognise(sample)
 	},
 	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat, "ltsv": newLTSVFormat, "w3c": newW3CFormat,
 }
 
-// newLineParser reads --format.
-func newLineParser(format string, of *sample) (lineParser, error) {
+// newLineParser returns the parser for --format.
+func newLineParser(format string, s *sample) (lineParser, error) {
 	parts := strings.Fields(format)
 	if len(parts) == 0 || strings.ContainsAny(format, "%$") {
 		return newTextFormat(format)
@@ -90,18 +90,17 @@ func newLineParser(format string, of *sample) (lineParser, error) {
 	if read == nil {
 		return nil, errUnknownFormat(format)
 	}
-	f, err := read(fields, of.lines)
+	f, err := read(fields, s.lines)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", of, err)
+		return nil, fmt.Errorf("%v: %w", s, err)
 	}
 	return f, nil
 }
 
-// sampleDivisor is the share of the first lines that a format must have: programs write other lines
-// too when they start.
+// sampleDivisor determines the required share of the first lines, 1/10, that a format must match:
+// programs also write other lines when they start.
 const sampleDivisor = 10
 
-// recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineParser, error) {
 	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := cutFieldsComment(line); return ok }) {
 		return newW3CFormat(nil, sample)
@@ -119,20 +118,19 @@ func recognise(sample [][]byte) (lineParser, error) {
 		return f, nil
 	}
 	if !slices.ContainsFunc(sample, func(line []byte) bool { return line[0] != '#' }) {
-		return nil, fmt.Errorf("the first lines are comments, and none is a #Fields:, which names values: name a log with requests: %q", truncate(sample[0]))
+		return nil, fmt.Errorf("the first lines are comments without #Fields:, which names the columns; give a log with requests: %q", truncate(sample[0]))
 	}
 	return nil, errUnrecognised(sample[0])
 }
 
-// recogniseLine finds the format that most of the first lines have from their begin, nil if there
-// is none.
+// recogniseLine returns the parser that matches most of the first lines from their start, or nil.
 func recogniseLine(sample [][]byte) (lineParser, error) {
-	objects, whole := 0, 0
+	objects, complete := 0, 0
 	for _, line := range sample {
 		if line[0] == '{' {
 			objects++
 			if line[len(line)-1] == '}' {
-				whole++
+				complete++
 			}
 		}
 	}
@@ -142,7 +140,7 @@ func recogniseLine(sample [][]byte) (lineParser, error) {
 	if f, err := recogniseText(sample); f != nil || err != nil {
 		return f, err
 	}
-	if whole*sampleDivisor >= len(sample) {
+	if complete*sampleDivisor >= len(sample) {
 		return newObjectFormat(sample)
 	}
 	return nil, nil
@@ -155,11 +153,11 @@ func newObjectFormat(sample [][]byte) (lineParser, error) {
 	return newJSONFormat(nil, sample)
 }
 
-// recogniseText finds the text format that most of the first lines have, nil if there is none. One
-// that stands further down in the table must fit better by a twentieth.
+// recogniseText returns the text format that matches most of the first lines, or nil. A later row
+// of the table wins only if it matches more lines by over 5 % of the sample.
 func recogniseText(sample [][]byte) (lineParser, error) {
 	var best *textFormat
-	most := 0
+	matched := 0
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -167,21 +165,20 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 		}
 		f.server, f.noRequest = t.server, t.noRequest
 		f.requestIndex = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
-		if n := countMatching(f, sample); n > most+len(sample)/20 {
-			best, most = f, n
+		if n := countMatching(f, sample); n > matched+len(sample)/20 {
+			best, matched = f, n
 		}
-		if most == len(sample) {
+		if matched == len(sample) {
 			break
 		}
 	}
-	if most == 0 || most*sampleDivisor < len(sample) {
+	if matched == 0 || matched*sampleDivisor < len(sample) {
 		return nil, nil
 	}
 	return best, nil
 }
 
-// recognisePrefixed finds the format of lines before which something else stands, nil if there is
-// none.
+// recognisePrefixed returns the format of lines that follow one of prefixes, or nil.
 func recognisePrefixed(sample [][]byte) (lineParser, error) {
 	for _, prefix := range prefixes {
 		f, err := newTextFormat(prefix)
@@ -209,11 +206,11 @@ func recognisePrefixed(sample [][]byte) (lineParser, error) {
 
 func errUnrecognised(line []byte) error {
 	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
-		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", truncate(line))
+		return fmt.Errorf("the log looks like JSON, but most lines are not objects; write one object per line, as jq -c does: %q", truncate(line))
 	}
 	for _, o := range fileSignatures {
-		if bytes.HasPrefix(line, []byte(o.begin)) {
-			return fmt.Errorf("this is %s: pipe it as text: %s LOG | sluice simulate -", o.is, o.command)
+		if bytes.HasPrefix(line, []byte(o.prefix)) {
+			return fmt.Errorf("the log is %s; pipe it as text: %s LOG | sluice simulate -", o.kind, o.command)
 		}
 	}
 	const shown = 200
@@ -221,12 +218,12 @@ func errUnrecognised(line []byte) error {
 	if len(line) > shown {
 		text += "..."
 	}
-	return fmt.Errorf("the line is in no format that is known%s: give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
+	return fmt.Errorf("unknown log format%s; give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
 		nearestFormat(line), text)
 }
 
-// fileSignatures are what begins files that are not read as they are, and what makes text of them.
-var fileSignatures = []struct{ begin, is, command string }{
+// fileSignatures are the first bytes of files that must be converted to text first.
+var fileSignatures = []struct{ prefix, kind, command string }{
 	{"BZh", "compressed by bzip2", "bzip2 -dc"},
 	{"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc"},
 	{"\xfd7zXZ\x00", "compressed by xz", "xz -dc"},
@@ -235,35 +232,35 @@ var fileSignatures = []struct{ begin, is, command string }{
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
-// nearestFormat says which text format a line has the most of, from its begin or behind one of prefixes, "" if
-// it has little of any.
+// nearestFormat describes the text format most similar to a line, from its start or after one of
+// prefixes, or returns "" if none is similar.
 func nearestFormat(line []byte) string {
-	begins := []int{0}
+	starts := []int{0}
 	for _, prefix := range prefixes {
 		if at := skipPrefix(prefix, line); at > 0 {
-			begins = append(begins, at)
+			starts = append(starts, at)
 		}
 	}
-	best, said := 0.05, ""
+	best, hint := 0.05, ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
-			continue // a test holds that there is none
+			continue // impossible; checked by a test
 		}
-		for _, begin := range begins {
-			if share, at := f.similarity(line[begin:]); share > best {
-				best, said = share, fmt.Sprintf("; the nearest is %s, %s, from which it differs at column %d", t.server, t.format, begin+at+1)
+		for _, start := range starts {
+			if share, at := f.similarity(line[start:]); share > best {
+				best, hint = share, fmt.Sprintf(" (most similar: %s, %s; differs at column %d)", t.server, t.format, start+at+1)
 			}
 		}
 	}
-	return said
+	return hint
 }
 
-// skipPrefix returns where a line begins behind a prefix, 0 if it does not have that.
+// skipPrefix returns the length of a prefix that the line has, or 0.
 func skipPrefix(prefix string, line []byte) int {
 	f, err := newTextFormat(prefix)
 	if err != nil {
-		return 0 // a test holds that there is none
+		return 0 // impossible; checked by a test
 	}
 	starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
 	if _, bad := f.scanDelimited(line, starts, ends); bad >= 0 {
@@ -277,8 +274,8 @@ func skipPrefix(prefix string, line []byte) int {
 	return starts[len(f.ops)-1]
 }
 
-// similarity returns how much a line has of a format, up to 1, and the column where it differs: the part of
-// the format that fits times the part of the line that this takes.
+// similarity returns how similar a line is to a format, up to 1, and the column of the first
+// difference: the share of operators that match, times the share of the line that they cover.
 func (f *textFormat) similarity(line []byte) (share float64, at int) {
 	n := 0
 	if f.delimited {
@@ -303,8 +300,8 @@ func (f *textFormat) similarity(line []byte) (share float64, at int) {
 	return float64(n) / float64(len(f.ops)) * float64(at) / float64(max(len(line), 1)), at
 }
 
-// implausible reports whether a value fits an operator only because any word does: there is none, or it is
-// no time or address where one is.
+// implausible reports whether a value matches an operator only because any word does: it is empty,
+// or not a time or address where one is expected.
 func (f *textFormat) implausible(i int, value []byte) bool {
 	op := &f.ops[i]
 	switch {
@@ -317,5 +314,5 @@ func (f *textFormat) implausible(i int, value []byte) bool {
 		return false
 	}
 	at, err := anyTimeFormat.parse(value, &parsedSecond{})
-	return err != nil || at < 1e17 // a number of other things, as of a day, is a time in 1970
+	return err != nil || at < 1e17 // numbers with another meaning, such as a day, read as times in 1970
 }

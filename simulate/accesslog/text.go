@@ -9,46 +9,47 @@ import (
 	"strings"
 )
 
-// A text format is literals and operators in turn. Envoy escapes nothing in it: a user
-// agent with quotes stands as it is. So a line may be read in more than one way. Each
-// literal is first looked for from the left, which gives the leftmost place that it can
-// have in any reading. It is the only one if the value before the next literal does not
-// have it again; only then are other readings looked for, and a value that is not the same
-// in all of them is not certain.
+// textFormat alternates literals and operators.
 //
-// That is for Envoy's format strings. Other servers escape what they put into quotes, and
-// their formats, with names of variables as nginx has them, are read as fencedIn
-// says.
+// Envoy escapes nothing in its format strings: a user agent with quotes is written unchanged, so a
+// line may have several readings. The parser first searches each literal from the left, which finds
+// its leftmost position in any reading. That position is the only one unless the value before the
+// next literal contains the literal again. Only then does it search the other readings; a value
+// that differs between them is ambiguous.
+//
+// Other servers escape quoted values. Their formats, which have variables like nginx's, are parsed
+// by scanDelimited.
 type textFormat struct {
-	// server is who writes the format, as far as is known.
+	// server is the server that writes the format, if known.
 	server string
-	// named has the variables, and fenced says that no value can be read in several ways.
+	// namedFields has the variables. delimited reports that no line can have several readings.
 	namedFields
 	hasVariables, delimited bool
-	// noRequest is the request line of lines that have no request, such as those of connections, and
-	// requestOp the index of the operator that has it. An empty none is of formats without such lines.
+	// noRequest is the request line that the server writes when there was no request, such as for
+	// connections, or "". requestIndex is the operator of the request line.
 	noRequest    string
 	requestIndex int
-	// inner reads what the last variable has, a line of another format; nil if it is none.
+	// inner parses the value of the last variable, which is a line of another format, or nil.
 	inner lineParser
-	// literals has one more element than ops: they stand around them.
+	// literals has one more element than ops, which they surround.
 	literals [][]byte
 	ops      []operator
-	// repeats is parallel to ops: how the literal before a value can come again in it.
+	// repeats is parallel to ops and describes how the preceding literal can occur again in a
+	// value.
 	repeats []repetition
-	// slots is where a value goes; -1 for nowhere.
+	// slots are those of the values, or -1 if not selected.
 	slots []int
 }
 
-// repetition says where a literal can come again before the next one.
+// repetition describes where a literal can occur again before the next one.
 type repetition struct {
-	// overlaps are what a value begins with if the literal comes again before its own end, as
-	// `" "` does in `" " "`.
+	// overlaps are the prefixes of a value with which the literal occurs again within itself, such
+	// as `" "` in `" " "`.
 	overlaps [][]byte
-	// inValue says that the value can hold it. One that lacks the next literal holds none
-	// that has that in it.
+	// inValue reports whether the value can contain the literal. It cannot if the literal contains
+	// the next one, which ends the value.
 	inValue bool
-	// possible says that isOnly is to be asked.
+	// possible reports whether isUnambiguous must check the value.
 	possible bool
 }
 
@@ -59,7 +60,7 @@ func (f *textFormat) info() formatInfo {
 	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", maxLineBytes}
 }
 
-// newTextFormat reads a format string: Envoy's, or one with variables as nginx has them.
+// newTextFormat parses a format string of Envoy, or one with variables like nginx's.
 func newTextFormat(format string) (*textFormat, error) {
 	format = strings.TrimSuffix(strings.TrimSuffix(format, "\n"), `\n`)
 	f := &textFormat{}
@@ -77,14 +78,14 @@ func newTextFormat(format string) (*textFormat, error) {
 	}
 	for i := 1; i < len(f.ops); i++ {
 		if len(f.literals[i]) == 0 {
-			return nil, fmt.Errorf("--format: nothing stands between %s and %s, so that a line does not say where one ends", f.ops[i-1].name, f.ops[i].name)
+			return nil, fmt.Errorf("--format: no text between %s and %s, so a line does not show where the first ends", f.ops[i-1].name, f.ops[i].name)
 		}
 	}
 	f.findRepetitions()
 	return f, nil
 }
 
-// parseOperators reads a format string of Envoy.
+// parseOperators parses a format string of Envoy.
 func (f *textFormat) parseOperators(format string) error {
 	var literal []byte
 	for i := 0; i < len(format); i++ {
@@ -99,7 +100,7 @@ func (f *textFormat) parseOperators(format string) error {
 		}
 		end := operatorEnd(format, i+1)
 		if end < 0 {
-			return fmt.Errorf("--format: %q has a %% without an end", format[i:min(len(format), i+20)])
+			return fmt.Errorf("--format: unterminated %% operator at %q", format[i:min(len(format), i+20)])
 		}
 		op, err := newOperator(format[i+1 : end])
 		if err != nil {
@@ -114,7 +115,6 @@ func (f *textFormat) parseOperators(format string) error {
 	return nil
 }
 
-// findRepetitions finds out how literals can come again.
 func (f *textFormat) findRepetitions() {
 	for i := range f.ops {
 		var a repetition
@@ -132,11 +132,11 @@ func (f *textFormat) findRepetitions() {
 }
 
 func errUnknownFormat(format string) error {
-	return fmt.Errorf("--format %q: want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
+	return fmt.Errorf("unknown --format %q; want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
 }
 
-// operatorEnd returns the place of the % that ends an operator; one within brackets does
-// not.
+// operatorEnd returns the index of the % that ends an operator, ignoring those in parentheses, or
+// -1.
 func operatorEnd(format string, from int) int {
 	inside := false
 	for i := from; i < len(format); i++ {
@@ -179,10 +179,9 @@ func (f *textFormat) fields() (names []string) {
 	return names
 }
 
-// use says where values go.
 func (f *textFormat) bind(l *layout) error {
 	f.slots = make([]int, len(f.ops))
-	slots := f.namedFields.slotsByName(l, f.inner)
+	slots := f.slotsByName(l, f.inner)
 	for i, op := range f.ops {
 		f.slots[i] = l.slot(op.name)
 		if f.hasVariables {
@@ -206,7 +205,7 @@ func (f *textFormat) bind(l *layout) error {
 	return nil
 }
 
-var errFormatMismatch = errors.New("is not as the format says")
+var errFormatMismatch = errors.New("line does not match the format")
 
 func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
 	if err := f.parse(line, l); err != nil {
@@ -229,7 +228,7 @@ func (f *textFormat) read(line []byte, l *Line, request func(error) error) error
 	return f.inner.read(line[at:], l, request)
 }
 
-// parse fills in the values of a line.
+// parse sets the values of a line.
 func (f *textFormat) parse(line []byte, l *Line) error {
 	starts, ends := l.bounds(len(f.ops))
 	var at int

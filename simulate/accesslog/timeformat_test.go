@@ -20,7 +20,7 @@ func FuzzInstant(f *testing.F) {
 			if err == nil && at < 0 {
 				t.Errorf("read(%q) = %d", b, at)
 			}
-			// What was read before changes nothing.
+			// The cached time changes nothing.
 			var last parsedSecond
 			for _, before := range []string{"2026-11-21T09:00:00.123Z", "21/Nov/2026:09:00:00.123456789 +0000", string(b)} {
 				_, _ = c.parse([]byte(before), &last)
@@ -32,8 +32,8 @@ func FuzzInstant(f *testing.F) {
 	})
 }
 
-// TestZoneOfTheMachine reads the same time on machines in several zones.
-func TestZoneOfTheMachine(t *testing.T) {
+// TestLocalTimeZoneIsIgnored reads the same time on machines in several zones.
+func TestLocalTimeZoneIsIgnored(t *testing.T) {
 	local := time.Local
 	t.Cleanup(func() { time.Local = local })
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York"} {
@@ -56,12 +56,12 @@ func TestZoneOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestClocks reads times by formats of START_TIME, and by none.
-func TestClocks(t *testing.T) {
+// TestTimeFormats reads times with and without formats of START_TIME.
+func TestTimeFormats(t *testing.T) {
 	const whole = 1795251600 // 2026-11-21T09:00:00Z
 	for _, test := range []struct {
 		format, text string
-		want         int64 // nanoseconds; -1 if the text is no time of the format
+		want         int64 // nanoseconds; -1 if the text does not match
 	}{
 		{"", "2026-11-21T09:00:00Z", whole * 1e9},
 		{"", "2026-11-21T09:00:00.5Z", whole*1e9 + 5e8},
@@ -113,7 +113,7 @@ func TestClocks(t *testing.T) {
 		if test.format != "" {
 			var err error
 			if c, err = newTimeFormat(test.format); err != nil {
-				t.Errorf("newClock(%q) = %v", test.format, err)
+				t.Errorf("newTimeFormat(%q) = %v", test.format, err)
 				continue
 			}
 		}
@@ -127,12 +127,12 @@ func TestClocks(t *testing.T) {
 	}
 	for _, format := range []string{"", "%H:%M", "%Q", "%", "%3", "%3Y", "%s %s", "%s %H", "%3f %s.%3f", "%F %T 2006"} {
 		if _, err := newTimeFormat(format); err == nil {
-			t.Errorf("newClock(%q) = nil, want an error", format)
+			t.Errorf("newTimeFormat(%q) = nil, want an error", format)
 		}
 	}
 }
 
-// TestTimesOutOfRange holds that a time that cannot be counted is not called something else.
+// TestTimesOutOfRange checks the error for times before 1970 and after 2261.
 func TestTimesOutOfRange(t *testing.T) {
 	for _, text := range []string{"31/Dec/1969:23:59:59 +0000", "10/Apr/9999:03:49:35 +0000", "99999999999"} {
 		if _, err := anyTimeFormat.parse([]byte(text), &parsedSecond{}); !errors.Is(err, errRange) {

@@ -6,35 +6,33 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// valueClass is what the values of an operator are made of.
+// valueClass restricts the values of an operator.
 type valueClass uint8
 
 const (
-	// anyText is anything that a client may have sent.
+	// anyText is anything that a client may send.
 	anyText valueClass = iota
 	// word has neither spaces nor quotes.
 	word
-	// integer is a number, or - for none, for which HAProxy writes -1.
+	// integer is a number, or - for none, which HAProxy writes as -1.
 	integer
-	// jsonObject is JSON.
 	jsonObject
-	// escaped has no quote but behind a backslash.
+	// escaped has quotes only after a backslash.
 	escaped
-	// untilLiteral is anything that ends where what stands behind it comes first.
+	// untilLiteral ends at the first occurrence of the next literal.
 	untilLiteral
-	// addressList are words with a comma and a space between them.
+	// addressList is words separated by a comma and a space.
 	addressList
-	// host is tight, and has no slash.
+	// host has neither spaces nor slashes.
 	host
 	// cell has no tab.
 	cell
-	// paddedWord is tight, after leading spaces that are not part of it.
+	// paddedWord is a word after leading spaces, which are not part of it.
 	paddedWord
-	// quoted is escaped and in quotes, or a dash.
+	// quoted is an escaped value in quotes, or a dash.
 	quoted
 )
 
-// fits reports whether a value can be the operator's.
 func (op *operator) fits(value []byte) bool {
 	switch op.class {
 	case word, paddedWord:
@@ -65,8 +63,7 @@ func (op *operator) fits(value []byte) bool {
 	}
 }
 
-// objectLength returns the length of the JSON that b begins with, 0 if it begins with
-// none.
+// objectLength returns the length of the JSON object at the start of b, or 0.
 func objectLength(b []byte) int {
 	if len(b) == 0 || b[0] != '{' {
 		return 0

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// variablePattern is a variable as nginx has them: $name, or ${name} of any letters.
+// variablePattern matches nginx's variables: $name, or ${name} with any characters.
 var variablePattern = regexp.MustCompile(`\$(?:\{([^}]+)\}|([A-Za-z0-9_]+))`)
 
-// parseVariables reads a format with variables.
+// parseVariables parses a format with variables.
 func (f *textFormat) parseVariables(format string) {
 	at := 0
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
@@ -37,7 +37,7 @@ func (f *textFormat) parseVariables(format string) {
 	}
 }
 
-// The variables whose values are known to be more than free text, or less than one word.
+// Variables whose values are more restricted than free text, or less than one word.
 var (
 	numberVariables       = strings.Fields("body_bytes_sent bytes_sent request_length request_count")
 	addressVariables      = strings.Fields("remote_addr http_x_forwarded_for")
@@ -46,8 +46,7 @@ var (
 	anyTextPrefixes       = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
 )
 
-// variableClass returns what a variable's value is made of. All but what a client sends is a
-// word.
+// variableClass returns the class of a variable. Values that clients do not control are words.
 func variableClass(name string, before, after []byte) valueClass {
 	switch {
 	case bytes.HasSuffix(before, []byte(`"`)) && bytes.HasPrefix(after, []byte(`"`)):
@@ -71,10 +70,10 @@ func variableClass(name string, before, after []byte) valueClass {
 	}
 }
 
-// scanDelimited finds where the values of a fenced format stand, of which there is one way only. A
-// value in quotes ends with the first quote that is not escaped. Any other is the server's own,
-// and ends where what stands behind it comes first. It returns how many values there are, and the
-// column of what does not fit, -1 if all does.
+// scanDelimited finds the values of a delimited format, which has one reading only. A quoted value
+// ends at the first unescaped quote. Any other is written by the server and ends at the first
+// occurrence of the next literal. It returns the number of matching values and the column of the
+// mismatch, or -1.
 func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int) {
 	if !bytes.HasPrefix(line, f.literals[0]) {
 		return 0, 0
@@ -102,7 +101,7 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 			return i, at
 		}
 		if !bytes.HasPrefix(line[at+end:], next) {
-			if i < len(f.ops)-1 { // the value has ended with its quote, so what stands behind it differs
+			if i < len(f.ops)-1 { // the value ended at its quote, so the text after it differs
 				at += end + commonPrefixLength(line[at+end:], next)
 			}
 			return i, at
@@ -112,14 +111,13 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 			starts[i], ends[i] = at+1, at+end-1
 		}
 		if i > 0 && op.name == fieldTime && f.ops[i-1].name == "date" {
-			starts[i] = starts[i-1] // as in logs of the W3C's format
+			starts[i] = starts[i-1] // date and time are one value, as in W3C logs
 		}
 		at += end + len(next)
 	}
 	return len(f.ops), -1
 }
 
-// commonPrefixLength returns how many bytes two texts begin with that are the same.
 func commonPrefixLength(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -129,8 +127,7 @@ func commonPrefixLength(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// quoteEnd returns the place of the first quote that has no backslash before it, -1 if there is
-// none.
+// quoteEnd returns the index of the first quote without a backslash before it, or -1.
 func quoteEnd(b []byte) int {
 	for from := 0; ; {
 		i := bytes.IndexByte(b[from:], '"')

@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// w3cFormat is the extended log file format of the W3C (WD-logfile-960323), which IIS, CloudFront
-// and others write: comments begin with #, and the comment #Fields:, which Zeek writes as #fields, names
-// the values of the lines below it, until another one does. Values are separated by tabs or by spaces;
-// one in quotes may have spaces in it. Where there is a time without a date, #Date: has the date.
+// w3cFormat reads the W3C's extended log file format (WD-logfile-960323), which IIS, CloudFront and
+// others write. Comments start with #. The comment #Fields: (in Zeek, #fields) names the values of
+// the following lines, up to the next one. Values are separated by tabs or spaces; quoted values
+// may contain spaces. If lines have a time but no date, #Date: has the date.
 type w3cFormat struct {
-	namedFields         // of all lines of #Fields: in the sample
-	header      []byte  // the names of the first one, for lines above which there is none
-	layout      *layout // which fields are wanted
+	namedFields         // of all #Fields: lines in the sample
+	header      []byte  // the first #Fields: of the sample, for lines without one above
+	layout      *layout // the selected fields
 }
 
-// w3cColumns is how the lines below one #Fields: are read.
+// w3cColumns describes the columns below a #Fields: line.
 type w3cColumns struct {
 	names string
-	slots []int // by column, -1 for a value that is not wanted
-	// zeek says that values are escaped as Zeek does.
+	slots []int // by column, or -1
+	// zeek reports that values have Zeek's escapes.
 	zeek bool
-	// date and time are the columns of the two parts of the time, -1 where it is one value.
+	// dateColumn and timeColumn are the columns of the parts of the time, or -1 if it is one value.
 	dateColumn, timeColumn int
 }
 
 var (
 	fieldsComment, zeekFieldsComment, dateComment = []byte("#Fields:"), []byte("#fields\t"), []byte("#Date:")
 
-	errColumnCount = errors.New("has more or fewer values than #Fields: names")
-	errNoDate      = errors.New("#Fields: names a time without a date, which no #Date: above it has, or a date without a time: have the server log both")
+	errColumnCount = errors.New("the number of values differs from the #Fields: line")
+	errNoDate      = errors.New("#Fields: has a time without a date, and no #Date: precedes it, or a date without a time; configure the server to log both")
 )
 
-// cutFieldsComment returns the names of the fields that a line of the sample or of the log gives, if it is the comment for that.
+// cutFieldsComment returns the field names of a #Fields: line.
 func cutFieldsComment(line []byte) (names []byte, ok bool) {
 	if names, ok = bytes.CutPrefix(line, fieldsComment); ok {
 		return names, true
@@ -44,19 +44,22 @@ func cutFieldsComment(line []byte) (names []byte, ok bool) {
 	return bytes.CutPrefix(line, zeekFieldsComment)
 }
 
-// isComment reports whether a line is one of the comments that IIS writes above its lines, those of its own format too.
+// isComment reports whether a line is one of IIS' comments, which it also writes into logs of its
+// own format.
 func isComment(line []byte) bool {
 	return slices.ContainsFunc([]string{"#Software:", "#Version:", "#Date:", "#Fields:"}, func(begin string) bool { return strings.HasPrefix(string(line), begin) })
 }
 
-// w3cDay is the day that a #Date: names, for times without a date.
+// w3cDay is the day of a #Date: line.
 type w3cDay struct {
 	day, next string
-	// from is the time of day before which a time is of the next day: lines may be an hour older than the comment.
+	// from is the time of day before which a time belongs to the next day. Lines may be an hour
+	// older than the comment.
 	from string
 }
 
-// parseDateComment reads the value of a #Date:. It returns nil if that is not a time as IIS writes it.
+// parseDateComment parses the value of a #Date: line. It returns nil unless the value has IIS'
+// format.
 func parseDateComment(value []byte) *w3cDay {
 	at, err := time.Parse(time.DateTime, string(bytes.TrimSpace(value)))
 	if err != nil {
@@ -69,7 +72,6 @@ func parseDateComment(value []byte) *w3cDay {
 	return &w3cDay{at.Format(time.DateOnly), at.AddDate(0, 0, 1).Format(time.DateOnly), from.Format(time.TimeOnly)}
 }
 
-// dateOf returns the date of a time of day.
 func (d *w3cDay) dateOf(clock []byte) string {
 	if string(clock) < d.from {
 		return d.next
@@ -78,10 +80,9 @@ func (d *w3cDay) dateOf(clock []byte) string {
 }
 
 func (*w3cFormat) info() formatInfo {
-	return fieldFormatInfo("w3c", "the W3C's extended format", maxLineBytes)
+	return fieldFormatInfo("w3c", "the W3C extended format", maxLineBytes)
 }
 
-// newW3CFormat returns nil if no line of the sample names fields.
 func newW3CFormat(fields map[string]string, sample [][]byte) (lineParser, error) {
 	f := &w3cFormat{namedFields: namedFields{renamed: fields}}
 	dated := false
@@ -101,7 +102,7 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineParser, error)
 		}
 	}
 	if f.header == nil {
-		return nil, errors.New("no line that begins with #Fields: names the values")
+		return nil, errors.New("no line starts with #Fields:, which names the columns")
 	}
 	if p := newW3CColumns(f.renamed, f.header, newLayout()); p.dateColumn >= 0 && p.timeColumn < 0 || p.dateColumn < 0 && p.timeColumn >= 0 && !dated {
 		return nil, errNoDate
@@ -109,7 +110,7 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineParser, error)
 	return f, f.checkRenamed()
 }
 
-// newW3CColumns finds where the values of the fields go that a #Fields: names.
+// newW3CColumns returns the columns of a #Fields: line.
 func newW3CColumns(renamed map[string]string, names []byte, l *layout) *w3cColumns {
 	p := &w3cColumns{names: string(names), zeek: bytes.Contains(names, []byte("\tid.orig_h\t")), dateColumn: -1, timeColumn: -1}
 	f, columns := namedFields{renamed: renamed}, strings.Fields(p.names)
@@ -124,7 +125,7 @@ func newW3CColumns(renamed map[string]string, names []byte, l *layout) *w3cColum
 		}
 	}
 	for _, pair := range [][2]string{{"date", "time"}, {"date-local", "time-local"}} {
-		if called := f.logName(fieldTime); called == "" || called == pair[1] {
+		if logName := f.logName(fieldTime); logName == "" || logName == pair[1] {
 			if p.dateColumn, p.timeColumn = slices.Index(columns, pair[0]), slices.Index(columns, pair[1]); p.dateColumn >= 0 || p.timeColumn >= 0 {
 				break
 			}
@@ -138,13 +139,13 @@ func (f *w3cFormat) bind(l *layout) error {
 	return nil
 }
 
-// logName knows the time by the names of its second part too.
+// logName also knows the name of the time's second part.
 func (f *w3cFormat) logName(name string) string {
-	called := f.namedFields.logName(name)
-	if called == "" && name == fieldTime && f.seen["time-local"] > 0 {
+	logName := f.namedFields.logName(name)
+	if logName == "" && name == fieldTime && f.seen["time-local"] > 0 {
 		return "time-local"
 	}
-	return called
+	return logName
 }
 
 func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error {
@@ -153,7 +154,7 @@ func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error 
 		return errHeader
 	}
 	if len(bytes.TrimLeft(line, " \t")) == 0 {
-		return errHeader // it is empty
+		return errHeader // empty line
 	}
 	if l.w3c == nil {
 		f.setColumns(l, f.header)
@@ -164,7 +165,7 @@ func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error 
 	return request(nil)
 }
 
-// applyComment takes over what a comment says of the lines below it.
+// applyComment applies a comment to the following lines.
 func (f *w3cFormat) applyComment(l *Line, line []byte) {
 	if names, ok := cutFieldsComment(line); ok {
 		f.setColumns(l, names)
@@ -173,18 +174,16 @@ func (f *w3cFormat) applyComment(l *Line, line []byte) {
 	}
 }
 
-// setColumns has the lines that follow read as the names of a #Fields: say.
 func (f *w3cFormat) setColumns(l *Line, names []byte) {
 	if l.w3c == nil || l.w3c.names != string(names) {
 		l.w3c = newW3CColumns(f.renamed, names, f.layout)
 	}
 }
 
-// read sets the values of a line.
 func (p *w3cColumns) read(line []byte, l *Line) error {
 	var date, time []byte
 	var dateAt, timeAt, n int
-	separator := byte(' ') // a tab always separates values; spaces do in lines without tabs
+	separator := byte(' ') // in a line with tabs, only tabs separate values
 	if bytes.IndexByte(line, '\t') >= 0 {
 		separator = '\t'
 	}
@@ -234,8 +233,7 @@ func (p *w3cColumns) read(line []byte, l *Line) error {
 	return nil
 }
 
-// nextW3CValue returns the value of a line that begins at a column, where it stands, and where the next
-// one begins.
+// nextW3CValue returns the value at column at, its start, and the column of the next value.
 func (l *Line) nextW3CValue(line []byte, at int, separator byte) (value []byte, from, next int) {
 	if line[at] == '"' {
 		if value, next, ok := l.quotedW3CValue(line, at); ok {
@@ -249,8 +247,8 @@ func (l *Line) nextW3CValue(line []byte, at int, separator byte) (value []byte, 
 	return line[at : at+end], at, afterSeparator(line, at+end)
 }
 
-// quotedW3CValue reads a value in quotes, in which two quotes are one. ok is false if no quote ends it: it
-// is then a value without quotes that begins with one.
+// quotedW3CValue reads a quoted value, in which a doubled quote stands for one. ok is false if no
+// quote ends it; it is then an unquoted value that starts with a quote.
 func (l *Line) quotedW3CValue(line []byte, at int) (value []byte, next int, ok bool) {
 	start := len(l.Scratch)
 	for i := at + 1; ; {
@@ -274,8 +272,7 @@ func (l *Line) quotedW3CValue(line []byte, at int) (value []byte, next int, ok b
 	}
 }
 
-// unescapeZeek returns what a value of Zeek's stands for, in which \xHH is a byte and two backslashes are
-// one.
+// unescapeZeek resolves Zeek's escapes: \xHH is a byte and two backslashes are one.
 func (l *Line) unescapeZeek(value []byte) []byte {
 	if bytes.IndexByte(value, '\\') < 0 {
 		return value
@@ -296,8 +293,8 @@ func (l *Line) unescapeZeek(value []byte) []byte {
 	return slices.Clip(l.Scratch[start:])
 }
 
-// afterSeparator returns where the value after the separator at a column begins: several spaces are
-// one separator, several tabs are not.
+// afterSeparator returns the column after the separator at column at. Consecutive spaces are one
+// separator, consecutive tabs are several.
 func afterSeparator(line []byte, at int) int {
 	if at == len(line) {
 		return at
@@ -308,7 +305,7 @@ func afterSeparator(line []byte, at int) int {
 	return at
 }
 
-// trackComments has each chunk know the comments that the log had last above it.
+// trackComments sets the comments of each chunk to the last ones above it in the log.
 func trackComments(yield func(Chunk) error) func(Chunk) error {
 	var fields, date []byte
 	return func(c Chunk) error {

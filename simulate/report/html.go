@@ -16,7 +16,7 @@ import (
 //go:embed report.html
 var reportHTML string
 
-// page is parsed when one is written, since most commands write none.
+// page is parsed on first use, because most commands write no page.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Funcs(template.FuncMap{
 		"thousands":   func(n any) string { return thousands(toUint(n)) },
@@ -42,10 +42,10 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(reportHTML))
 })
 
-// WriteHTML writes the report as a page of one file, without script, that can be printed.
+// WriteHTML writes the report as a self-contained page without scripts, which can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
 
-// subject says what the report is of.
+// subject names the logs and the rules.
 func (r *Report) subject() string {
 	logs := "the log"
 	if len(r.Logs) > 0 {
@@ -57,7 +57,7 @@ func (r *Report) subject() string {
 	return logs + " by " + cmp.Or(r.Rules.Name, "the rules")
 }
 
-// titledOutcome is an outcome with a title, and how it differs from the first one.
+// titledOutcome is a section of the page. Change is the difference from the rules, or nil.
 type titledOutcome struct {
 	Title string
 	*Outcome
@@ -65,13 +65,12 @@ type titledOutcome struct {
 	Change *Comparison
 }
 
-// titledKeys is a table of keys.
 type titledKeys struct {
 	Title string
 	Keys  []Key
 }
 
-// outcomes are what the page shows, one after another.
+// outcomes returns the sections of the page.
 func (r *Report) outcomes() []titledOutcome {
 	all := []titledOutcome{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
 	for i := range r.Against {
@@ -84,33 +83,33 @@ func (r *Report) outcomes() []titledOutcome {
 	return all
 }
 
-// width is how long a bin is.
+// width returns the length of a bin.
 func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
-// The pictures' measures.
+// Dimensions of the diagrams.
 const (
 	pictureWidth  = 560
 	pictureHeight = 170
-	footHeight    = 22 // for what stands below the axis
+	footHeight    = 22 // for labels below the axis
 	headHeight    = 22
-	plotLeft      = 48 // for the axis's numbers
+	plotLeft      = 48 // for numbers of the axis
 	plotWidth     = pictureWidth - plotLeft
 	plotBottom    = pictureHeight - footHeight
 	plotHeight    = plotBottom - headHeight
 )
 
-// drawTimeline draws the hits of each while, those over the limit on top.
+// drawTimeline draws the hits of each bin, with those over the limit on top.
 func drawTimeline(l *Limit, o *Outcome) template.HTML {
-	most := uint64(1)
+	maxHits := uint64(1)
 	for _, b := range l.Timeline {
-		most = max(most, b.Hits)
+		maxHits = max(maxHits, b.Hits)
 	}
 	var b strings.Builder
 	beginSVG(&b, "Hits by time")
 	wide := float64(plotWidth) / float64(len(l.Timeline))
-	height := func(n uint64) float64 { return float64(n) / float64(most) * plotHeight }
-	step := tickStep(most)
-	for i := range most/step + 1 {
+	height := func(n uint64) float64 { return float64(n) / float64(maxHits) * plotHeight }
+	step := tickStep(maxHits)
+	for i := range maxHits/step + 1 {
 		tick(&b, height(i*step), i*step)
 	}
 	bars := func(class string, of func(Bin) (from, to uint64)) {
@@ -143,12 +142,12 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	return endSVG(&b)
 }
 
-// tickStep is how far apart the numbers of an axis are: a round number, of which there are five
-// at most.
-func tickStep(most uint64) uint64 {
+// tickStep returns the distance between the numbers of an axis: a round number, so that at most
+// five fit.
+func tickStep(maximum uint64) uint64 {
 	for step := uint64(1); ; step *= 10 {
 		for _, round := range []uint64{step, 2 * step, 5 * step} {
-			if most/round < 5 {
+			if maximum/round < 5 {
 				return round
 			}
 		}
@@ -169,20 +168,19 @@ func bar(b *strings.Builder, x, wide, from, to float64) {
 	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", plotLeft+x, plotBottom-from, from-to, wide, to-from)
 }
 
-// drawHistogram draws in how many windows a key asked for which share of the limit. Bars are
-// as high as the logarithm of the number.
+// drawHistogram draws the number of windows by the share of the limit used, on a logarithmic scale.
 func drawHistogram(l *Limit) template.HTML {
 	var b strings.Builder
 	beginSVG(&b, "Use of the limit")
-	most := uint64(1)
+	maxWindows := uint64(1)
 	for _, u := range l.Use {
-		most = max(most, u.Windows)
+		maxWindows = max(maxWindows, u.Windows)
 	}
 	height := func(n uint64) float64 {
-		return math.Log2(1+float64(n)) / math.Log2(1+float64(most)) * plotHeight
+		return math.Log2(1+float64(n)) / math.Log2(1+float64(maxWindows)) * plotHeight
 	}
-	every := uint64(1 + math.Log10(float64(most))/5)
-	for n, i := uint64(1), uint64(0); n <= most && n < math.MaxUint64/10; n, i = n*10, i+1 {
+	every := uint64(1 + math.Log10(float64(maxWindows))/5)
+	for n, i := uint64(1), uint64(0); n <= maxWindows && n < math.MaxUint64/10; n, i = n*10, i+1 {
 		if i%every == 0 {
 			tick(&b, height(n), n)
 		}
@@ -210,13 +208,13 @@ func beginSVG(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
 }
 
-// endSVG ends what begin began.
+// endSVG completes the diagram of beginSVG.
 func endSVG(b *strings.Builder) template.HTML {
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, plotLeft, plotBottom, plotWidth)
 	return template.HTML(b.String()) //nolint:gosec // numbers and times only
 }
 
-// short writes a number in few characters.
+// short abbreviates a number, such as 1.5k.
 func short(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -232,7 +230,6 @@ func short(n uint64) string {
 	}
 }
 
-// label is a bar's name.
 func (u Use) label() string {
 	switch {
 	case u.UpTo == 0:

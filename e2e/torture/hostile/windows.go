@@ -6,24 +6,24 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// windowAttacks are those that play with the windows of replies, and those that make a server reset
-// what it works for.
+// windowAttacks returns attacks with the windows of replies, and attacks that make a server reset streams that it
+// works on.
 func windowAttacks(headers, request []byte) []Attack {
 	return []Attack{
-		// As gRPC's C core does; but without a pause.
-		repeated("two WINDOW_UPDATEs a call", Manners{}, 4, func(b []byte, stream uint32) []byte {
+		// As gRPC's C core does, but without a pause.
+		repeated("two WINDOW_UPDATEs a call", ConnOptions{}, 4, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, largestReply)
 			b = appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, request)
 			return appendCode(b, http2.FrameWindowUpdate, 0, largestReply)
 		}),
-		{Name: "windows that open by bytes", manners: closed, begin: func(c *Conn) (func() error, error) {
+		{Name: "windows that open by bytes", options: zeroWindow, begin: func(c *Conn) (func() error, error) {
 			return c.openByBytes(headers, request)
 		}},
-		{Name: "HPACK bomb that stalls", manners: closed, begin: func(c *Conn) (func() error, error) {
+		{Name: "HPACK bomb that stalls", options: zeroWindow, begin: func(c *Conn) (func() error, error) {
 			return c.stalledBomb(headers, request)
 		}},
-		repeated("MadeYouReset by a window", Manners{}, 3, func(b []byte, stream uint32) []byte {
+		repeated("MadeYouReset by a window", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, 1<<31-1)
 			return appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, request)
@@ -34,12 +34,12 @@ func windowAttacks(headers, request []byte) []Attack {
 	}
 }
 
-// largestReply is more than a reply to [Request] takes.
+// largestReply is more than the size of a reply to [Request].
 const largestReply = 256
 
-// openByBytes makes calls that cannot be answered, and then lets a byte of each answer go at a time.
+// openByBytes makes calls whose answers have no window, and then grants one byte at a time.
 func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
-	if err := c.many(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) })(); err != nil {
+	if err := c.onManyStreams(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) })(); err != nil {
 		return nil, err
 	}
 	window := uint32(0)
@@ -49,8 +49,8 @@ func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
 	}, nil
 }
 
-// stalledBomb makes calls whose headers are thousands of times what is sent, but no larger than the
-// server takes, and gives their answers no window.
+// stalledBomb makes calls whose decoded headers are thousands of times the sent size, within the server's limit,
+// and whose answers have no window.
 func (c *Conn) stalledBomb(headers, request []byte) (func() error, error) {
 	first, bomb, err := bombOf(headers, 30)
 	if err != nil {
@@ -59,5 +59,5 @@ func (c *Conn) stalledBomb(headers, request []byte) (func() error, error) {
 	if err := c.Send(2, appendCall(nil, 1, first, request)); err != nil {
 		return nil, err
 	}
-	return c.calls(3, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, bomb, request) }), nil
+	return c.callsOf(3, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, bomb, request) }), nil
 }

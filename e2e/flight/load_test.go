@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// long is whether this is the long tier, which measures and needs the machine to itself: make flight.
+// long selects the long tier (make flight), which measures and needs the machine for itself.
 var long = os.Getenv("SLUICE_LONG") != ""
 
 const (
@@ -25,32 +25,33 @@ const (
 	crowdSize = 64
 )
 
-var sixteen = fmt.Sprintf(`
+var inFlightRules = fmt.Sprintf(`
 domain: d
 descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: %d, unit: hour } }
 `, inFlight)
 
-// A crowd of clients asks for more than the limit, and the ledger is held against it. In the long tier nearly all
-// places are used.
-func TestLedger(t *testing.T) {
-	beside(t)
-	new(crowd).play(t)
+// TestLimitUnderLoad runs more clients than slots and checks the ledger against the limit. In the long tier nearly
+// all slots must be used.
+func TestLimitUnderLoad(t *testing.T) {
+	parallelUnlessLong(t)
+	new(loadClients).run(t)
 }
 
-// So they are where clients leave early and the backend resets.
-func TestLedgerOfClientsThatLeave(t *testing.T) {
-	beside(t)
-	(&crowd{left: 0.3, resets: 0.2}).play(t)
+// TestLimitUnderLoadWithAborts is TestLimitUnderLoad with clients that disconnect early and a backend that resets
+// streams.
+func TestLimitUnderLoadWithAborts(t *testing.T) {
+	parallelUnlessLong(t)
+	(&loadClients{abortShare: 0.3, resetShare: 0.2}).run(t)
 }
 
-// An Envoy that is killed under load has its places back within two seconds.
-func TestAnEnvoyKilledUnderLoad(t *testing.T) {
+// TestEnvoyKilledUnderLoad checks that the slots of a killed Envoy are free within two seconds.
+func TestEnvoyKilledUnderLoad(t *testing.T) {
 	if !long {
 		t.Skip("it measures: make flight runs it, before a release")
 	}
-	c := &crowd{}
-	c.stage = play(t, sixteen, c.answer)
+	c := &loadClients{}
+	c.stage = startStage(t, inFlightRules, c.answer)
 	end := time.Now().Add(10 * time.Second)
 	var clients sync.WaitGroup
 	for range crowdSize {
@@ -62,13 +63,13 @@ func TestAnEnvoyKilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(time.Until(end) - time.Second) // the clients are still there
+	time.Sleep(time.Until(end) - time.Second) // while the clients still run
 	c.stage.envoy.Kill()
 	killed := time.Now()
-	if free := c.stage.places(t, "al"); free > inFlight/2 {
+	if free := c.stage.freeSlots(t, "al"); free > inFlight/2 {
 		t.Errorf("%d places are free at once", free)
 	}
-	c.stage.awaitPlaces(t, "al", inFlight)
+	c.stage.awaitFreeSlots(t, "al", inFlight)
 	took := time.Since(killed)
 	t.Logf("all places are free %v after the Envoy was killed", took)
 	if took > 2*time.Second {
@@ -77,27 +78,28 @@ func TestAnEnvoyKilledUnderLoad(t *testing.T) {
 	clients.Wait()
 }
 
-// beside lets a test of the short tier run beside others. In the long tier a test has the machine to itself.
-func beside(t *testing.T) {
+// parallelUnlessLong runs a test of the short tier in parallel. In the long tier a test has the machine for
+// itself.
+func parallelUnlessLong(t *testing.T) {
 	t.Helper()
 	if !long {
 		t.Parallel()
 	}
 }
 
-// A crowd are clients that send one request after the other.
-type crowd struct {
-	left   float64 // part of the requests whose clients leave within 3 ms
-	resets float64 // part of the requests that the backend resets
+// loadClients are clients that each send one request after another.
+type loadClients struct {
+	abortShare float64 // share of the requests whose clients disconnect within 3 ms
+	resetShare float64 // share of the requests that the backend resets
 
 	stage *stage
-	// How requests ended.
+	// Number of requests by outcome.
 	passed, denied, broken, gone atomic.Int64
 }
 
-func (c *crowd) play(t *testing.T) {
+func (c *loadClients) run(t *testing.T) {
 	t.Helper()
-	c.stage = play(t, sixteen, c.answer)
+	c.stage = startStage(t, inFlightRules, c.answer)
 	more := func() bool { return c.denied.Load() == 0 || c.passed.Load()+c.broken.Load() < 500 }
 	if long {
 		end := time.Now().Add(time.Minute)
@@ -106,18 +108,18 @@ func (c *crowd) play(t *testing.T) {
 	var clients sync.WaitGroup
 	for range crowdSize {
 		clients.Go(func() {
-			for more() && c.ask(t) {
+			for more() && c.sendRequest(t) {
 			}
 		})
 	}
 	clients.Wait()
-	c.stage.awaitPlaces(t, "al", inFlight)
-	c.stage.envoy.Kill() // its log is whole
-	c.settle(t)
+	c.stage.awaitFreeSlots(t, "al", inFlight)
+	c.stage.envoy.Kill() // its access log is complete
+	c.checkLimit(t)
 }
 
-// answer holds a request for 50 to 500 ms, or a tenth of it.
-func (c *crowd) answer(_ http.ResponseWriter, r *http.Request) {
+// answer keeps a request for 50 to 500 ms, or a tenth of that in the short tier.
+func (c *loadClients) answer(_ http.ResponseWriter, r *http.Request) {
 	held := time.Duration(rand.Int64N(450)+50) * time.Millisecond
 	if !long {
 		held /= 10
@@ -128,16 +130,16 @@ func (c *crowd) answer(_ http.ResponseWriter, r *http.Request) {
 	case <-timer.C:
 	case <-r.Context().Done():
 	}
-	if rand.Float64() < c.resets {
+	if rand.Float64() < c.resetShare {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// ask sends a request, and reports whether it ended as one may.
-func (c *crowd) ask(t *testing.T) bool {
+// sendRequest sends a request and reports whether the outcome is allowed.
+func (c *loadClients) sendRequest(t *testing.T) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	if rand.Float64() < c.left {
+	if rand.Float64() < c.abortShare {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(3*time.Millisecond))))
 	}
 	defer cancel()
@@ -147,7 +149,7 @@ func (c *crowd) ask(t *testing.T) bool {
 		pause()
 	case status == http.StatusOK && err == nil:
 		c.passed.Add(1)
-	case status == http.StatusServiceUnavailable && c.resets > 0:
+	case status == http.StatusServiceUnavailable && c.resetShare > 0:
 		c.broken.Add(1)
 	case status == http.StatusTooManyRequests:
 		c.denied.Add(1)
@@ -159,20 +161,20 @@ func (c *crowd) ask(t *testing.T) bool {
 	return true
 }
 
-// pause is the time after which a client tries again.
+// pause waits before the next try of a client.
 func pause() { time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond)))) }
 
-// settle holds Envoy's log, and what the backend had, against the limit.
-func (c *crowd) settle(t *testing.T) {
+// checkLimit compares Envoy's access log and the backend's count with the limit.
+func (c *loadClients) checkLimit(t *testing.T) {
 	t.Helper()
-	most, used := overlap(c.stage.streamsOfEnvoy(t))
-	_, top := c.stage.held()
+	most, used := overlap(c.stage.upstreamSpans(t))
+	_, top := c.stage.inFlight()
 	t.Logf("%d passed, %d denied, %d reset by the backend, %d left; %d of Envoy's streams at once, %d at the backend; %.1f %% of %d places used",
 		c.passed.Load(), c.denied.Load(), c.broken.Load(), c.gone.Load(), most, top, 100*used, inFlight)
 	if most > inFlight {
 		t.Errorf("Envoy had %d streams at once, want at most %d", most, inFlight)
 	}
-	if c.left == 0 && top > inFlight { // else a request ends at the backend a moment after Envoy's stream
+	if c.abortShare == 0 && top > inFlight { // with aborts, a request ends at the backend shortly after Envoy's stream
 		t.Errorf("the backend had %d requests at once, want at most %d", top, inFlight)
 	}
 	if long && used < 0.97 {
@@ -180,11 +182,11 @@ func (c *crowd) settle(t *testing.T) {
 	}
 }
 
-// A span is the time between the start of a request to the backend and the end of its stream, in microseconds.
+// span is the time from the start of a request to the backend to the end of its stream, in microseconds.
 type span struct{ from, to int64 }
 
-// streamsOfEnvoy returns those of Envoy's access log that reached the backend.
-func (s *stage) streamsOfEnvoy(t *testing.T) []span {
+// upstreamSpans returns the spans of requests in Envoy's access log that reached the backend.
+func (s *stage) upstreamSpans(t *testing.T) []span {
 	t.Helper()
 	file, err := os.Open(s.accessLog)
 	must.OK(t, err)
@@ -194,7 +196,7 @@ func (s *stage) streamsOfEnvoy(t *testing.T) []span {
 	for lines.Scan() {
 		var code, sec, micros, after, endSec, endMicros int64
 		var flags string
-		// One that did not reach it has "-" there.
+		// Other requests have "-" in a field.
 		if n, _ := fmt.Sscanf(lines.Text(), "%d %s %d.%d %d %d.%d", &code, &flags, &sec, &micros, &after, &endSec, &endMicros); n == 7 {
 			streams = append(streams, span{sec*1e6 + micros + after, endSec*1e6 + endMicros})
 		}
@@ -203,8 +205,8 @@ func (s *stage) streamsOfEnvoy(t *testing.T) []span {
 	return streams
 }
 
-// overlap returns the most spans at once, and which part of the places they used from the first moment at which all
-// were to the last.
+// overlap returns the maximum number of concurrent spans, and the share of the slots that was used between the
+// first and the last moment at which all were used.
 func overlap(spans []span) (most int, used float64) {
 	type edge struct {
 		at int64
@@ -218,7 +220,7 @@ func overlap(spans []span) (most int, used float64) {
 		if a.at != b.at {
 			return int(a.at - b.at)
 		}
-		return a.by - b.by // at one moment, ends first
+		return a.by - b.by // at equal times, ends first
 	})
 	var now int
 	var full, last, sum, at, sumAtLast int64

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// endRules have places that nobody frees but the end call, within the time that a test has.
-const endRules = `
+// releaseRules have slots that only an end call releases within the duration of a test.
+const releaseRules = `
 domain: d
 descriptors:
   - { key: user, detailed_metric: true, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: hour } }
@@ -32,30 +32,30 @@ descriptors:
   - { key: all, rate_limit: { name: everybody, algorithm: concurrency, requests_per_unit: 1000, unit: hour } }
 `
 
-// An end is one way in which a request ends.
-type end struct {
+// ending is one way in which a request ends.
+type ending struct {
 	name, path string
-	// answer is what the backend does. Default: it holds the request until the client is gone.
+	// answer is the handler of the backend. Default: it keeps the request until the client has disconnected.
 	answer http.HandlerFunc
-	// play is the client. Default: it awaits the whole answer, which has this status.
-	play   func(t *testing.T, s *stage, user string)
+	// client sends the request. Default: it reads the complete answer, which must have the given status.
+	client func(t *testing.T, s *stage, user string)
 	status int
-	// more is how many places it takes beside one.
-	more float64
+	// extraSlots is the number of slots it acquires in addition to one.
+	extraSlots float64
 }
 
-// TestEachEndGivesBack ends requests in every way that Envoy knows. Each takes a place of its user, and one of
-// all, and each place comes back.
-func TestEachEndGivesBack(t *testing.T) {
+// TestEveryEndingReleases ends requests in every way that Envoy knows. Each acquires a slot of its user and a
+// global one, and both are released.
+func TestEveryEndingReleases(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{}
-	for _, e := range ends {
+	for _, e := range endings {
 		answers[e.name] = e.answer
 	}
 	services := grpc.NewServer()
 	reflection.Register(services)
 	t.Cleanup(services.Stop)
-	s := play(t, endRules, func(w http.ResponseWriter, r *http.Request) {
+	s := startStage(t, releaseRules, func(w http.ResponseWriter, r *http.Request) {
 		answer := answers[r.Header.Get("X-User")]
 		switch {
 		case r.ProtoMajor == 2 && strings.HasPrefix(r.URL.Path, "/grpc."):
@@ -63,39 +63,39 @@ func TestEachEndGivesBack(t *testing.T) {
 		case answer != nil:
 			answer(w, r)
 		default:
-			hold(nil)(w, r)
+			holdUntil(nil)(w, r)
 		}
 	})
-	t.Cleanup(func() { // after the tests of this one
+	t.Cleanup(func() { // after the subtests
 		suite.Eventually(t, "all places of the other filter are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 1000 })
 	})
-	for _, e := range ends {
+	for _, e := range endings {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			if e.play != nil {
-				e.play(t, s, e.name)
+			if e.client != nil {
+				e.client(t, s, e.name)
 			} else if got, err := s.get(t.Context(), e.name, e.path); got != e.status {
 				t.Errorf("the answer is %d (%v), want %d", got, err, e.status)
 			}
-			s.awaitPlaces(t, e.name, 4)
-			if got := s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_`+e.name+`"`); got != 1+e.more {
-				t.Errorf("the request took %v places, want %v", got, 1+e.more)
+			s.awaitFreeSlots(t, e.name, 4)
+			if got := s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_`+e.name+`"`); got != 1+e.extraSlots {
+				t.Errorf("the request took %v places, want %v", got, 1+e.extraSlots)
 			}
 		})
 	}
 }
 
-// taken waits until the backend has n requests of a user, and fails the test unless they hold as many places.
-func (s *stage) taken(t *testing.T, user string, n int) {
+// awaitHeld waits until the backend has n requests of a user, and checks that they hold n slots.
+func (s *stage) awaitHeld(t *testing.T, user string, n int) {
 	t.Helper()
-	suite.Eventually(t, fmt.Sprintf("%d requests of %s at the backend", n, user), func() bool { return s.of(user) == n })
-	if got := s.places(t, user); got != 4-n {
+	suite.Eventually(t, fmt.Sprintf("%d requests of %s at the backend", n, user), func() bool { return s.inFlightOf(user) == n })
+	if got := s.freeSlots(t, user); got != 4-n {
 		t.Errorf("%s has %d places free beside %d requests, want %d", user, got, n, 4-n)
 	}
 }
 
-// leave sends a request and is gone when the backend has it.
-func leave(client func(*testing.T) *http.Client) func(*testing.T, *stage, string) {
+// disconnect sends a request and disconnects when the backend has it.
+func disconnect(client func(*testing.T) *http.Client) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -109,7 +109,7 @@ func leave(client func(*testing.T) *http.Client) func(*testing.T, *stage, string
 			}
 			done <- err
 		}()
-		s.taken(t, user, 1)
+		s.awaitHeld(t, user, 1)
 		cancel()
 		if err := <-done; err == nil {
 			t.Error("the whole answer came to a client that was to leave")
@@ -117,8 +117,8 @@ func leave(client func(*testing.T) *http.Client) func(*testing.T, *stage, string
 	}
 }
 
-// over returns a client that speaks HTTP/1 or HTTP/2, without TLS.
-func over(major int) func(*testing.T) *http.Client {
+// clientFor returns a client for HTTP/1 or HTTP/2 without TLS.
+func clientFor(major int) func(*testing.T) *http.Client {
 	return func(t *testing.T) *http.Client {
 		t.Helper()
 		transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -129,9 +129,9 @@ func over(major int) func(*testing.T) *http.Client {
 	}
 }
 
-// raw sends text over a connection of its own, awaits the request at the backend, and closes the connection. If
-// the answer is awaited, its status line is to have these words.
-func raw(text, status string) func(*testing.T, *stage, string) {
+// sendRaw sends text over a new connection, waits for the request at the backend, and closes the connection. If
+// status is not empty, it first waits for an answer whose status line contains it.
+func sendRaw(text, status string) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.envoy.Addr("ingress"))
@@ -145,16 +145,16 @@ func raw(text, status string) func(*testing.T, *stage, string) {
 				t.Fatalf("the answer begins with %q (%v), want %s", line, err, status)
 			}
 		}
-		if !strings.HasPrefix(text, "CONNECT") { // its bytes are no request of the backend's
-			s.taken(t, user, 1)
-		} else if got := s.places(t, user); got != 3 {
+		if !strings.HasPrefix(text, "CONNECT") { // the backend does not see a request
+			s.awaitHeld(t, user, 1)
+		} else if got := s.freeSlots(t, user); got != 3 {
 			t.Errorf("%d places are free beside a tunnel, want 3", got)
 		}
 	}
 }
 
-// switched answers a websocket's handshake, and keeps the connection until the client is gone.
-func switched(w http.ResponseWriter, _ *http.Request) {
+// upgradeWebSocket answers a WebSocket handshake and keeps the connection until the client has disconnected.
+func upgradeWebSocket(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(err)
@@ -165,8 +165,8 @@ func switched(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// begun sends half of an answer, and then does as next.
-func begun(next http.HandlerFunc) http.HandlerFunc {
+// afterHalfAnswer sends half of an answer and then calls next.
+func afterHalfAnswer(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "10")
 		_, _ = io.WriteString(w, "half\n")
@@ -175,9 +175,9 @@ func begun(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func reset(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+func resetStream(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// failFirst answers 503 to so many attempts.
+// failFirst answers 503 to the first n attempts.
 func failFirst(n string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Envoy-Attempt-Count") <= n {
@@ -186,42 +186,42 @@ func failFirst(n string) http.HandlerFunc {
 	}
 }
 
-var ends = []end{
+var endings = []ending{
 	{name: "whole", path: "/", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
 	{name: "failed", path: "/", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, status: 502},
-	{name: "reset", path: "/", answer: reset, status: 503},
-	{name: "reset-mid-answer", path: "/", answer: begun(reset), status: 200},
+	{name: "reset", path: "/", answer: resetStream, status: 503},
+	{name: "reset-mid-answer", path: "/", answer: afterHalfAnswer(resetStream), status: 200},
 	{name: "late", path: "/late", status: 504},
 	{name: "nobody", path: "/nobody", status: 503},
-	{name: "direct", path: "/direct", status: 200, more: -1}, // Envoy does not ask
+	{name: "direct", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
 	{name: "positive", path: "/positive", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
 	{name: "retried", path: "/retry", answer: failFirst("2"), status: 200},
 	{name: "retried-in-vain", path: "/retry", answer: failFirst("9"), status: 503},
 	{name: "hedged", path: "/hedge", answer: func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Envoy-Attempt-Count") == "1" {
-			hold(nil)(w, r)
+			holdUntil(nil)(w, r)
 		}
 	}, status: 200},
-	{name: "redirected", path: "/redirect", more: 1, answer: func(w http.ResponseWriter, r *http.Request) {
+	{name: "redirected", path: "/redirect", extraSlots: 1, answer: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/redirect" {
 			w.Header().Set("Location", "http://"+r.Host+"/there")
 			w.WriteHeader(http.StatusFound)
 		}
 	}, status: 200},
-	{name: "faulted", play: func(t *testing.T, s *stage, user string) {
+	{name: "faulted", client: func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		if got, err := s.get(t.Context(), user, "/", "X-Envoy-Fault-Abort-Request", "418"); got != 418 {
 			t.Errorf("a filter behind ours answers %d (%v), want 418", got, err)
 		}
 	}},
-	{name: "left", play: leave(over(1))},
-	{name: "left-mid-answer", answer: begun(hold(nil)), play: leave(over(1))},
-	{name: "left-by-reset", play: leave(over(2))},
-	{name: "left-by-reset-mid-answer", answer: begun(hold(nil)), play: leave(over(2))},
-	{name: "half-a-request", play: raw("POST / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nContent-Length: 100\r\n\r\nhalf", "")},
-	{name: "websocket", answer: switched, play: raw("GET / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "101")},
-	{name: "tunnel", play: raw("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nX-User: %s\r\n\r\n", "200")},
-	{name: "trailers", play: converse(func(stream reflectionpb.ServerReflection_ServerReflectionInfoClient, _ func()) error {
+	{name: "left", client: disconnect(clientFor(1))},
+	{name: "left-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(1))},
+	{name: "left-by-reset", client: disconnect(clientFor(2))},
+	{name: "left-by-reset-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(2))},
+	{name: "half-a-request", client: sendRaw("POST / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nContent-Length: 100\r\n\r\nhalf", "")},
+	{name: "websocket", answer: upgradeWebSocket, client: sendRaw("GET / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "101")},
+	{name: "tunnel", client: sendRaw("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nX-User: %s\r\n\r\n", "200")},
+	{name: "trailers", client: converse(func(stream reflectionpb.ServerReflection_ServerReflectionInfoClient, _ func()) error {
 		if err := stream.CloseSend(); err != nil {
 			return err
 		}
@@ -230,13 +230,13 @@ var ends = []end{
 		}
 		return nil
 	})},
-	{name: "cancelled-grpc", play: converse(func(_ reflectionpb.ServerReflection_ServerReflectionInfoClient, cancel func()) error {
+	{name: "cancelled-grpc", client: converse(func(_ reflectionpb.ServerReflection_ServerReflectionInfoClient, cancel func()) error {
 		cancel()
 		return nil
 	})},
 }
 
-// converse is a stream of gRPC in both directions, with a question and an answer, and then an end.
+// converse opens a bidirectional gRPC stream, sends a message, receives one, and calls finish.
 func converse(finish func(reflectionpb.ServerReflection_ServerReflectionInfoClient, func()) error) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
@@ -252,7 +252,7 @@ func converse(finish func(reflectionpb.ServerReflection_ServerReflectionInfoClie
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		s.taken(t, user, 1)
+		s.awaitHeld(t, user, 1)
 		if err := finish(stream, cancel); err != nil {
 			t.Error(err)
 		}

@@ -14,17 +14,17 @@ descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: minute } }
 `
 
-// TestPlacesComeBack holds two requests at the backend, so that a third is denied, and lets one go, so that
+// TestSlotsAreReleased keeps two requests at the backend, so that a third is denied, and finishes one, so that
 // another passes.
-func TestPlacesComeBack(t *testing.T) {
+func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
-	s := play(t, twoAtOnce, func(_ http.ResponseWriter, _ *http.Request) { <-free })
+	s := startStage(t, twoAtOnce, func(_ http.ResponseWriter, _ *http.Request) { <-free })
 	statuses := make(chan int, 2)
 	send := func() {
 		go func() {
 			status := http.StatusTooManyRequests
-			for status == http.StatusTooManyRequests { // the place comes back a moment after the end of the stream
+			for status == http.StatusTooManyRequests { // the slot is released shortly after the end of the stream
 				var err error
 				if status, err = s.get(context.Background(), "al", "/"); err != nil {
 					t.Error(err)
@@ -42,7 +42,7 @@ func TestPlacesComeBack(t *testing.T) {
 	}
 	for n := range 2 {
 		send()
-		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.held(); return now == n+1 })
+		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.inFlight(); return now == n+1 })
 	}
 	for range 10 {
 		if !denied() {
@@ -55,7 +55,7 @@ func TestPlacesComeBack(t *testing.T) {
 			t.Fatalf("a request that was let pass has the status %d", status)
 		}
 		send()
-		suite.Eventually(t, "the next request at the backend", func() bool { now, _ := s.held(); return now == 2 })
+		suite.Eventually(t, "the next request at the backend", func() bool { now, _ := s.inFlight(); return now == 2 })
 		if !denied() {
 			t.Fatal("a third request at once was let pass")
 		}

@@ -9,30 +9,27 @@ import (
 	"testing"
 )
 
-// kib is the unit in which Envoy bounds headers; the default is 60.
+// kib is Envoy's unit for header limits; the default limit is 60.
 const kib = 1 << 10
 
-// way is a part of a rate-limit call whose text a client of Envoy chooses.
-type way struct {
+// input is a part of a rate limit call whose text a client of Envoy chooses.
+type input struct {
 	name string
-	// listener is the way's listener, with the way's name.
+	// listener has the name of the input.
 	listener
-	// service is the filter's rate_limit_service, if it differs.
+	// service overrides rate_limit_service of the filter. Optional.
 	service string
-	// ask returns a request that holds n bytes of c.
-	ask func(c string, n int) ask
-	// most is at least the largest n that Envoy forwards. Envoy may reject longer ones
-	// with a status of 4xx.
-	most int
-	// carried is how many bytes the largest value or header of the call has then, at
-	// least. It holds that a way carries something.
-	carried int
-	// silent says that Envoy makes no call if n is larger.
-	silent bool
+	// request returns a request with n bytes of c.
+	request func(c string, n int) clientRequest
+	// maxBytes is at least the largest n that Envoy forwards. It may reject longer ones with a 4xx status.
+	maxBytes int
+	// minCarried is the minimum size of the largest value or header of the call with maxBytes, to check that the input reaches the service.
+	minCarried int
+	// skipsCall is true if Envoy makes no call for a larger n.
+	skipsCall bool
 }
 
-// ask is a request of a client.
-type ask struct {
+type clientRequest struct {
 	method, path, host string
 	headers            http.Header
 	http2              bool
@@ -46,20 +43,23 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
-// user is n bytes of c in the header that most rules here count by.
-func user(c string, n int) ask { return ask{headers: header("X-User", strings.Repeat(c, n))} }
+// userHeader is a request with n bytes of c in the header that most rules here use.
+func userHeader(c string, n int) clientRequest {
+	return clientRequest{headers: header("X-User", strings.Repeat(c, n))}
+}
 
-// beside is the user of a request that has its n bytes of c elsewhere.
-func beside(c string, n int) string { return fmt.Sprint(c, n) }
+// userName is the user of a request with n bytes of c in another place.
+func userName(c string, n int) string { return fmt.Sprint(c, n) }
 
 // mostDescriptors is how many descriptors the rules of ways have, and how many entries
 // one descriptor has.
 const (
+	// mostDescriptors is the number of descriptors in the rules of inputs, and of entries in one descriptor.
 	mostDescriptors = 60
 	mostEntries     = 10
 )
 
-// limitedBy is routes with descriptors of these actions.
+// limitedBy returns routes with one descriptor for each list of actions.
 func limitedBy(descriptors ...string) string {
 	var limits []string
 	for _, actions := range descriptors {
@@ -68,12 +68,12 @@ func limitedBy(descriptors ...string) string {
 	return "[{ match: { prefix: / }, route: { rate_limits: [" + strings.Join(limits, ", ") + "] } }]"
 }
 
-// byHeader is an action.
+// byHeader returns a request_headers action.
 func byHeader(name, key string) string {
 	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
 }
 
-// entries is the actions of one descriptor that has the user n times.
+// entries returns actions of a descriptor with n entries of the user.
 func entries(n int) string {
 	var actions []string
 	for i := range n {
@@ -82,7 +82,7 @@ func entries(n int) string {
 	return strings.Join(actions, ", ")
 }
 
-// repeated is n descriptors with the user in each.
+// repeated returns n descriptors with the user.
 func repeated(n int) string {
 	var all []string
 	for i := range n {
@@ -91,8 +91,8 @@ func repeated(n int) string {
 	return limitedBy(all...)
 }
 
-// tracer is the tracing of a connection manager. Envoy's own spans go to the backend,
-// which ignores them.
+// tracer returns the tracing configuration of a connection manager. Envoy's spans go to the backend, which ignores
+// them.
 func tracer(name, config string) string {
 	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
 }
@@ -106,171 +106,178 @@ const (
 	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )
 
-// ways are all ways in which a client of Envoy can make a call larger, with the sizes of
-// Envoy's defaults.
-var ways = []way{
+// inputs are all ways in which a client of Envoy can make a call larger, with sizes for Envoy's default limits.
+var inputs = []input{
 	{
 		name: "header in one descriptor", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
-		ask: user, most: 59 * kib, carried: 59 * kib,
+		request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
-	{name: "in two descriptors", listener: listener{routes: repeated(2)}, ask: user, most: 59 * kib, carried: 59 * kib},
-	{name: "in three descriptors", listener: listener{routes: repeated(3)}, ask: user, most: 59 * kib, carried: 59 * kib},
-	{name: "in ten descriptors", listener: listener{routes: repeated(10)}, ask: user, most: 59 * kib, carried: 59 * kib},
-	{name: "in sixty descriptors", listener: listener{routes: repeated(mostDescriptors)}, ask: user, most: 59 * kib, carried: 59 * kib},
-	{name: "in ten entries", listener: listener{routes: limitedBy(entries(mostEntries))}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{name: "in two descriptors", listener: listener{routes: repeated(2)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in three descriptors", listener: listener{routes: repeated(3)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in ten descriptors", listener: listener{routes: repeated(10)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in sixty descriptors", listener: listener{routes: repeated(mostDescriptors)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in ten entries", listener: listener{routes: limitedBy(entries(mostEntries))}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
 	{
-		name: "twice in a value", most: 59 * kib, carried: 118 * kib,
+		name: "twice in a value", maxBytes: 59 * kib, minCarried: 118 * kib,
 		listener: listener{routes: limitedBy(`{ remote_address_match: { descriptor_key: user, descriptor_value: "%REQ(x-user)%%REQ(x-user)%", address_matcher: { ranges: [{ address_prefix: 127.0.0.0, prefix_len: 8 }] } } }`)},
-		ask:      user,
+		request:  userHeader,
 	},
 	{
-		// CEL takes all of them, the other actions the first.
+		// CEL uses all values, the other actions only the first.
 		name: "many headers of one name, by CEL",
 		listener: listener{routes: limitedBy(`{ extension: { name: cel, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor,
   descriptor_key: user, text: "request.headers['x-user']" } } }`)},
-		ask: func(c string, n int) ask {
+		request: func(c string, n int) clientRequest {
 			h := http.Header{}
 			for n := n; n > 0; n -= kib {
 				h.Add("X-User", strings.Repeat(c, min(kib, n)))
 			}
-			return ask{headers: h}
+			return clientRequest{headers: h}
 		},
-		most: 58 * kib, carried: 58 * kib,
+		maxBytes: 58 * kib, minCarried: 58 * kib,
 	},
 	{
 		name: "path and query", listener: listener{routes: limitedBy(byHeader(":path", "user"))},
-		ask:  func(c string, n int) ask { return ask{path: "/" + c + "?q=" + strings.Repeat(c, n)} },
-		most: 59 * kib, carried: 59 * kib,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{path: "/" + c + "?q=" + strings.Repeat(c, n)}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Over HTTP/1.1 Envoy takes those that it knows.
+		// Over HTTP/1.1 Envoy accepts only known methods.
 		name: "method, over HTTP/2", listener: listener{routes: limitedBy(byHeader(":method", "user"))},
-		ask:  func(c string, n int) ask { return ask{method: strings.Repeat(c, n), http2: true} },
-		most: 59 * kib, carried: 59 * kib,
+		request:  func(c string, n int) clientRequest { return clientRequest{method: strings.Repeat(c, n), http2: true} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name: "header, over HTTP/2", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", strings.Repeat(c, n)), http2: true}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n)), http2: true}
 		},
-		most: 59 * kib, carried: 59 * kib,
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name:     "query parameter",
 		listener: listener{routes: limitedBy(`{ query_parameters: { query_parameter_name: q, descriptor_key: user } }`)},
-		ask:      func(c string, n int) ask { return ask{path: "/?q=" + strings.Repeat(c, n)} },
-		most:     59 * kib, carried: 59 * kib,
+		request:  func(c string, n int) clientRequest { return clientRequest{path: "/?q=" + strings.Repeat(c, n)} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name: "authority", listener: listener{routes: limitedBy(byHeader(":authority", "user"))},
-		ask:  func(c string, n int) ask { return ask{host: strings.Repeat(c, n)} },
-		most: 59 * kib, carried: 59 * kib,
+		request:  func(c string, n int) clientRequest { return clientRequest{host: strings.Repeat(c, n)} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name: "cookie", listener: listener{routes: limitedBy(byHeader("cookie", "user"))},
-		ask:  func(c string, n int) ask { return ask{headers: header("Cookie", "c="+strings.Repeat(c, n))} },
-		most: 59 * kib, carried: 59 * kib,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("Cookie", "c="+strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name: "x-request-id", listener: listener{
 			routes: limitedBy(byHeader("x-request-id", "user")), manager: "{ preserve_external_request_id: true }",
 		},
-		ask:  func(c string, n int) ask { return ask{headers: header("X-Request-Id", strings.Repeat(c, n))} },
-		most: 59 * kib, carried: 59 * kib,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Request-Id", strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Envoy believes the last address alone.
+		// Envoy uses only the last address.
 		name: "x-forwarded-for", listener: listener{routes: limitedBy("{ remote_address: {} }")},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-Forwarded-For", strings.Repeat("1", n)+fmt.Sprintf(",2001:db8::%x:%x", c, n))}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Forwarded-For", strings.Repeat("1", n)+fmt.Sprintf(",2001:db8::%x:%x", c, n))}
 		},
-		most: 59 * kib,
+		maxBytes: 59 * kib,
 	},
 	{
 		name: "x-forwarded-for in a descriptor", listener: listener{routes: limitedBy(byHeader("x-forwarded-for", "user"))},
-		ask:  func(c string, n int) ask { return ask{headers: header("X-Forwarded-For", strings.Repeat(c, n))} },
-		most: 59 * kib, carried: 59 * kib,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Forwarded-For", strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// The filter leaves out longer values, and Envoy then makes no call.
+		// The filter omits longer values, and Envoy then makes no call.
 		name: "metadata of a header", listener: listener{
 			before: `[{ name: envoy.filters.http.header_to_metadata, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config,
   request_rules: [{ header: x-user, on_header_present: { metadata_namespace: us, key: user } }] } }]`,
 			routes: limitedBy(`{ metadata: { descriptor_key: user, source: DYNAMIC, metadata_key: { key: us, path: [{ key: user }] } } }`),
 		},
-		ask: user, most: 8*kib - 1, carried: 8*kib - 1, silent: true,
+		request: userHeader, maxBytes: 8*kib - 1, minCarried: 8*kib - 1, skipsCall: true,
 	},
 	{
 		name: "header of the call", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
 		service: `{ transport_api_version: V3, grpc_service: {
   envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard, value: "%REQ(x-user)%" }] } }`,
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", strings.Repeat(c, n), "X-Shard", beside(c, n))}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n), "X-Shard", userName(c, n))}
 		},
-		most: 59 * kib, carried: 59 * kib,
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Envoy encodes it. A value that is no Base64 would fail the call.
+		// Envoy encodes the value. A value that is not Base64 would make the call fail.
 		name: "binary header of the call, in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
 		service: `{ transport_api_version: V3, grpc_service: {
   envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard-bin, value: "%REQ(x-user)%" }] } }`,
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", strings.Repeat(c, n), "X-Shard", beside(c, n))}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n), "X-Shard", userName(c, n))}
 		},
-		most: 59 * kib, carried: 59 * kib,
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name: "tracestate by OpenTelemetry",
 		listener: listener{
 			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
 		},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", beside(c, n), "Traceparent", traceparent, "Tracestate", strings.Repeat(c, n))}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "Traceparent", traceparent, "Tracestate", strings.Repeat(c, n))}
 		},
-		most: 59 * kib, carried: 59 * kib,
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name:     "tracestate and origin by Datadog",
 		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("datadog", datadog)},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", beside(c, n), "X-Datadog-Trace-Id", "12345", "X-Datadog-Parent-Id", "678",
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "X-Datadog-Trace-Id", "12345", "X-Datadog-Parent-Id", "678",
 				"X-Datadog-Origin", strings.Repeat(c, n/2), "X-Datadog-Tags", "_dd.p.t="+strings.Repeat(c, min(n, 400)),
 				"Traceparent", "00-00000000000000000000000000003039-00f067aa0ba902b7-01", "Tracestate", strings.Repeat(c, n-n/2))}
 		},
-		most: 58 * kib, carried: 29 * kib,
+		maxBytes: 58 * kib, minCarried: 29 * kib,
 	},
 	{
 		name:     "path by SkyWalking, in base64",
 		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
-		ask: func(c string, n int) ask {
-			return ask{path: "/" + strings.Repeat(c, n), headers: header("X-User", beside(c, n))}
+		request: func(c string, n int) clientRequest {
+			return clientRequest{path: "/" + strings.Repeat(c, n), headers: header("X-User", userName(c, n))}
 		},
-		most: 59 * kib, carried: 59 * kib * 4 / 3,
+		maxBytes: 59 * kib, minCarried: 59 * kib * 4 / 3,
 	},
 	{
 		name:     "trace id by SkyWalking",
 		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", beside(c, n),
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n),
 				"Sw8", "1-"+strings.Repeat(c, n)+"-NWU5YzEz-3-bWVzaA==-aW5zdGFuY2U=-L2FwaS92MS9oZWFsdGg=-dGVzdC1lcw==")}
 		},
-		most: 59 * kib, carried: 59 * kib,
+		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
 		name:     "ids by Zipkin, baggage",
 		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("zipkin", zipkin)},
-		ask: func(c string, n int) ask {
-			return ask{headers: header("X-User", beside(c, n), "B3", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "B3", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
 				"Tracestate", strings.Repeat(c, n/2), "Baggage", strings.Repeat(c, n-n/2))}
 		},
-		most: 59 * kib,
+		maxBytes: 59 * kib,
 	},
 }
 
-// sent returns the status that a client gets from a listener.
-func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, err error) {
+// send returns the status of a request to a listener.
+func (p *proxy) send(ctx context.Context, listener string, a clientRequest) (status int, err error) {
 	if a.method == "" {
 		a.method = http.MethodGet
 	}
@@ -300,10 +307,10 @@ func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, e
 	return resp.StatusCode, err
 }
 
-// wayListeners let requests pass on an error, as Envoy does by default.
-func wayListeners() []listener {
+// inputListeners allow requests on errors, as Envoy does by default.
+func inputListeners() []listener {
 	var all []listener
-	for _, w := range ways {
+	for _, w := range inputs {
 		l := w.listener
 		l.name, l.rateLimit = w.name, []string{"{ failure_mode_deny: false }"}
 		if w.service != "" {
@@ -314,10 +321,9 @@ func wayListeners() []listener {
 	return all
 }
 
-// status is what Envoy answers to a request.
-func (p *proxy) status(t *testing.T, listener string, a ask) int {
+func (p *proxy) mustSend(t *testing.T, listener string, a clientRequest) int {
 	t.Helper()
-	status, err := p.sent(t.Context(), listener, a)
+	status, err := p.send(t.Context(), listener, a)
 	if err != nil {
 		t.Errorf("%s: %.200v", listener, err)
 	}

@@ -21,49 +21,48 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// heldLimits are the defaults of sluice's flags.
-var heldLimits = h2.Limits{MaxStreams: 1024, MaxHeaderBytes: 128 << 10, MaxMessageBytes: 4 << 20, PingInterval: 10 * time.Second}
+// serverLimits are the defaults of sluice's flags.
+var serverLimits = h2.Limits{MaxStreams: 1024, MaxHeaderBytes: 128 << 10, MaxMessageBytes: 4 << 20, PingInterval: 10 * time.Second}
 
 const (
 	decides  = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	reflects = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )
 
-// heldServer keeps every header, as with --tracing, or none.
-func heldServer(keeps bool) *h2.Server {
+// newServer returns a server that keeps all headers, as with --tracing, or none.
+func newServer(keeps bool) *h2.Server {
 	var all func([]byte, int) bool
 	if keeps {
 		all = func([]byte, int) bool { return true }
 	}
 	return h2.NewServer(h2.Options{
-		Limits:  heldLimits,
+		Limits:  serverLimits,
 		Methods: []h2.Method{{Path: decides, KeepHeader: all, MaxKeptBytes: 32 << 10}, {Path: reflects, ClientStreams: true, KeepHeader: all, MaxKeptBytes: 32 << 10}},
 	})
 }
 
-// mostOfReplies is what replies of the handler of heldServer take: the largest.
-const mostOfReplies = 1 << 20
+// maxReplyBytes is the size of the largest reply of the test handler.
+const maxReplyBytes = 1 << 20
 
-// hoarder answers with many times what it was asked, and takes no message of a conversation
-// but the first.
-type hoarder struct{}
+// amplifier answers with many times the size of the request, and accepts only the first message of a stream.
+type amplifier struct{}
 
-func (hoarder) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
-	return make([]byte, min(mostOfReplies-5, 40+64*len(c.Message))), h2.Status{}, nil
+func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
+	return make([]byte, min(maxReplyBytes-5, 40+64*len(c.Message))), h2.Status{}, nil
 }
-func (hoarder) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return hoarder{}, h2.Status{} }
-func (hoarder) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
-func (hoarder) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
-func (hoarder) Reset(uint32)                                    {}
-func (hoarder) Receive(message []byte, compressed bool)         {}
-func (hoarder) RequestEnded(h2.Status)                          {}
-func (hoarder) Sent(int)                                        {}
-func (hoarder) Cancel()                                         {}
+func (amplifier) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return amplifier{}, h2.Status{} }
+func (amplifier) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
+func (amplifier) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
+func (amplifier) Reset(uint32)                                    {}
+func (amplifier) Receive(message []byte, compressed bool)         {}
+func (amplifier) RequestEnded(h2.Status)                          {}
+func (amplifier) Sent(int)                                        {}
+func (amplifier) Cancel()                                         {}
 
-// holds feeds a connection with what comes from a client, and returns the most that it held.
-func holds(conn net.Conn) (most int, err error) {
+// maxBuffered feeds a server connection with the bytes from a client and returns its maximum buffered size.
+func maxBuffered(conn net.Conn) (most int, err error) {
 	defer conn.Close()
-	c := heldServer(false).NewConn(hoarder{}, 0)
+	c := newServer(false).NewConn(amplifier{}, 0)
 	defer c.Close()
 	begin := time.Now()
 	out := c.Start(nil)
@@ -94,18 +93,18 @@ func holds(conn net.Conn) (most int, err error) {
 	}
 }
 
-// TestAttacksHoldNoMore has each hostile client attack connections, which must not hold more than they
-// may. What a client that knows of no bound could do is in TestHoarders.
-func TestAttacksHoldNoMore(t *testing.T) {
+// TestAttacksStayInBounds runs each attack against connections, whose buffers must stay within their bound.
+// Attacks that ignore all limits are in TestBufferBounds.
+func TestAttacksStayInBounds(t *testing.T) {
 	t.Parallel()
-	bound := heldServer(false).MaxMemoryBytes(mostOfReplies)
-	if beside := heldServer(false).MaxMemoryBytes(0); beside > 40<<20 {
+	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
+	if beside := newServer(false).MaxMemoryBytes(0); beside > 40<<20 {
 		t.Errorf("a connection may hold %d bytes beside its replies; docs/threats.md says 40 MiB", beside)
 	}
-	if more := heldServer(true).MaxMemoryBytes(0) - heldServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
+	if more := newServer(true).MaxMemoryBytes(0) - newServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
 		t.Errorf("headers may take %d bytes more; docs/threats.md says 64 KiB a call", more)
 	}
-	for _, attack := range hostile.All(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
+	for _, attack := range hostile.Attacks(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
 		t.Run(attack.Name, func(t *testing.T) {
 			t.Parallel()
 			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -120,7 +119,7 @@ func TestAttacksHoldNoMore(t *testing.T) {
 						return
 					}
 					conns++
-					held, _ := holds(conn) // the client ends it, or the connection does
+					held, _ := maxBuffered(conn) // either end may close it
 					most = max(most, held)
 				}
 			})
@@ -137,8 +136,8 @@ func TestAttacksHoldNoMore(t *testing.T) {
 	}
 }
 
-// hoard writes frames for a connection.
-type hoard struct {
+// bufferFiller writes frames for a connection.
+type bufferFiller struct {
 	*http2.Framer
 	in      bytes.Buffer
 	encoder *hpack.Encoder
@@ -147,8 +146,8 @@ type hoard struct {
 	err     error
 }
 
-func newHoard(s *h2.Server, settings ...http2.Setting) *hoard {
-	c := &hoard{conn: s.NewConn(hoarder{}, 0)}
+func newBufferFiller(s *h2.Server, settings ...http2.Setting) *bufferFiller {
+	c := &bufferFiller{conn: s.NewConn(amplifier{}, 0)}
 	c.Framer = http2.NewFramer(&c.in, nil)
 	c.AllowIllegalWrites = true
 	c.encoder = hpack.NewEncoder(&c.block)
@@ -157,8 +156,8 @@ func newHoard(s *h2.Server, settings ...http2.Setting) *hoard {
 	return c
 }
 
-// headers returns a header block of a call.
-func (c *hoard) headers(path string, more ...string) []byte {
+// headers returns the header block of a call.
+func (c *bufferFiller) headers(path string, more ...string) []byte {
 	c.block.Reset()
 	fields := append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type", "application/grpc"}, more...)
 	for i := 0; i < len(fields); i += 2 {
@@ -167,7 +166,7 @@ func (c *hoard) headers(path string, more ...string) []byte {
 	return bytes.Clone(c.block.Bytes())
 }
 
-func (c *hoard) begin(stream uint32, path string, more ...string) {
+func (c *bufferFiller) begin(stream uint32, path string, more ...string) {
 	block, first := c.headers(path, more...), true
 	for first || len(block) > 0 {
 		n := min(len(block), 16<<10)
@@ -181,8 +180,8 @@ func (c *hoard) begin(stream uint32, path string, more ...string) {
 	}
 }
 
-// feed gives the connection what was written.
-func (c *hoard) feed() {
+// feed passes the written bytes to the connection.
+func (c *bufferFiller) feed() {
 	for more := true; more && c.err == nil; {
 		var used int
 		_, used, more, c.err = c.conn.Feed(nil, c.in.Bytes(), 0)
@@ -190,33 +189,33 @@ func (c *hoard) feed() {
 	}
 }
 
-// message returns the beginning of a message of so many bytes.
+// message returns the length prefix of a message of the given size, and its first have bytes.
 func message(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
 }
 
-// hoards are clients that have a connection hold as much of one kind as they can.
-var hoards = map[string]func(c *hoard){
-	"headers that are kept": func(c *hoard) {
+// bufferFillers are clients that each make a connection buffer as much of one kind as possible.
+var bufferFillers = map[string]func(c *bufferFiller){
+	"headers that are kept": func(c *bufferFiller) {
 		large := strings.Repeat("x", 4000)
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides, slices.Repeat([]string{"x", large}, 31)...)
 		}
 	},
-	"headers that are kept, of no bytes": func(c *hoard) {
+	"headers that are kept, of no bytes": func(c *bufferFiller) {
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides, slices.Repeat([]string{"x", ""}, 3000)...)
 		}
 	},
-	"headers by reference that are too many to keep": func(c *hoard) {
+	"headers by reference that are too many to keep": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(decides, "x", strings.Repeat("x", 3900))}))
 		for range 20 {
-			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry
+			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry of the dynamic table
 		}
 	},
-	"a header in pieces": func(c *hoard) {
+	"a header in pieces": func(c *bufferFiller) {
 		c.begin(1, decides)
-		// A name and a value of nearly the largest size, both in Huffman's code.
+		// A name and a value of nearly the maximum size, both Huffman-coded.
 		name := append([]byte{0, 0xff, 0x80, 0xff, 0x07}, bytes.Repeat([]byte{0x1f}, 127+128<<10-128)...)
 		block := append(c.headers(decides), name...)
 		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block[:16<<10]}))
@@ -224,14 +223,14 @@ var hoards = map[string]func(c *hoard){
 			c.err = errors.Join(c.err, c.WriteContinuation(3, false, block[:16<<10]))
 		}
 	},
-	"requests without their ends": func(c *hoard) {
+	"requests without their ends": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
 		}
 	},
-	"large requests without their ends": func(c *hoard) {
+	"large requests without their ends": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
@@ -245,16 +244,16 @@ var hoards = map[string]func(c *hoard){
 			c.feed()
 		}
 	},
-	"questions without answers": func(c *hoard) {
+	"questions without answers": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, reflects)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(1, 4<<10-5)))
 		}
 	},
-	"replies but for their last bytes": func(c *hoard) {
+	"replies but for their last bytes": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck(), c.WriteWindowUpdate(0, 1<<30))
-		// Large requests, whose ends come when other replies wait already.
+		// Large requests that end while other replies are waiting.
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
@@ -266,18 +265,18 @@ var hoards = map[string]func(c *hoard){
 	},
 }
 
-// TestHoarders has connections hold as much as they can, and compares what they say that they hold with
-// their bound and with the memory that is in use.
-func TestHoarders(t *testing.T) {
-	for name, play := range hoards {
+// TestBufferBounds fills the buffers of connections as far as possible, and compares the reported size with the
+// bound and with the memory in use.
+func TestBufferBounds(t *testing.T) {
+	for name, play := range bufferFillers {
 		t.Run(name, func(t *testing.T) {
-			server := heldServer(strings.HasPrefix(name, "headers"))
-			bound := server.MaxMemoryBytes(mostOfReplies)
+			server := newServer(strings.HasPrefix(name, "headers"))
+			bound := server.MaxMemoryBytes(maxReplyBytes)
 			const conns = 2
-			var all []*hoard
-			said, before := 0, inUse()
+			var all []*bufferFiller
+			said, before := 0, heapInUse()
 			for range conns {
-				c := newHoard(server)
+				c := newBufferFiller(server)
 				play(c)
 				c.feed()
 				if _, ok := errors.AsType[*h2.ConnError](c.err); c.err != nil && !ok {
@@ -291,8 +290,8 @@ func TestHoarders(t *testing.T) {
 				c.Framer, c.in, c.block, c.encoder = nil, bytes.Buffer{}, bytes.Buffer{}, nil
 				all = append(all, c)
 			}
-			// What the runtime adds to each object is at most an eighth.
-			if used := inUse() - before; used > said+said/8+64<<10 {
+			// The runtime adds at most an eighth per object.
+			if used := heapInUse() - before; used > said+said/8+64<<10 {
 				t.Errorf("%d connections say that they hold %d bytes, and take %d", conns, said, used)
 			}
 			for _, c := range all {
@@ -302,9 +301,9 @@ func TestHoarders(t *testing.T) {
 	}
 }
 
-func inUse() int {
+func heapInUse() int {
 	runtime.GC()
-	runtime.GC() // what has a finalizer, and pools
+	runtime.GC() // frees objects with finalizers, and pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)

@@ -14,15 +14,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// sized returns the size for this tier: SLUICE_LONG asks for the full one.
-func sized(short, long int) int {
+// pick returns long if SLUICE_LONG is set, otherwise short.
+func pick(short, long int) int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return long
 	}
 	return short
 }
 
-const crowdRules = `
+const burstRules = `
 domain: d
 descriptors:
 - { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }
@@ -30,9 +30,8 @@ descriptors:
 - { key: held, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
 `
 
-// witnessListeners have a limit of 0. On an error one lets the request pass, and one
-// answers 500.
-func witnessListeners() []listener {
+// bystanderListeners have a limit of 0. On an error one allows the request and one answers 500.
+func bystanderListeners() []listener {
 	routes := limitedBy(`{ generic_key: { descriptor_key: witness, descriptor_value: w } }`)
 	return []listener{
 		{name: "open", rateLimit: []string{"failure_mode_deny: false"}, routes: routes},
@@ -40,36 +39,36 @@ func witnessListeners() []listener {
 	}
 }
 
-// witness is clients of Envoy that are independent of what others send.
-type witness struct{ loads map[string]*load }
+// bystanders are clients whose answers must not depend on other clients.
+type bystanders struct{ loads map[string]*load }
 
-func startWitness(t *testing.T, p *proxy, clients int) witness {
+func startBystanders(t *testing.T, p *proxy, clients int) bystanders {
 	t.Helper()
-	w := witness{make(map[string]*load)}
-	for _, l := range witnessListeners() {
+	w := bystanders{make(map[string]*load)}
+	for _, l := range bystanderListeners() {
 		w.loads[l.name] = startLoad(t, clients, func() (string, error) {
-			status, err := p.sent(t.Context(), l.name, ask{})
+			status, err := p.send(t.Context(), l.name, clientRequest{})
 			return strconv.Itoa(status), err
 		})
 	}
 	return w
 }
 
-func (w witness) total() (answers int) {
+func (w bystanders) total() (answers int) {
 	for _, l := range w.loads {
 		answers += l.total()
 	}
 	return answers
 }
 
-// await returns when there were this many answers.
-func (w witness) await(t *testing.T, answers int) {
+// await waits for the given number of answers.
+func (w bystanders) await(t *testing.T, answers int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d answers of others", answers), func() bool { return w.total() >= answers })
 }
 
-// stop ends the witnesses. All their answers must have been 429.
-func (w witness) stop(t *testing.T) {
+// stop stops the clients. All their answers must have been 429.
+func (w bystanders) stop(t *testing.T) {
 	t.Helper()
 	for name, l := range w.loads {
 		if got := l.stop(); !slices.Equal(slices.Collect(maps.Keys(got)), []string{"429"}) {
@@ -78,23 +77,23 @@ func (w witness) stop(t *testing.T) {
 	}
 }
 
-// patient is fields of the cluster of sluice, for an Envoy that is itself busy with
-// thousands of requests. It may learn late that a connection has been made.
-const patient = `
+// patientCluster contains fields of the cluster sluice for an Envoy with thousands of requests, which may notice
+// late that a connection is established.
+const patientCluster = `
 circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
 `
 
-// rush is requests that are all made at once.
-type rush struct {
+// burst is a set of concurrent requests.
+type burst struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// ask makes one more request, to the listener ingress.
-func (r *rush) ask(ctx context.Context, p *proxy, a ask) {
+// send adds a request to the listener ingress.
+func (r *burst) send(ctx context.Context, p *proxy, a clientRequest) {
 	r.wg.Go(func() {
-		status, err := p.sent(ctx, "ingress", a)
+		status, err := p.send(ctx, "ingress", a)
 		got := strconv.Itoa(status)
 		if err != nil {
 			got = fmt.Sprintf("%.200v", err)
@@ -111,22 +110,21 @@ func (r *rush) ask(ctx context.Context, p *proxy, a ask) {
 	})
 }
 
-// wait returns how often each status or error was the answer.
-func (r *rush) wait() map[string]int {
+// wait returns the number of each status or error.
+func (r *burst) wait() map[string]int {
 	r.wg.Wait()
 	return r.counts
 }
 
-// await returns when this number of requests has reached the Envoys: each waits for
-// sluice or has its answer.
-func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
+// await waits until the given number of requests has reached the Envoys and waits for sluice or is answered.
+func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
 	t.Helper()
 	suite.Eventually(t, "all calls wait", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		n := 0
 		for _, p := range envoys {
-			n += p.stat(t, "cluster.sluice.upstream_rq_active") + p.stat(t, "cluster.sluice.upstream_rq_pending_active")
+			n += p.envoyStat(t, "cluster.sluice.upstream_rq_active") + p.envoyStat(t, "cluster.sluice.upstream_rq_pending_active")
 		}
 		for _, answers := range r.counts {
 			n += answers
@@ -135,25 +133,24 @@ func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
 	})
 }
 
-// TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once, each
-// with a long header. Half of them go away. So few are released a second that many wait even if a
-// busy machine brings them slowly.
-func TestClientsThatGoAwayChangeNothing(t *testing.T) {
+// TestDisconnectingClients has many clients with long headers wait for delayed replies. Half of them disconnect.
+// Few replies are due per second, so that many clients wait even if a busy machine sends them slowly.
+func TestDisconnectingClients(t *testing.T) {
 	t.Parallel()
-	limits := startPlain(t, nil, "--config", suite.WriteRules(t, crowdRules))
-	p := startProxy(t, append(witnessListeners(), listener{
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, burstRules))
+	p := startProxy(t, append(bystanderListeners(), listener{
 		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
 		tracing: tracer("opentelemetry", openTelemetry),
 	}), "", limits)
-	others := startWitness(t, p, 1)
+	others := startBystanders(t, p, 1)
 	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
-	all := sized(400, 1200)
+	all := pick(400, 1200)
 	leaving, leave := context.WithCancel(t.Context())
 	defer leave()
-	var staying, going rush
+	var staying, going burst
 	for range all / 2 {
-		staying.ask(t.Context(), p, ask{headers: long})
-		going.ask(leaving, p, ask{headers: long})
+		staying.send(t.Context(), p, clientRequest{headers: long})
+		going.send(leaving, p, clientRequest{headers: long})
 	}
 	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") >= float64(all/8) })
 	leave()
@@ -168,5 +165,5 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 		t.Errorf("%v connections were ended, want none", n)
 	}
 	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %s",
-		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peak(limits))
+		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peakMemory(limits))
 }

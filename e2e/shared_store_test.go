@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-const besideRules = `domain: shop
+const sharedStoreRules = `domain: shop
 descriptors:
   - key: user
     rate_limit: {unit: year, requests_per_unit: 57}
@@ -35,18 +35,18 @@ descriptors:
         rate_limit: {unit: year, requests_per_unit: 57}
 `
 
-// TestBesideRatelimit has envoyproxy/ratelimit, whose program RATELIMIT_BIN names, and sluice run on one
-// Valkey with the same environment and rules: both count on the same counters, exactly, and one goes on
-// where the other ended.
-func TestBesideRatelimit(t *testing.T) {
+// TestSharedStoreWithRatelimit runs envoyproxy/ratelimit (the path in RATELIMIT_BIN) and sluice with one Valkey
+// and the same environment and rules. Both use the same counters, exactly, and one continues where the other
+// stopped.
+func TestSharedStoreWithRatelimit(t *testing.T) {
 	path := os.Getenv("RATELIMIT_BIN")
 	if path == "" {
-		suite.NotRun(t, "RATELIMIT_BIN names no program of envoyproxy/ratelimit to run beside sluice")
+		suite.Skip(t, "RATELIMIT_BIN names no program of envoyproxy/ratelimit to run beside sluice")
 	}
 	store := storetest.Start(t)
 	dir := t.TempDir()
 	must.OK(t, os.Mkdir(filepath.Join(dir, "rules"), 0o750))
-	must.OK(t, os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(besideRules), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(sharedStoreRules), 0o600))
 	environment := []string{
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store.Addr, "USE_STATSD=false",
@@ -61,7 +61,7 @@ func TestBesideRatelimit(t *testing.T) {
 		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	})
 	both := []rlsv3.RateLimitServiceClient{client(t, startRatelimit(t, path, environment)), client(t, ours.Addr("grpc"))}
-	// Both count by their clocks, and the store's, which are one here.
+	// Both use their own and the store's clocks, which are the same here.
 	for _, entries := range [][]string{{"user", "alice"}, {"path", "/a_b", "method", "GET"}} {
 		var mu sync.Mutex
 		var left []uint32
@@ -69,7 +69,7 @@ func TestBesideRatelimit(t *testing.T) {
 		for n := range 8 {
 			callers.Go(func() {
 				for range 20 {
-					over, remaining := asks(t, both[n%2], entries...)
+					over, remaining := sendHit(t, both[n%2], entries...)
 					if !over {
 						mu.Lock()
 						left = append(left, remaining)
@@ -89,20 +89,20 @@ func TestBesideRatelimit(t *testing.T) {
 		}
 	}
 	for i, one := range []rlsv3.RateLimitServiceClient{both[0], both[1], both[1], both[0], both[1]} {
-		if over, remaining := asks(t, one, "user", "bob"); over || remaining != uint32(56-i) {
+		if over, remaining := sendHit(t, one, "user", "bob"); over || remaining != uint32(56-i) {
 			t.Errorf("hit %d on one counter: over limit %v, %d remain, want %d", i+1, over, remaining, 56-i)
 		}
 	}
-	// A value with _ that the request fills in could be two counters there, and is one here.
+	// A value from the request that contains _ may use two counters in envoyproxy/ratelimit, and uses one in sluice.
 	for i, one := range []rlsv3.RateLimitServiceClient{both[0], both[0], both[1]} {
 		want := []uint32{56, 55, 56}[i]
-		if over, remaining := asks(t, one, "user", "a_b"); over || remaining != want {
+		if over, remaining := sendHit(t, one, "user", "a_b"); over || remaining != want {
 			t.Errorf("hit %d on a counter with _: over limit %v, %d remain, want %d", i+1, over, remaining, want)
 		}
 	}
 }
 
-// startRatelimit runs envoyproxy/ratelimit until the test ends, and returns where it serves gRPC.
+// startRatelimit starts envoyproxy/ratelimit, stops it when the test ends, and returns its gRPC address.
 func startRatelimit(t *testing.T, path string, environment []string) string {
 	t.Helper()
 	var ports [3]string
@@ -136,8 +136,8 @@ func client(t *testing.T, addr string) rlsv3.RateLimitServiceClient {
 	return rlsv3.NewRateLimitServiceClient(conn)
 }
 
-// asks asks for one hit.
-func asks(t *testing.T, service rlsv3.RateLimitServiceClient, entries ...string) (over bool, remaining uint32) {
+// sendHit charges one hit.
+func sendHit(t *testing.T, service rlsv3.RateLimitServiceClient, entries ...string) (over bool, remaining uint32) {
 	t.Helper()
 	var d commonv3.RateLimitDescriptor
 	for i := 0; i < len(entries); i += 2 {

@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestWhatRoutesChange has routes that change the headers which the entry is made of. Envoy makes the descriptors for
-// the end of a stream from the headers as the router has left them, so that places are lost: of two, the third request
-// finds none, one after another. `sluice envoy check` says so of these, and of no other.
-func TestWhatRoutesChange(t *testing.T) {
+// TestRoutesThatChangeDescriptors covers routes that change the headers of an entry. Envoy makes the descriptors
+// for the end of a stream from the changed headers, so slots are not released: with two slots, the third of three
+// sequential requests is denied. `sluice envoy check` reports exactly these routes.
+func TestRoutesThatChangeDescriptors(t *testing.T) {
 	t.Parallel()
 	const entry, route, match = "request_headers: { header_name: x-user, descriptor_key: user }", "route: { cluster: backend }", "match: { prefix: / }"
 	for name, tt := range map[string]struct {
@@ -37,7 +37,7 @@ func TestWhatRoutesChange(t *testing.T) {
 			config, err := os.ReadFile("testdata/envoy.yaml")
 			must.OK(t, err)
 			text := strings.NewReplacer(entry, tt.entry, route, tt.route, match, "match: { prefix: /a }").Replace(string(config))
-			s, dir := startWith(t, twoAtOnce, []byte(text))
+			s, dir := startWithBootstrap(t, twoAtOnce, []byte(text))
 			last := 0
 			suite.Eventually(t, "a third status", func() bool {
 				for n := range 3 {
@@ -45,7 +45,7 @@ func TestWhatRoutesChange(t *testing.T) {
 						t.Fatalf("request %d has the status %d: %v", n+1, last, err)
 					}
 				}
-				return tt.lost || last == http.StatusOK // a place that comes back does so a moment after the end
+				return tt.lost || last == http.StatusOK // the slot is released shortly after the end
 			})
 			if tt.lost && last != http.StatusTooManyRequests {
 				t.Errorf("the third request has the status %d, so that places come back", last)
@@ -58,8 +58,9 @@ func TestWhatRoutesChange(t *testing.T) {
 	}
 }
 
-// startWith is play for a bootstrap of the test's own. It returns where rules and bootstrap are.
-func startWith(t *testing.T, rules string, config []byte) (s *stage, dir string) {
+// startWithBootstrap is startStage with another bootstrap. It returns the directory of the rules and the
+// bootstrap.
+func startWithBootstrap(t *testing.T, rules string, config []byte) (s *stage, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
