@@ -54,8 +54,8 @@ type Outcome uint8
 const (
 	// Accepted means that the bucket is divided, and an assignment will follow.
 	Accepted Outcome = iota
-	// NoLimit means that no rule matches the bucket. Existing assignments are abandoned, and its requests follow the filter's
-	// no_assignment_behavior. If it has no requests, the Envoy is told to forget it.
+	// NoLimit means that no rule matches the bucket. Existing assignments are abandoned, and its requests follow the
+	// filter's no_assignment_behavior. If it has no requests, it is abandoned.
 	NoLimit
 	// TooManyBuckets means that a bound on buckets is reached. The bucket's requests follow no_assignment_behavior.
 	TooManyBuckets

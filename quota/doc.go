@@ -4,8 +4,7 @@
 //
 // A [Divider] is fed with events: reports, opened and closed streams, confirmations, new limits. It returns the
 // [Action] values to send to each stream. It starts no goroutine, reads no clock and does no I/O, so its behavior is
-// a function of events and times. The package imports only internal/heap and the
-// standard library.
+// a function of events and times. The package imports only internal/heap and the standard library.
 //
 // # Invariant
 //

@@ -40,12 +40,12 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 		inEffect += int64(s.maxRate)
 		isLive := s.isLive()
 		d.demands = append(d.demands, demand{live: isLive, satisfied: !isLive, maxRate: int64(MaxRate)})
-		p := d.totalsOf(s.stream.client)
-		if p.shares++; !isLive {
+		t := d.totalsOf(s.stream.client)
+		if t.shares++; !isLive {
 			continue
 		}
 		live++
-		if p.live++; p.live == 1 {
+		if t.live++; t.live == 1 {
 			clients++
 		}
 		if s.has(denied) {
@@ -119,9 +119,9 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 			continue
 		}
 		w.claim = Rate(min(int64(s.next), largest))
-		p, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
-		own := min(claim, p.lost)
-		p.lost -= own
+		t, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
+		own := min(claim, t.lost)
+		t.lost -= own
 		unclaimed -= min(claim-own, unclaimed)
 	}
 	return unclaimed
@@ -131,35 +131,35 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		if p.shares > 0 && (len(d.clientTotals) <= p.group || d.clientTotals[p.group] != p) {
-			p.group = len(d.clientDemands)
-			d.clientTotals = append(d.clientTotals, p)
-			d.clientDemands = append(d.clientDemands, demand{rate: float64(p.lost), maxRate: p.lost, live: p.live > 0, satisfied: p.live == 0})
+		t := &b.shares[i].stream.client.totals
+		if t.shares > 0 && (len(d.clientTotals) <= t.group || d.clientTotals[t.group] != t) {
+			t.group = len(d.clientDemands)
+			d.clientTotals = append(d.clientTotals, t)
+			d.clientDemands = append(d.clientDemands, demand{rate: float64(t.lost), maxRate: t.lost, live: t.live > 0, satisfied: t.live == 0})
 		}
-		d.clientDemands[p.group].rate += d.demands[i].rate
-		d.clientDemands[p.group].maxRate += d.demands[i].maxRate
+		d.clientDemands[t.group].rate += d.demands[i].rate
+		d.clientDemands[t.group].maxRate += d.demands[i].maxRate
 	}
 	fillMaxMin(d.clientDemands, capacity, clients)
 	first := 0
-	for _, p := range d.clientTotals {
-		p.first = first
-		first += p.shares
-		p.shares = 0
+	for _, t := range d.clientTotals {
+		t.first = first
+		first += t.shares
+		t.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		d.memberDemands[p.first+p.shares] = d.demands[i]
-		p.shares++
+		t := &b.shares[i].stream.client.totals
+		d.memberDemands[t.first+t.shares] = d.demands[i]
+		t.shares++
 	}
-	for i, p := range d.clientTotals {
-		fillMaxMin(d.memberDemands[p.first:p.first+p.shares], max(d.clientDemands[i].allocation-p.lost, 0), p.live)
-		p.shares = 0
+	for i, t := range d.clientTotals {
+		fillMaxMin(d.memberDemands[t.first:t.first+t.shares], max(d.clientDemands[i].allocation-t.lost, 0), t.live)
+		t.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		d.demands[i] = d.memberDemands[p.first+p.shares]
-		p.shares++
+		t := &b.shares[i].stream.client.totals
+		d.demands[i] = d.memberDemands[t.first+t.shares]
+		t.shares++
 	}
 }
 

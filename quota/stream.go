@@ -26,6 +26,7 @@ type batch struct {
 // maxUntracked bounds the actions for buckets without a share. Buckets beyond it are reported again.
 const maxUntracked = 1024
 
+// findStream returns the stream with the given ID, a new one if there is none.
 func (d *Divider) findStream(id StreamID) *stream {
 	s := d.streams[id]
 	if s == nil {

@@ -33,12 +33,12 @@ func (b *Bucket) Active(now quota.Time) bool { return b.Assigned && b.Expires > 
 // Start creates the bucket at its first request.
 func (b *Bucket) Start(now quota.Time) { *b = Bucket{Known: true, Reported: now} }
 
-// Admit decides n requests one by one and returns how many are allowed. allowUnassigned applies if no assignment is
-// valid.
-func (b *Bucket) Admit(now quota.Time, n uint64, unassigned bool) (allowed uint64) {
+// Admit decides n requests one by one and returns how many are allowed. Without a valid assignment they
+// are allowed if allowUnassigned is true.
+func (b *Bucket) Admit(now quota.Time, n uint64, allowUnassigned bool) (allowed uint64) {
 	switch {
 	case !b.Active(now):
-		if unassigned {
+		if allowUnassigned {
 			allowed = n
 		}
 	case b.Kind == quota.AssignAllowAll:

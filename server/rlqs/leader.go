@@ -50,8 +50,8 @@ type leaderChange struct {
 
 // leadsLocked reports whether this service divides a domain. Without an elector it divides all.
 func (s *Service) leadsLocked(domain []byte) bool {
-	r := s.leaderships[string(domain)]
-	return r == nil || s.options.Elapsed() < r.until
+	l := s.leaderships[string(domain)]
+	return l == nil || s.options.Elapsed() < l.until
 }
 
 // notLeaderErrorLocked returns the error of a stream for a domain that this service does not divide.
@@ -116,11 +116,11 @@ func (s *Service) renewLeadership() {
 	defer s.electionTimer.Reset(retryPeriod)
 	s.activeRulesLocked()
 	lost := map[string]bool{}
-	for domain, r := range s.leaderships {
-		if !s.leadsLocked([]byte(domain)) && r.until > 0 {
-			r.until, lost[domain] = 0, true
+	for domain, l := range s.leaderships {
+		if !s.leadsLocked([]byte(domain)) && l.until > 0 {
+			l.until, lost[domain] = 0, true
 		}
-		s.queueLeaderChangeLocked(domain, r)
+		s.queueLeaderChangeLocked(domain, l)
 	}
 	s.failDomainStreamsLocked(lost)
 	s.countDomainsLocked()
@@ -165,28 +165,28 @@ func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	r, now := s.leaderships[domain], s.options.Elapsed()
-	if r == nil || s.closed || s.resigned {
+	l, now := s.leaderships[domain], s.options.Elapsed()
+	if l == nil || s.closed || s.resigned {
 		return
 	}
 	switch {
-	case previous == s.candidate && now < r.until:
-		r.until = max(r.until, requested+renewDeadline)
+	case previous == s.candidate && now < l.until:
+		l.until = max(l.until, requested+renewDeadline)
 	case previous == s.candidate || previous == "":
 		// This service becomes the leader, maybe again. If the store lost the key, the previous leader may still act
 		// on its leadership. The same holds for the rates that this service assigned earlier, since others may have
 		// led in between. So the limit counts as in effect until renewDeadline has passed.
-		r.until, r.predecessorUntil, r.leader = requested+renewDeadline, now+renewDeadline, ""
+		l.until, l.predecessorUntil, l.leader = requested+renewDeadline, now+renewDeadline, ""
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		s.clearLimitsLocked()
-	case r.until > 0:
-		r.until = 0
+	case l.until > 0:
+		l.until = 0
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		fallthrough
 	default:
-		r.leader = previous
+		l.leader = previous
 	}
-	s.queueLeaderChangeLocked(domain, r)
+	s.queueLeaderChangeLocked(domain, l)
 	s.countDomainsLocked()
 }
 
@@ -203,15 +203,15 @@ func (s *Service) failDomainStreamsLocked(domains map[string]bool) {
 }
 
 // queueLeaderChangeLocked queues a call of [Options.LeaderChanged] if the state of the domain has changed.
-func (s *Service) queueLeaderChangeLocked(domain string, r *leadership) {
-	if n := (leaderChange{domain, r.leader, s.options.Elapsed() < r.until}); n != r.notified {
-		r.notified = n
+func (s *Service) queueLeaderChangeLocked(domain string, l *leadership) {
+	if n := (leaderChange{domain, l.leader, s.options.Elapsed() < l.until}); n != l.notified {
+		l.notified = n
 		s.leaderChanges = append(s.leaderChanges, n)
 	}
 }
 
-// Resign releases all leaderships and ends the streams of their domains, so that another replica divides them. It acquires none
-// afterwards. It waits for the store, which may block forever, so callers must not depend on its return.
+// Resign releases all leaderships and fails the streams of their domains, so that another replica divides them. It
+// acquires none afterwards. It waits for the store, which may block forever, so callers must not depend on its return.
 func (s *Service) Resign() {
 	domains, ok := s.resign()
 	if !ok {
@@ -221,8 +221,8 @@ func (s *Service) Resign() {
 	s.callElector(0, domains, func(int, string) {})
 }
 
-// resign ends all leaderships of this service and returns the domains to release. ok is false if there is no elector, or if
-// the service has resigned before.
+// resign ends all leaderships of this service and returns the domains to release. ok is false if there is no elector,
+// or if the service has resigned before.
 func (s *Service) resign() (domains []string, ok bool) {
 	s.mu.Lock()
 	defer s.notify()
@@ -234,12 +234,12 @@ func (s *Service) resign() (domains []string, ok bool) {
 	s.electionTimer.Stop()
 	domains = s.toRelease
 	all := map[string]bool{}
-	for domain, r := range s.leaderships {
-		if r.until > 0 {
+	for domain, l := range s.leaderships {
+		if l.until > 0 {
 			domains = append(domains, domain)
 		}
-		r.until, all[domain] = 0, true
-		s.queueLeaderChangeLocked(domain, r)
+		l.until, all[domain] = 0, true
+		s.queueLeaderChangeLocked(domain, l)
 	}
 	s.failDomainStreamsLocked(all)
 	s.countDomainsLocked()

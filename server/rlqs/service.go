@@ -168,8 +168,8 @@ func (s *Service) drainNotices() (wakes []func(), changes []leaderChange) {
 	s.ready = s.divider.AppendReady(s.ready[:0])
 	wakes, changes = slices.Grow(s.pendingWakes, len(s.ready)), s.leaderChanges
 	s.pendingWakes, s.leaderChanges = nil, nil
-	for _, h := range s.ready {
-		if st := s.streams[h]; st != nil {
+	for _, id := range s.ready {
+		if st := s.streams[id]; st != nil {
 			wakes = append(wakes, st.wake)
 		}
 	}
@@ -183,8 +183,8 @@ func (s *Service) limitLocked(r *descriptors.Rule) *quota.Limit {
 	}
 	l := r.QuotaLimit(s.options.ShadowMode)
 	if l != nil {
-		if led := s.leaderships[r.Domain()]; led != nil {
-			l.PredecessorUntil = led.predecessorUntil
+		if leadership := s.leaderships[r.Domain()]; leadership != nil {
+			l.PredecessorUntil = leadership.predecessorUntil
 		}
 		s.limits[r], s.ruleOf[l] = l, r
 	}
@@ -235,16 +235,16 @@ func (s *Service) startReapply() []quota.StreamID {
 
 // reapplyRules applies the active rules to the next batch of a stream's buckets; left is that of
 // [quota.Divider.EachBucket].
-func (s *Service) reapplyRules(h quota.StreamID, left int) int {
+func (s *Service) reapplyRules(streamID quota.StreamID, left int) int {
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	st := s.streams[h]
+	st := s.streams[streamID]
 	if st == nil {
 		return 0
 	}
 	set, now := s.activeRulesLocked(), s.options.Elapsed()
-	left = s.divider.EachBucket(h, left, rulesBatch, func(key quota.Bucket, id string) {
+	left = s.divider.EachBucket(streamID, left, rulesBatch, func(key quota.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
 		u.readID(s.scratch.id) // appendID wrote it

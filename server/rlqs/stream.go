@@ -267,8 +267,8 @@ func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
 	h.AddBytes(domain)
 	h.AddBytes(id)
-	if led := s.leaderships[string(domain)]; led != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
-		h.AddWord(uint64(led.predecessorUntil)) //nolint:gosec // not negative
+	if l := s.leaderships[string(domain)]; l != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
+		h.AddWord(uint64(l.predecessorUntil)) //nolint:gosec // not negative
 	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}

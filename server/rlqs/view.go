@@ -72,13 +72,13 @@ func (s *Service) extendSurvey(found *survey, next func() (quota.Bucket, bool)) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.activeRulesLocked()
-	for looked := 0; looked < surveyBatch; {
+	for visited := 0; visited < surveyBatch; {
 		key, ok := next()
 		if !ok {
 			return false
 		}
 		b, ok := s.divider.Summarize(key)
-		looked += 1 + b.Shares
+		visited += 1 + b.Shares
 		r := s.ruleOf[b.Limit]
 		if !ok || r == nil {
 			continue // not divided, or its rules are no longer active
@@ -144,9 +144,9 @@ func (s *Service) viewLocked(key quota.Bucket, domain string) (View, bool) {
 		return View{}, false
 	}
 	v := View{View: found, Key: key, Addresses: map[quota.StreamID]string{}}
-	for _, h := range v.Shares {
-		if st := s.streams[h.Stream]; st != nil && st.peer.Address != "" {
-			v.Addresses[h.Stream] = st.peer.Address
+	for _, share := range v.Shares {
+		if st := s.streams[share.Stream]; st != nil && st.peer.Address != "" {
+			v.Addresses[share.Stream] = st.peer.Address
 		}
 	}
 	u := usage{entries: make([]entry, 0, maxEntries)}
