@@ -14,8 +14,9 @@ import (
 
 var alertName = regexp.MustCompile(`^Sluice[A-Z][A-Za-z]+$`)
 
-// TestAlerts checks the rules like `promtool check rules`. It also checks that their metrics exist, that conditions are
-// in docs/state.md, and that each rule has a severity, a summary, a description and a runbook.
+// TestAlerts checks the rules like `promtool check rules`. It also checks that their metrics exist,
+// that conditions are in docs/state.md, and that each rule has a severity, a summary, a description
+// and a runbook.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")

@@ -21,7 +21,8 @@ import (
 // root is the relative path of the repository's root.
 const root = ".."
 
-// rules have a list of limits, so that each label has a value, and a limit of each kind with additional metrics.
+// rules have a list of limits, so that each label has a value, and a limit of each kind with
+// additional metrics.
 const rules = `
 domain: d
 descriptors:
@@ -39,7 +40,8 @@ descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, unit: minute, requests_per_unit: 5 } }
 `
 
-// exported returns the metrics of the binary. It runs it with several settings, since no single one has all metrics.
+// exported returns the metrics of the binary. It runs it with several settings, since no single one
+// has all metrics.
 var exported = sync.OnceValues(func() (exposition, error) {
 	dir, err := os.MkdirTemp("", "dashboards-")
 	if err != nil {
@@ -169,7 +171,8 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 	return nil
 }
 
-// note adds the labels of a series. If more is not empty, it is a further label, which may have any value.
+// note adds the labels of a series. If more is not empty, it is a further label, which may have any
+// value.
 func (e exposition) note(name string, histogram bool, values map[string]string, more string) {
 	f := e[name]
 	if f == nil {

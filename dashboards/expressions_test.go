@@ -74,7 +74,8 @@ func (e exposition) checkSelector(s *parser.VectorSelector, complain func(string
 	}
 }
 
-// checkGrouping checks that an expression has the labels that it is grouped by, from its series or label_replace.
+// checkGrouping checks that an expression has the labels that it is grouped by, from its series or
+// label_replace.
 func (e exposition) checkGrouping(expr parser.Expr, grouping []string, complain func(string, ...any)) {
 	for _, label := range grouping {
 		missing, made := "", false

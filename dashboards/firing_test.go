@@ -38,7 +38,8 @@ func expression(t *testing.T, alert string) string {
 	return ""
 }
 
-// info returns a series of sluice_config_info for a pod, or for an instance outside Kubernetes if pod is empty.
+// info returns a series of sluice_config_info for a pod, or for an instance outside Kubernetes if
+// pod is empty.
 func info(job, pod, hash string) string {
 	if pod == "" {
 		return fmt.Sprintf("sluice_config_info{job=%q,instance=%q,hash=%q} 1+0x200", job, hash+":9090", hash)
@@ -58,8 +59,8 @@ func class(domain string, counterBytes, live, capacity int) string {
 	return fmt.Sprintf("sluice_counters_live%s %d+0x200\n  sluice_counters_capacity%s %d+0x200", labels, live, labels, capacity)
 }
 
-// TestAlertsFire evaluates alerts with Prometheus' engine. The series have a sample each minute, and the alerts are
-// evaluated two hours after the first one.
+// TestAlertsFire evaluates alerts with Prometheus' engine. The series have a sample each minute,
+// and the alerts are evaluated two hours after the first one.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -67,8 +68,8 @@ func TestAlertsFire(t *testing.T) {
 		series      []string
 		want        []string
 	}{
-		// A sliding window for each user and many fixed windows. The size that is full is detected, however much
-		// capacity the other one has.
+		// A sliding window for each user and many fixed windows. The size that is full is detected,
+		// however much capacity the other one has.
 		{"SluiceCountersFillUp", "one size of two is full", []string{
 			class("", 16, 99, 3_800), class("", 72, 870_000, 932_000),
 		}, []string{`{instance="a"}`}},

@@ -44,8 +44,8 @@ type dashboard struct {
 	}
 }
 
-// TestGrafana checks that the dashboard can be imported everywhere, that its metrics exist, and that it defines the
-// variables that it uses.
+// TestGrafana checks that the dashboard can be imported everywhere, that its metrics exist, and
+// that it defines the variables that it uses.
 func TestGrafana(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("grafana.json")
@@ -138,8 +138,8 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// TestEveryMetricIsUsed checks that every metric of sluice is in the dashboard or in an alert, so that new ones are not
-// forgotten.
+// TestEveryMetricIsUsed checks that every metric of sluice is in the dashboard or in an alert, so
+// that new ones are not forgotten.
 func TestEveryMetricIsUsed(t *testing.T) {
 	t.Parallel()
 	var all []byte

@@ -29,8 +29,8 @@ func (d *Divider) totalsOf(c *client) *totals {
 // isLive reports whether a share takes part in the division.
 func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
 
-// allocate computes the allocation of each share, that is its rate once all other shares have theirs. It reports
-// whether a share has less than its allocation, or the rates exceed the limit.
+// allocate computes the allocation of each share, that is its rate once all other shares have
+// theirs. It reports whether a share has less than its allocation, or the rates exceed the limit.
 func (d *Divider) allocate(b *bucket) (starved bool) {
 	d.demands = d.demands[:0]
 	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
@@ -79,7 +79,8 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 	return starved || inEffect > b.limit.perFill()-b.lostRate()
 }
 
-// probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other Envoys.
+// probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other
+// Envoys.
 func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	if s.has(denied) && s.isLive() {
 		deniedShares--
@@ -93,10 +94,11 @@ func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	}
 }
 
-// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still acts on a lost
-// rate: the stream claims the rate that it admits, at most that of one lost share. The remaining lost rates of a
-// client count as its own; otherwise a client would get another share each time it reconnects. claimLostRates returns
-// the remaining rates of clients without a live share.
+// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still
+// acts on a lost rate: the stream claims the rate that it admits, at most that of one lost share.
+// The remaining lost rates of a client count as its own; otherwise a client would get another share
+// each time it reconnects. claimLostRates returns the remaining rates of clients without a live
+// share.
 func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	if b.lost == nil {
 		return 0
@@ -127,7 +129,8 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	return unclaimed
 }
 
-// allocateByClient divides capacity among the clients, and the allocation of each client among its shares.
+// allocateByClient divides capacity among the clients, and the allocation of each client among its
+// shares.
 func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
@@ -163,13 +166,13 @@ func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	}
 }
 
-// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The remaining ones then
-// all get the same, even those that want less.
+// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The
+// remaining ones then all get the same, even those that want less.
 const maxPasses = 32
 
-// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all others get that
-// level. The rest of the capacity goes to all: half of it evenly, so that new requests find tokens everywhere, and
-// half in proportion to demand.
+// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all
+// others get that level. The rest of the capacity goes to all: half of it evenly, so that new
+// requests find tokens everywhere, and half in proportion to demand.
 func fillMaxMin(demands []demand, capacity int64, live int) {
 	left, unsatisfied := float64(capacity), live
 	for pass, settled := 0, true; settled && unsatisfied > 0 && pass < maxPasses; pass++ {

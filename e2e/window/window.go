@@ -1,5 +1,5 @@
-// Package window keeps tests that count hits in windows of an hour or more away from the end of a window, at which
-// counters reset.
+// Package window keeps tests that count hits in windows of an hour or more away from the end of a
+// window, at which counters reset.
 package window
 
 import (
@@ -19,8 +19,8 @@ func AwaitHour(tb testing.TB) {
 // Margin returns a duration that is longer than any test that counts hits.
 func Margin() time.Duration { return 5 * process.ScaleByLoad(4*time.Second) }
 
-// Await waits until the current hour lasts longer than margin. Before a wait it calls report. It returns an
-// error if ctx ends first.
+// Await waits until the current hour lasts longer than margin. Before a wait it calls report. It
+// returns an error if ctx ends first.
 func Await(ctx context.Context, margin time.Duration, report func(left time.Duration)) error {
 	now := time.Now()
 	left := now.Truncate(time.Hour).Add(time.Hour).Sub(now)

@@ -15,9 +15,9 @@ const (
 	never         = quota.Time(math.MaxInt64)
 )
 
-// Fleet is a divider and the Envoys that report to it, in simulated time. Reports arrive at once; actions are applied
-// after a millisecond and then confirmed. The reports of the Envoys are spread evenly over the report interval. A
-// Fleet must be used by one goroutine.
+// Fleet is a divider and the Envoys that report to it, in simulated time. Reports arrive at once;
+// actions are applied after a millisecond and then confirmed. The reports of the Envoys are spread
+// evenly over the report interval. A Fleet must be used by one goroutine.
 type Fleet struct {
 	divider *quota.Divider
 	envoys  []envoy
@@ -32,7 +32,8 @@ type Fleet struct {
 	unassignedAllowed uint64
 }
 
-// envoy is one Envoy. Its buckets are a list, so that they are reported in the same order each time.
+// envoy is one Envoy. Its buckets are a list, so that they are reported in the same order each
+// time.
 type envoy struct {
 	buckets []bucket
 	index   map[quota.Bucket]int
@@ -52,8 +53,8 @@ type message struct {
 	actions []quota.Action
 }
 
-// NewFleet returns n Envoys and a divider without a predecessor. allowUnassigned determines whether requests without
-// an assignment are allowed, as with ALLOW_ALL in no_assignment_behavior.
+// NewFleet returns n Envoys and a divider without a predecessor. allowUnassigned determines whether
+// requests without an assignment are allowed, as with ALLOW_ALL in no_assignment_behavior.
 func NewFleet(n int, allowUnassigned bool) *Fleet {
 	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]envoy, n), allowUnassigned: allowUnassigned, due: never}
 	for i := range f.envoys {
@@ -63,8 +64,8 @@ func NewFleet(n int, allowUnassigned bool) *Fleet {
 	return f
 }
 
-// Request decides a request of a bucket at an Envoy, and reports whether it is allowed. Times start at 0 and do not
-// go backwards. Every request of a bucket must pass the same limit.
+// Request decides a request of a bucket at an Envoy, and reports whether it is allowed. Times start
+// at 0 and do not go backwards. Every request of a bucket must pass the same limit.
 func (f *Fleet) Request(now quota.Time, envoy int, key quota.Bucket, limit *quota.Limit) bool {
 	f.advance(now)
 	p := &f.envoys[envoy]
@@ -90,11 +91,12 @@ func (f *Fleet) Request(now quota.Time, envoy int, key quota.Bucket, limit *quot
 	return allowed
 }
 
-// UnassignedAllowed returns the number of requests allowed without an assignment: before the first answer about a
-// bucket, or because a bound of the divider is reached.
+// UnassignedAllowed returns the number of requests allowed without an assignment: before the first
+// answer about a bucket, or because a bound of the divider is reached.
 func (f *Fleet) UnassignedAllowed() uint64 { return f.unassignedAllowed }
 
-// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the divider's part.
+// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the
+// divider's part.
 func (f *Fleet) Buckets() int { return f.buckets }
 
 // advance processes all events up to the time now.

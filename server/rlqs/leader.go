@@ -11,20 +11,20 @@ import (
 
 // Elector elects the replica that divides a domain, such as a store that replicas share.
 type Elector interface {
-	// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another leader, and renews
-	// the leaderships that candidate has. With a ttl of 0 it releases them instead. report is called with the
-	// previous leader of each domain, "" for none; if it is not called for a domain, the leader is unknown.
-	// AcquireLeadership may block forever.
+	// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another
+	// leader, and renews the leaderships that candidate has. With a ttl of 0 it releases them
+	// instead. report is called with the previous leader of each domain, "" for none; if it is not
+	// called for a domain, the leader is unknown. AcquireLeadership may block forever.
 	AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
 }
 
-// A leadership lasts leaseDuration in the store. The leader trusts it for renewDeadline, measured from before the
-// request was sent, and renews it every retryPeriod. The difference between the first two covers clock drift and the
-// time to write messages that were taken.
+// A leadership lasts leaseDuration in the store. The leader trusts it for renewDeadline, measured
+// from before the request was sent, and renews it every retryPeriod. The difference between the
+// first two covers clock drift and the time to write messages that were taken.
 //
-// An Envoy whose stream broke keeps its share for seven more seconds, and reconnects within five seconds and every
-// five seconds after that. When a leader dies, another replica is therefore elected before Envoys reconnect for the
-// second time.
+// An Envoy whose stream broke keeps its share for seven more seconds, and reconnects within five
+// seconds and every five seconds after that. When a leader dies, another replica is therefore
+// elected before Envoys reconnect for the second time.
 const (
 	leaseDuration = 4 * time.Second
 	renewDeadline = 3 * time.Second
@@ -54,7 +54,8 @@ func (s *Service) leadsLocked(domain []byte) bool {
 	return l == nil || s.options.Elapsed() < l.until
 }
 
-// notLeaderErrorLocked returns the error of a stream for a domain that this service does not divide.
+// notLeaderErrorLocked returns the error of a stream for a domain that this service does not
+// divide.
 func (s *Service) notLeaderErrorLocked(domain []byte) error {
 	s.options.Metrics.Quota.MisdirectedStreams.Inc()
 	if leader := s.leaderships[string(domain)].leader; leader != "" {
@@ -63,7 +64,8 @@ func (s *Service) notLeaderErrorLocked(domain []byte) error {
 	return status.Errorf(codes.Unavailable, "no server is known to divide domain %q", domain)
 }
 
-// updateDomainsLocked makes leaderships match the domains that the rules divide. New domains have no known leader.
+// updateDomainsLocked makes leaderships match the domains that the rules divide. New domains have
+// no known leader.
 func (s *Service) updateDomainsLocked() {
 	if s.options.Elector == nil {
 		s.options.Metrics.Quota.LeaderDomains.Set(float64(len(s.set.Divided())))
@@ -99,8 +101,8 @@ func (s *Service) countDomainsLocked() {
 	s.options.Metrics.Quota.LeaderDomains.Set(float64(led))
 }
 
-// renewLeadership runs every retryPeriod. It ends leaderships that were not renewed in time and starts the next
-// renewal.
+// renewLeadership runs every retryPeriod. It ends leaderships that were not renewed in time and
+// starts the next renewal.
 func (s *Service) renewLeadership() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -159,8 +161,8 @@ func (s *Service) callElector(ttl time.Duration, domains []string, report func(i
 	}
 }
 
-// handleLeader processes the elector's report of the previous leader of a domain. requested is a time before the
-// request was sent.
+// handleLeader processes the elector's report of the previous leader of a domain. requested is a
+// time before the request was sent.
 func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 	s.mu.Lock()
 	defer s.notify()
@@ -173,9 +175,10 @@ func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 	case previous == s.candidate && now < l.until:
 		l.until = max(l.until, requested+renewDeadline)
 	case previous == s.candidate || previous == "":
-		// This service becomes the leader, maybe again. If the store lost the key, the previous leader may still act
-		// on its leadership. The same holds for the rates that this service assigned earlier, since others may have
-		// led in between. So the limit counts as in effect until renewDeadline has passed.
+		// This service becomes the leader, maybe again. If the store lost the key, the previous
+		// leader may still act on its leadership. The same holds for the rates that this service
+		// assigned earlier, since others may have led in between. So the limit counts as in effect
+		// until renewDeadline has passed.
 		l.until, l.predecessorUntil, l.leader = requested+renewDeadline, now+renewDeadline, ""
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		s.clearLimitsLocked()
@@ -190,7 +193,8 @@ func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 	s.countDomainsLocked()
 }
 
-// failDomainStreamsLocked fails the streams of domains, whose Envoys then connect to another replica.
+// failDomainStreamsLocked fails the streams of domains, whose Envoys then connect to another
+// replica.
 func (s *Service) failDomainStreamsLocked(domains map[string]bool) {
 	if len(domains) == 0 {
 		return
@@ -202,7 +206,8 @@ func (s *Service) failDomainStreamsLocked(domains map[string]bool) {
 	}
 }
 
-// queueLeaderChangeLocked queues a call of [Options.LeaderChanged] if the state of the domain has changed.
+// queueLeaderChangeLocked queues a call of [Options.LeaderChanged] if the state of the domain has
+// changed.
 func (s *Service) queueLeaderChangeLocked(domain string, l *leadership) {
 	if n := (leaderChange{domain, l.leader, s.options.Elapsed() < l.until}); n != l.notified {
 		l.notified = n
@@ -210,8 +215,9 @@ func (s *Service) queueLeaderChangeLocked(domain string, l *leadership) {
 	}
 }
 
-// Resign releases all leaderships and fails the streams of their domains, so that another replica divides them. It
-// acquires none afterwards. It waits for the store, which may block forever, so callers must not depend on its return.
+// Resign releases all leaderships and fails the streams of their domains, so that another replica
+// divides them. It acquires none afterwards. It waits for the store, which may block forever, so
+// callers must not depend on its return.
 func (s *Service) Resign() {
 	domains, ok := s.resign()
 	if !ok {
@@ -221,8 +227,8 @@ func (s *Service) Resign() {
 	s.callElector(0, domains, func(int, string) {})
 }
 
-// resign ends all leaderships of this service and returns the domains to release. ok is false if there is no elector,
-// or if the service has resigned before.
+// resign ends all leaderships of this service and returns the domains to release. ok is false if
+// there is no elector, or if the service has resigned before.
 func (s *Service) resign() (domains []string, ok bool) {
 	s.mu.Lock()
 	defer s.notify()
@@ -246,7 +252,8 @@ func (s *Service) resign() (domains []string, ok bool) {
 	return domains, true
 }
 
-// DividedDomains returns the domains with divided limits. The value is true if this service divides the domain.
+// DividedDomains returns the domains with divided limits. The value is true if this service divides
+// the domain.
 func (s *Service) DividedDomains() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,11 +9,13 @@ import (
 // MaxStreams is the maximum number of open streams. Each Envoy has one for each domain.
 const MaxStreams = 10_000
 
-// slots are the slots of open streams. A client may acquire free slots while it has fewer than are free, so a single
-// client gets at most half of them, and leaves half of the rest to each further client.
+// slots are the slots of open streams. A client may acquire free slots while it has fewer than are
+// free, so a single client gets at most half of them, and leaves half of the rest to each further
+// client.
 //
-// A client that has as many as are free takes a slot from the client with the most streams, if that has more: the
-// slot of its oldest stream without a report; or, if no slot is free, that of its newest stream.
+// A client that has as many as are free takes a slot from the client with the most streams, if that
+// has more: the slot of its oldest stream without a report; or, if no slot is free, that of its
+// newest stream.
 type slots struct {
 	used      int
 	clients   map[uint64]*client
@@ -42,8 +44,8 @@ type slot struct {
 	element *list.Element
 }
 
-// acquire gives a stream of a client a slot. evicted is the stream that loses its slot, nil for none. ok is false if
-// there is no slot.
+// acquire gives a stream of a client a slot. evicted is the stream that loses its slot, nil for
+// none. ok is false if there is no slot.
 func (s *slots) acquire(st *Stream, id uint64) (evicted *Stream, ok bool) {
 	has := 0
 	if c := s.clients[id]; c != nil {
@@ -67,7 +69,8 @@ func (s *slots) acquire(st *Stream, id uint64) (evicted *Stream, ok bool) {
 	return evicted, true
 }
 
-// evictionCandidate returns the stream whose slot a client with the given number of streams may take, nil for none.
+// evictionCandidate returns the stream whose slot a client with the given number of streams may
+// take, nil for none.
 func (s *slots) evictionCandidate(has int) *Stream {
 	if len(s.byStreams) == 0 || s.byStreams[0].streams() <= has+1 {
 		return nil

@@ -45,8 +45,8 @@ type rankedBucket struct {
 	domain string
 }
 
-// surveyLocked returns a survey that is at most a second old, or somewhat older if there are many buckets. The caller
-// holds s.surveyMu. s.mu is locked for one batch of buckets at a time.
+// surveyLocked returns a survey that is at most a second old, or somewhat older if there are many
+// buckets. The caller holds s.surveyMu. s.mu is locked for one batch of buckets at a time.
 func (s *Service) surveyLocked() *survey {
 	begun, set := s.options.Elapsed(), s.options.Rules()
 	if begun < s.lastSurvey.next && set == s.lastSurvey.set {
@@ -93,16 +93,16 @@ func (s *Service) extendSurvey(found *survey, next func() (quota.Bucket, bool)) 
 	return true
 }
 
-// AssignedRatios returns the assigned part of each divided limit. For a rule with several buckets it is the ratio of
-// the sums.
+// AssignedRatios returns the assigned part of each divided limit. For a rule with several buckets
+// it is the ratio of the sums.
 func (s *Service) AssignedRatios() map[*descriptors.Rule]float64 {
 	s.surveyMu.Lock()
 	defer s.surveyMu.Unlock()
 	return s.surveyLocked().assigned // never modified
 }
 
-// Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the numbers of streams and
-// buckets.
+// Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the
+// numbers of streams and buckets.
 func (s *Service) Largest() (views []View, streams, buckets int) {
 	s.surveyMu.Lock()
 	largest := s.surveyLocked().largest // never modified
