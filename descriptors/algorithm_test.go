@@ -195,7 +195,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"60/2minute, algorithm: token_bucket, burst: 60",
 		"60/minute, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100",
 		"60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100",
-		"60 at once, each for at most 2 minutes, algorithm: concurrency",
+		"60 concurrent requests, each for at most 2 minutes",
 		"60/minute, reserve: { amount: 20, ttl: 1m0s, unsettled: release }",
 		"60/minute, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }",
 		"60/minute, penalty: [1m30s, 2m, 36h]",
@@ -207,7 +207,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 	for entries, want := range map[string]string{
 		"fixed=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
 		"log=1":    "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
-		"places=1": "limit: 60 at once, each for at most 2 minutes, algorithm: concurrency, name: \"streams\", at ",
+		"places=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
 		"tokens=1": "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
 		"held=1":   "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
 	} {

@@ -30,7 +30,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 			c.fail(cfg.Pos, "", "the domain is empty; every configuration must name its domain")
 			continue
 		case twice && !opt.MergeDomains:
-			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "the domain is defined twice, first at %s; merging domains is off", first[0].Pos)
+			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "duplicate domain, first at %s; merge the two, or set --merge-domains", first[0].Pos)
 			continue
 		case !twice:
 			c.set.names = append(c.set.names, cfg.Domain)

@@ -33,7 +33,7 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
 	}
 	if n.share && !isWildcard(n.key+n.value) {
-		c.fail(n.pos, nodePath(d, n), `share_threshold needs a "*" in value or key`)
+		c.fail(n.pos, nodePath(d, n), `share_threshold requires a "*" in value or key`)
 	}
 }
 
@@ -49,7 +49,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			c.fail(l.Pos, path(), "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 		}
 		if slices.Contains(l.Replaces, "") {
-			c.fail(l.Pos, path(), "an item of replaces has no name; it says which limit is replaced")
+			c.fail(l.Pos, path(), "an item of replaces has no name; add the name of the limit to replace")
 		}
 		if l.Unlimited {
 			if len(cfg.RateLimits) > 1 {
@@ -58,7 +58,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another has room; remove one of them`)
+			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
@@ -87,7 +87,7 @@ func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path f
 	}
 	by := ""
 	if !before[i].SameCounter(l, false) {
-		by = ", since --calendar-months makes both go by the calendar"
+		by = ", since --calendar-months aligns both with the calendar"
 	}
 	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
 }
@@ -120,7 +120,7 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 		first := limits[0]
 		message := "counters in memory are lost at a restart, which matters for windows of a day or more"
 		if n := len(limits) - 1; n > 0 {
-			message += fmt.Sprintf(" (and %d more of this domain)", n)
+			message += fmt.Sprintf(" (and %d more limits of this domain)", n)
 		}
 		d := s.domains[name]
 		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})

@@ -67,7 +67,7 @@ func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos
 		return
 	}
 	u.firstError = len(c.found.All)
-	c.fail(e.Pos, e.At, "the fields do not fit the rule %s at %s: %s", path, pos, wrong)
+	c.fail(e.Pos, e.At, "the rule %s at %s does not support these fields: %s", path, pos, wrong)
 }
 
 // finishDefaults completes the errors about defaults after the last rule, and warns of unused items.
@@ -86,7 +86,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "there are no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
 			continue
 		}
 		for _, e := range dd.Items {

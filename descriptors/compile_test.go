@@ -24,7 +24,7 @@ func TestCompileDiagnostics(t *testing.T) {
 		{
 			name:  "duplicate domain",
 			files: []string{"domain: d", "domain: e", "domain: d"},
-			want:  []string{`c.yaml:1:1: error: domain "d": the domain is defined twice, first at a.yaml:1:1; merging domains is off`},
+			want:  []string{`c.yaml:1:1: error: domain "d": duplicate domain, first at a.yaml:1:1; merge the two, or set --merge-domains`},
 		},
 		{
 			name:  "merged domain",
@@ -117,7 +117,7 @@ func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
 		want string
 	}{
 		{rules.Descriptor{}, "the key is empty"},
-		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold needs a "*"`},
+		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold requires a "*"`},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 0 })}, "unknown unit 0"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 8 })}, "unknown unit 8"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
@@ -302,7 +302,7 @@ descriptors:
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}
-	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more of this domain)`
+	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more limits of this domain)`
 	if got := ds[0].String(); got != want {
 		t.Errorf("Advice = %s, want %s", got, want)
 	}

@@ -44,7 +44,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 		case n.parent == nil:
 			return nil, "the domain has no descriptors"
 		default:
-			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: deeper descriptors match nothing",
+			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s, so longer descriptors match nothing",
 				len(entries), pathText(n.lineage()), n.pos)
 		}
 		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
@@ -55,7 +55,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 	if n.rule == nil {
 		reason = fmt.Sprintf("the descriptor %s at %s has no limit", pathText(n.lineage()), n.pos)
 		if n.below != nil {
-			reason += "; only those below it do"
+			reason += "; only descriptors below it do"
 		}
 	}
 	return n.rule, reason

@@ -25,11 +25,11 @@ func (l *Limit) text(explicit bool) string {
 
 // numbers returns the part of text that a table's row can change.
 func (l *Limit) numbers(explicit bool) string {
-	text := rate(l)
 	if !l.HasWindow() {
-		text = fmt.Sprintf("%d at once, each for at most %s", l.RequestsPerUnit, rules.WindowText(l.Unit, l.UnitMultiplier))
+		return fmt.Sprintf("%s, each for at most %s",
+			rules.Count(int(l.RequestsPerUnit), "concurrent request"), rules.WindowText(l.Unit, l.UnitMultiplier))
 	}
-	return text + l.policyFields(explicit)
+	return rate(l) + l.policyFields(explicit)
 }
 
 func (l *Limit) policyFields(explicit bool) string {

@@ -39,7 +39,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if o := byName[l.Name]; o == nil {
 			byName[l.Name] = l
 		} else if o.Rule.domain != l.Rule.domain {
-			warn("domain %q at %s has leases under the name %q, too: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
+			warn("domain %q at %s also has leases named %q: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
 				o.Rule.Domain(), o.Pos, rules.Shorten(l.Name))
 		}
 		if l.HasWindow() {
@@ -66,7 +66,7 @@ func adviseHold(l *Limit, warn func(format string, args ...any)) {
 	case l.Policy.Window < shortestHold:
 		warn("a slot is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
 	case l.Policy.Window > longestHold:
-		warn("a slot that is not released, as when an Envoy ends, stays taken for %s: make the window only a little longer than the longest request", window)
+		warn("a slot that is never released, for example because Envoy crashed, stays occupied for %s: make the window only a little longer than the longest request", window)
 	}
 }
 
@@ -76,7 +76,7 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	switch most := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
 	case v.Hits(&l.Policy)*2 > most:
-		warn("a request reserves %d of %d, so only one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
+		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
 	case l.Policy.Reserve.Life() < shortestHold:
 		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
@@ -86,13 +86,13 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 func leaseNote(more int, stored bool) string {
 	text := "a lease of this limit is released by a call at the end of the request"
 	if more > 0 {
-		text += fmt.Sprintf(" (as are those of %d more limits)", more)
+		text += fmt.Sprintf(" (like those of %d more limits)", more)
 	}
 	if stored {
-		return text + ": do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
+		return text + ": do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 	}
 	return text + ": that call must reach the process that granted the lease. Run one replica, use a --store, or shard both calls by the same key (examples/sharded); " +
-		"and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
+		"and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {

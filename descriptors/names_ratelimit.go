@@ -79,7 +79,7 @@ func (s *Set) StoreName(l *Limit) StoreName {
 	r := l.Rule
 	switch {
 	case r.Unlimited:
-		return StoreName{Why: "an unlimited rule has no counter"}
+		return StoreName{Why: "an unlimited rule has no counters"}
 	case l.Candidate || !r.ratelimitName:
 		kind, starts := rules.AppendKind(appendCandidate(nil, l), &l.Policy)
 		exact := StoreName{Text: "s1{...}" + string(kind)}
@@ -87,7 +87,7 @@ func (s *Set) StoreName(l *Limit) StoreName {
 			exact.Text += "<start>"
 		}
 		if other := s.mistakable[r]; l.Candidate && s.mistakable != nil {
-			exact.Why = "envoyproxy/ratelimit has no limits that are not in force"
+			exact.Why = "envoyproxy/ratelimit has no shadow: true"
 		} else if other != nil {
 			exact.Mistakable = true
 			exact.Why = fmt.Sprintf("%s > %s at %s could have the same name", other.Domain(), other.Path(), other.Pos())
@@ -110,7 +110,7 @@ func (s *Set) StoreName(l *Limit) StoreName {
 	}
 	name := StoreName{Text: strings.Join(parts, "_") + "_<start>", Ratelimit: true}
 	if open {
-		name.Why = `values with "_" have exact names`
+		name.Why = `counters of values with "_" have exact names`
 	}
 	return name
 }
@@ -122,7 +122,7 @@ func (n *node) filledIn() bool { return n.value == "" || isWildcard(n.value) }
 // rules there are, or "".
 func (r *Rule) notAsRatelimit() string {
 	if len(r.Limits) != 1 {
-		return "envoyproxy/ratelimit has no lists of limits"
+		return "envoyproxy/ratelimit has no rate_limits lists"
 	}
 	l := r.Limits[0]
 	switch {
@@ -135,19 +135,19 @@ func (r *Rule) notAsRatelimit() string {
 	case l.Policy.Penalty != nil:
 		return "envoyproxy/ratelimit has no penalty"
 	case l.Policy.Calendar != nil && !rules.IsUTCMonth(l.Policy.Calendar):
-		return "envoyproxy/ratelimit has months of the calendar alone, and in UTC"
+		return "envoyproxy/ratelimit has only calendar months, in UTC"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
 	case strings.HasPrefix(r.Domain(), exactBegins):
-		return "its domain begins as exact names do"
+		return "its domain begins with s1{, like exact names"
 	}
 	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		switch {
 		case isWildcard(n.key):
-			return `there is a "*" in a key`
+			return `a key has a "*"`
 		case n.filledIn() && (shared == nil || shared[i] == nil) && strings.Contains(n.value, "_"):
-			return `each value that fits ` + rules.Shorten(n.text()) + ` has a "_"`
+			return `each value that matches ` + rules.Shorten(n.text()) + ` has a "_"`
 		}
 	}
 	return ""

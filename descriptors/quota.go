@@ -74,13 +74,13 @@ func (c *compiler) compileQuota(d *domain, n *node, r *Rule, cfg *rules.Descript
 	}
 	path := nodePath(d, n)
 	if len(cfg.RateLimits) > 1 {
-		c.fail(l.Pos, path, `"quota" is not supported in a list of several limits, since Envoy has one bucket for a descriptor; use rate_limit`)
+		c.fail(l.Pos, path, `"quota" is not supported in a list of several limits, since Envoy has one bucket for each descriptor; use rate_limit`)
 	}
 	if r.Quota {
-		c.fail(l.Pos, path, `"quota_mode" is not supported with "quota": an Envoy asks for one descriptor of a request alone; remove it`)
+		c.fail(l.Pos, path, `"quota_mode" is not supported with "quota": Envoy requests a quota for each descriptor separately; remove it`)
 	}
 	if r.optionalOrZero().shared != nil {
-		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value is a bucket of its own in Envoy; remove one of them`)
+		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value has its own bucket in Envoy; remove one of them`)
 	}
 	r.ensureOptional().quota = l.Quota
 	c.set.divides, d.divides = true, true

@@ -88,7 +88,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 		u.keys = append(u.keys, key)
 	}
 	if u.Column() == "" {
-		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since each of its entries stands for many values or has the name of a row's field (%s)",
+		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since none of its keys can be a column: each has a wildcard, shares one counter, or is a field of rows (%s)",
 			b.Table, strings.Join(tables.RowFields, ", "))
 		return
 	}
@@ -157,7 +157,7 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 func (u *TableUse) Fits(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
 		may := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
-		return fmt.Errorf("column %q is not an entry of the rule %s%s; entries that can be columns are %s", rules.Shorten(missing),
+		return fmt.Errorf("column %q is not an entry of the rule %s%s (allowed: %s)", rules.Shorten(missing),
 			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, may)), strings.Join(may, ", "))
 	}
 	return nil

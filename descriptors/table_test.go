@@ -67,7 +67,7 @@ descriptors:
 		{desc("other", "", "k", "zero"), "0/hour, algorithm: token_bucket, burst: 1"},
 		{desc("other", "", "k", "day"), "7/day, algorithm: token_bucket, burst: 14"},
 		{desc("log", "", "k", "huge"), "4096/hour, algorithm: sliding_log"}, // the greatest that it can have
-		{desc("one", "", "k", "day"), "7 at once, each for at most 1 day, algorithm: concurrency c"},
+		{desc("one", "", "k", "day"), "7 concurrent requests, each for at most 1 day c"},
 		{desc("r", "", "k", "al"), "500/hour, reserve: { amount: 10, ttl: 1m0s, unsettled: keep } r"},
 		{desc("q", "", "k", "free"), "unlimited"},
 		{desc("list", "", "k", "nobody"), "60/minute; 1000/hour; 60/month"},
@@ -221,11 +221,11 @@ func TestRowsCountOnGoing(t *testing.T) {
 // TestTableErrors has tables that do not fit rules.
 func TestTableErrors(t *testing.T) {
 	for file, want := range map[string]string{
-		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; known tables: t`,
-		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"?; entries that can be columns are kay`,
+		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"? (known: t)`,
+		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"? (allowed: kay)`,
 		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `rows cannot apply to this rule`,
-		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"?; entries that can be columns are a`,
-		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or has the name of a row's field (requests_per_unit, unit, burst, unlimited, name)`,
+		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"? (allowed: a)`,
+		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or is a field of rows (requests_per_unit, unit, burst, unlimited, name)`,
 		"{key: k, descriptors: [{key: a, rate_limits: [{unit: hour, requests_per_unit: 1, table: u}, {unit: day, requests_per_unit: 1}]}]}": `unknown table "u"`,
 	} {
 		opt, _ := withTable(t, "k,requests_per_unit\nx,1\n")

@@ -52,7 +52,7 @@ func (u Unmatched) Explain(key string) (why, meant string) {
 	case u.at.parent == nil && u.entry < 0:
 		return "the descriptor is empty", ""
 	case u.entry < 0:
-		return fmt.Sprintf("%s at %s has no limit; those below it need %s", u.Reached(), u.at.pos, keysText([]*node{u.at})), ""
+		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", u.Reached(), u.at.pos, keysText([]*node{u.at})), ""
 	case u.at.below != nil:
 		if similar := similar(key, []*node{u.at}); len(similar) > 0 {
 			meant = similar[0]

@@ -84,7 +84,7 @@ func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescri
 		return nil
 	}
 	if depth > maxDepth {
-		c.report("", "", "descriptors nest deeper than %d levels", maxDepth)
+		c.report("", "", "descriptors are nested deeper than %d levels", maxDepth)
 		return nil
 	}
 	configs := make([]rules.Descriptor, len(ms))
@@ -110,7 +110,7 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case !l.Unlimited:
 		l.Unit, l.RequestsPerUnit = unit, m.GetRequestsPerUnit()
 	case unit.Seconds() > 0:
-		c.report("", path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
+		c.report("", path, "unlimited excludes the unit %s; remove one of them", m.GetUnit())
 	case unit != 0:
 		c.report(rules.NoEffect, path, "the unit has no effect with unlimited, and %d is not a unit", unit)
 	}
@@ -128,13 +128,13 @@ func (c *converter) metadata(path string, m *structpb.Struct) map[string]any {
 		return nil
 	}
 	if nestsDeeper(structpb.NewStructValue(m), maxDepth) {
-		c.report("", path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
+		c.report("", path+" > metadata", "maps and lists are nested deeper than %d levels", maxDepth)
 		return nil
 	}
 	return m.AsMap()
 }
 
-// nestsDeeper reports whether maps and lists nest deeper than levels.
+// nestsDeeper reports whether maps and lists are nested deeper than levels.
 func nestsDeeper(v *structpb.Value, levels int) bool {
 	if levels < 0 {
 		return true

@@ -97,8 +97,8 @@ func TestResourcesThatAreNone(t *testing.T) {
 		got = append(got, d.String())
 	}
 	want := []string{
-		`xds:deep: error: descriptors nest deeper than 100 levels`,
-		`xds:m: error: domain "m" > key "user" > metadata: maps and lists nest deeper than 100 levels`,
+		`xds:deep: error: descriptors are nested deeper than 100 levels`,
+		`xds:m: error: domain "m" > key "user" > metadata: maps and lists are nested deeper than 100 levels`,
 		`xds:odd: warning: no-effect: domain "odd" > key "a" > rate_limit: the unit has no effect with unlimited, and 9 is not a unit`,
 		`xds:odd: warning: unsafe-name: domain "odd" > key "a" > rate_limit: name "\"" contains a quote or a control character, which breaks the x-ratelimit-limit header`,
 		`xds:odd: error: domain "odd" > key "` + strings.Repeat("ä", 30) + `..." > rate_limit: unknown unit 9; allowed are second, minute, hour, day, week, month, year`,

@@ -26,14 +26,14 @@ func TestLeasesByDefaults(t *testing.T) {
 		limits []*ratelimitv3.RateLimitDescriptor
 		want   string // of the first limit, or the error
 	}{
-		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 at once, each for at most 10 minutes, algorithm: concurrency"},
+		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 concurrent requests, each for at most 10 minutes"},
 		"no name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "")},
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the fields do not fit the rule domain "shop" > key "a" > rate_limit at xds:r: "name" is missing`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "a" > rate_limit at xds:r does not support these fields: "name" is missing`,
 		},
 		"one name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "n"), limit("b", "n")},
-			`the rule domain "shop" > key "b" > rate_limit at xds:r: name "n" is that of domain "shop" > key "a" > rate_limit at xds:r, too`,
+			`the rule domain "shop" > key "b" > rate_limit at xds:r does not support these fields: name "n" is also that of domain "shop" > key "a" > rate_limit at xds:r`,
 		},
 	} {
 		message, err := proto.Marshal(&ratelimitv3.RateLimitConfig{Name: "r", Domain: "shop", Descriptors: tt.limits})

@@ -176,11 +176,11 @@ func TestRejectsAsAWhole(t *testing.T) {
 	want := []string{
 		`xds:listener-b: error: domain "b" > key "user" > rate_limit: unknown unit 0; allowed are second, minute, hour, day, week, month, year`,
 		`xds:listener-b: error: domain "b" > key "" value "x": the key is empty; every descriptor needs one`,
-		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; leave out one of them`,
-		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; it says which limit is replaced`,
+		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; remove one of them`,
+		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; add the name of the limit to replace`,
 		`xds:listener-b: error: domain "b" > key "r": duplicate key and value on this level; first at xds:listener-b`,
 		`xds:nameless: error: the domain is empty; every configuration must name its domain`,
-		`xds:second-c: error: domain "c": the domain is defined twice, first at xds:c; merging domains is off`,
+		`xds:second-c: error: domain "c": duplicate domain, first at xds:c; merge the two, or set --merge-domains`,
 	}
 	slices.Sort(want)
 	check := func(what, text string) {

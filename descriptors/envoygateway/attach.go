@@ -40,12 +40,12 @@ func (o *Objects) attach(places []*envoyRoute) {
 				switch {
 				case applied > 0 || p.limits == nil:
 				case covered > 0:
-					o.warn(p.Metadata.pos, "%s has no effect on %s: each route there has a policy of its own", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: each of its routes has its own policy", p, at)
 				case at.Kind == "Gateway":
-					o.warn(p.Metadata.pos, "%s has no effect on %s: none of the given routes is attached to it", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no given route is attached to it", p, at)
 				default:
 					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the given Gateways accepts it; check its parentRefs "+
-						"and hostnames, and at allowedRoutes of the listeners", p, at)
+						"and hostnames, and allowedRoutes of the listeners", p, at)
 				}
 			}
 		}
@@ -120,11 +120,11 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 		return true
 	case p.limits == nil:
 	case has:
-		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has it", p, at, taken[at])
+		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has precedence", p, at, taken[at])
 	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
-		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; rules are named after it", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; add it, since rules are named after it", p, at)
 	default:
-		o.warn(p.Metadata.pos, "%s targets %s: not read; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not supported; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
 	}
 	return false
 }

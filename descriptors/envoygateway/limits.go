@@ -91,7 +91,7 @@ func (o *Objects) readLimits(p *policy, file string) {
 			name: fmt.Sprintf("%s/rule/%d", policy, i), policy: policy, pos: pos, shared: w.Shared, shadow: w.ShadowMode,
 		}
 		if err := l.read(&w); err != nil {
-			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway answers 500 on its routes", i, policy, err)
+			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway responds 500 on its routes", i, policy, err)
 			continue
 		}
 		o.warnOfDropped(pos, &w)
@@ -114,7 +114,7 @@ func (o *Objects) warnOfDropped(pos rules.Pos, w *ruleSpec) {
 			case !found:
 				last[field.name] = i
 			default:
-				o.warn(pos, "clientSelectors[%d].%s (%s) has no effect: Envoy Gateway keeps only the last %s of a rule, that of clientSelectors[%d]; make a rule for each",
+				o.warn(pos, "clientSelectors[%d].%s (%s) has no effect: Envoy Gateway keeps only the last %s of a rule, here clientSelectors[%d]; write a rule for each",
 					i, field.name, rules.Shorten(field.match.text()), field.name, kept)
 			}
 		}

@@ -225,7 +225,7 @@ func (o *Objects) load(n *yaml.Node, pos rules.Pos, into any, options ...yaml.Op
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes.Errors {
 			at := rules.Pos{File: pos.File, Line: m.Mark.Line, Col: m.Mark.Column}
-			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `there is no field "$1" here; see Envoy Gateway's API for those that are`))
+			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `unknown field "$1"; see Envoy Gateway's API for the known ones`))
 		}
 	default:
 		o.fail(pos, "%v", err)

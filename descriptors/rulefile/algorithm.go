@@ -73,7 +73,7 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	case l.MaxWaiting != nil && !held:
 		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
 	case held && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so nothing waits and "max_wait" has no effect`)
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so no request waits and "max_wait" has no effect`)
 	}
 	return true
 }
@@ -93,7 +93,7 @@ func (p *parser) timezone(path string, f field) string {
 		return ""
 	}
 	if name == "" {
-		p.fail(path, f.value, `"timezone" is empty; leave it out for UTC`)
+		p.fail(path, f.value, `"timezone" is empty; remove it for UTC`)
 	} else if wrong := rules.ZoneMistake(name); wrong != "" {
 		p.fail(path, f.value, "%s", wrong)
 		return ""

@@ -74,7 +74,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		p.fail("", at, `"domain" is missing or empty; every document of defaults names its domain, or "*" for all`)
 	default:
 		if first := d.Add(dd); first != nil {
-			p.fail(path, at, "the domain has two documents of defaults, the first on line %d; write one", first.Pos.Line)
+			p.fail(path, at, "duplicate defaults for this domain, first on line %d; merge the two", first.Pos.Line)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 			return
 		}
 		if first := dd.Add(e); first != nil {
-			p.fail(here, at, "these rules already have an item, on line %d; only one can apply", first.Pos.Line)
+			p.fail(here, at, "duplicate item for these rules, first on line %d; only one can apply", first.Pos.Line)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {
-		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
+		p.fail(path, f.key, `"path" and "name" exclude each other; a path selects a single rule`)
 	}
 	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
 		p.fail(path, item, `"name" in rate_limit is for one rule, so the item needs a "path"`)

@@ -66,7 +66,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
 			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") {
-				p.fail(path, f.key, `"share_threshold" needs a "*" in "value" or "key"; here they are %q and %q`, rules.Shorten(value), rules.Shorten(key))
+				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
@@ -83,7 +83,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		}
 		limit, ok := p.limit(single)
 		if several != nil {
-			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move the one into the list`)
+			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move rate_limit into the list`)
 		} else if ok {
 			d.RateLimits = []rules.Limit{limit}
 		}

@@ -67,7 +67,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		}
 	}
 	if !found {
-		p.report("", "", 1, 1, fmt.Sprintf(`the file contains no %s; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`no %s in the file; it must have at least "domain"`, what))
 	}
 }
 
@@ -111,6 +111,6 @@ func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	} else {
 		where = `; its files are below "data": mount it as a volume, or give sluice only that text`
 	}
-	p.fail("", at, "this is the %s of Kubernetes%s", objectName(n), where)
+	p.fail("", at, "this is a Kubernetes object, %s%s", objectName(n), where)
 	return true
 }

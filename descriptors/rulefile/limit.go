@@ -30,7 +30,7 @@ type limitBlock struct {
 func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	path += " > rate_limit"
 	if isNull(f.value) {
-		p.warn(rules.EmptyLimit, path, f.key, "rate_limit is empty, so nothing is limited here")
+		p.warn(rules.EmptyLimit, path, f.key, "rate_limit is empty, so requests are not limited here")
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {
@@ -174,7 +174,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 	}
 	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since a candidate replaces no limit; remove one of them`)
+		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since such a limit replaces none; remove one of them`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
@@ -201,7 +201,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.suppressed, "requests_per_unit") {
-		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
+		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is intended`)
 	}
 	return l, p.checkAlgorithmFields(b, &l)
 }
@@ -252,7 +252,7 @@ func (p *parser) replaces(path string, f field) []string {
 		switch {
 		case !ok:
 		case name == "":
-			p.fail(here, at, `"name" is missing or empty; it says which limit is replaced`)
+			p.fail(here, at, `"name" is missing or empty; it must be the name of the limit to replace`)
 		default:
 			names = append(names, name)
 		}

@@ -68,7 +68,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 
 // warnDuplicate warns of a key that the map has already.
 func (p *parser) warnDuplicate(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
-	p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
+	p.warn(rules.Twice, path, key, "%q is a duplicate, first on line %d; %s", word, p.pos(first).Line, outcome)
 }
 
 // fieldName is the keyText of maps of fields.

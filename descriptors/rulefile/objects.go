@@ -59,7 +59,7 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 			case item.Kind == yaml.MappingNode && kind.Value == "ConfigMapList":
 				configs = append(configs, p.configMap(content, item)...)
 			default:
-				p.fail("", item, "an item of a List must be an object of Kubernetes, with apiVersion and kind")
+				p.fail("", item, "an item of a List must be a Kubernetes object with apiVersion and kind")
 			}
 		}
 		return configs, true
@@ -109,17 +109,17 @@ func objectName(n *yaml.Node) string {
 	return rules.Shorten(name)
 }
 
-const ofEnvoyGateway = "Envoy Gateway makes rules of BackendTrafficPolicies, Gateways and routes, and sends them by xDS: " +
-	"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads them"
+const ofEnvoyGateway = "Envoy Gateway translates BackendTrafficPolicies, Gateways and routes into rules, and sends them over xDS: " +
+	"set --xds-addr, as in kustomize/overlays/envoy-gateway; only sluice check reads the objects"
 
 // remedies map kinds of objects to where their rules are.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
-	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
-	"RateLimitPolicy": "it has limits in Kuadrant's own language; write them as rules",
-	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
-		"see the active rules with sluice explain --addr, or /rlconfig on port 6070",
-	"Secret": "its data is not text: give sluice that of " +
+	"EnvoyFilter":     "it configures Envoy; check it with sluice envoy check, and give that the rules with -c",
+	"RateLimitPolicy": "it has limits in Kuadrant's format; write them as rules",
+	"QuotaPolicy": "Envoy AI Gateway translates it into rules, and sends them over xDS: " +
+		"show the active rules with sluice explain --addr, or /rlconfig on port 6070",
+	"Secret": "its data is base64; give sluice the output of " +
 		`kubectl get secret NAME -o go-template='{{ index .data "rules.yaml" | base64decode }}'`,
 }
 
@@ -156,7 +156,7 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 	if !isRules {
 		remedy := "it has no data"
 		if len(names) > 0 {
-			remedy = "none of its files is one of rules: " + rules.Shorten(strings.Join(names, ", "))
+			remedy = "none of its keys contains rules: " + rules.Shorten(strings.Join(names, ", "))
 		}
 		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil
@@ -170,8 +170,8 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		case IsBackup(name):
 			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
 		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one where the ConfigMap is mounted; "+
-				"put it into a ConfigMap of its own", rules.Shorten(name), objectName(n))
+			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one if the ConfigMap is mounted; "+
+				"move it to a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
 		}
@@ -205,7 +205,7 @@ func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
-const NotReadBackup = "not read: the name is that of a backup"
+const NotReadBackup = "not read: the file has the name of a backup"
 
 // IsBackup reports whether a name is that of an older version of a file, as editors and merges keep it. Reading it would activate
 // the old rules, too.
@@ -240,7 +240,7 @@ func (p *parser) reportUnreadObjects() {
 		return
 	}
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules in them: " + namesOf(others),
+		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since they contain no rules: " + namesOf(others),
 	})
 }
 

@@ -114,8 +114,8 @@ func TestParseBoundsFileSize(t *testing.T) {
 	}
 }
 
-// TestParseAcceptsEveryWord keeps the vocabularies and the reading of words
-// together: a field that is listed but not read would be reported as unknown.
+// TestParseAcceptsEveryWord checks that every field of a field set is read:
+// otherwise it would be reported as unknown.
 func TestParseAcceptsEveryWord(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
@@ -144,7 +144,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		{replacesFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
 	}
 	if got, want := len(around), len(fieldSets()); got != want {
-		t.Fatalf("the test covers %d vocabularies, want %d", got, want)
+		t.Fatalf("the test covers %d field sets, want %d", got, want)
 	}
 	for _, a := range around {
 		for _, word := range a.in.names {
@@ -161,7 +161,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 			}
 			_, ds := Parse("f", fmt.Appendf(nil, a.template, text))
 			for _, d := range ds {
-				if !strings.Contains(d.Message, "given twice") {
+				if !strings.Contains(d.Message, "is a duplicate") {
 					t.Errorf("%q %s gives %v, want it accepted", word, a.in.where, d)
 				}
 			}

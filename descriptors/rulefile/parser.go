@@ -83,7 +83,7 @@ func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 // enter begins a map or list. It returns false if it must not be read.
 func (p *parser) enter(n *yaml.Node) bool {
 	if p.depth >= maxDepth {
-		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias contains itself", maxDepth)
+		p.fail("", n, "maps and lists are nested deeper than %d levels, or an alias contains itself", maxDepth)
 		p.stopped = true
 	}
 	if p.stopped {
@@ -139,7 +139,7 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 		if path = ""; code != "" {
 			code = rules.TooMany
 		}
-		message = fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
+		message = fmt.Sprintf("more than %d %ss; the rest is not shown", maxDiagnostics, s)
 	}
 	p.seen[key] = true
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{

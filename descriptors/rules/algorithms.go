@@ -58,7 +58,7 @@ var algorithms = [...]algorithmInfo{
 	},
 	limiter.SlidingLog: {
 		name: "sliding_log", letter: 'l', maxRequests: limiter.MaxLog,
-		maxReason: "because the time of each hit is kept; sliding_window has no such bound",
+		maxReason: "because the time of each hit is stored; sliding_window has no such bound",
 	},
 	limiter.TokenBucket: {
 		name: "token_bucket", letter: 't', maxRequests: math.MaxUint32,
@@ -85,7 +85,7 @@ var algorithms = [...]algorithmInfo{
 	},
 	limiter.Concurrency: {
 		name: "concurrency", letter: 'p', maxRequests: limiter.MaxLog,
-		maxReason: "because each request that is held has a place of its own",
+		maxReason: "because each running request occupies a slot in memory",
 	},
 }
 

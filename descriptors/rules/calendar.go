@@ -49,7 +49,7 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 // loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New("it is whatever the machine's is")
+		return nil, errors.New("Local depends on the machine")
 	}
 	return time.LoadLocation(name)
 }
@@ -94,9 +94,9 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	case !has:
 		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" is for one %s, not for %s, which have no defined start; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		wrong("calendar", `"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
-		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
+		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" or "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
 		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])

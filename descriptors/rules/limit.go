@@ -25,9 +25,9 @@ func (l *Limit) WindowMistake() string {
 	longest := int64(limiter.MaxWindow / time.Second)
 	switch w := l.WindowSeconds(); {
 	case w <= 0:
-		return fmt.Sprintf("a window of %d %ss is out of range; the least unit_multiplier is 1", l.UnitMultiplier, l.Unit)
+		return fmt.Sprintf("a window of %d %ss is out of range; the minimum unit_multiplier is 1", l.UnitMultiplier, l.Unit)
 	case w > longest:
-		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the maximum unit_multiplier of unit %s is %d",
 			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
 	default:
 		return ""
@@ -108,15 +108,15 @@ func CountActive(limits []Limit) (n int) {
 }
 
 // NoActiveLimit is the error for a list of candidates only.
-const NoActiveLimit = "all limits of the list are candidates (shadow: true), so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
+const NoActiveLimit = "all limits of the list have shadow: true, so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
 
 // SameCounterHelp returns the remedy if another limit has l's counters.
 func (l *Limit) SameCounterHelp() string {
 	if l.Shadow {
-		return "they would be one counter; try one candidate after the other"
+		return "they would share a counter; try one after the other"
 	}
 	if infoOf(l.algorithm()).burst != nil {
-		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
+		return "they would share a counter; give one of them another window, such as 60 a minute for 1 a second"
 	}
 	return "only the lower would apply"
 }

@@ -84,7 +84,7 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	}
 	switch {
 	case r.Amount == 0 && r.First == 0:
-		wrong(`"reserve" says neither how much ("amount: 2000") nor what to begin with ("p90: true, first: 2000"); add one of them`)
+		wrong(`"reserve" has neither "amount" nor "first"; write "amount: 2000", or "p90: true, first: 2000"`)
 	case r.Amount > 0 && r.First > 0:
 		wrong(`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
 	}

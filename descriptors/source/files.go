@@ -98,7 +98,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 	var last foundFile
 	if p.defaults != "" {
 		if last = before[len(before)-1]; last.name != p.defaults {
-			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", p.defaults)
+			return all, false, fmt.Errorf("read %s: is a directory; the defaults must be a file", p.defaults)
 		}
 	}
 	left := int64(maxSourceBytes)
@@ -131,7 +131,7 @@ func addUser(err error) error {
 		return err
 	}
 	groups, _ := os.Getgroups() // without them the message is still right
-	return fmt.Errorf("%w: this process is user %d of the groups %v; let it read the files and enter their directories (chmod, or defaultMode and fsGroup in Kubernetes)",
+	return fmt.Errorf("%w: sluice runs as user %d with the groups %v; let that read the files and enter their directories (chmod, or defaultMode and fsGroup in Kubernetes)",
 		err, os.Geteuid(), append(groups, os.Getegid()))
 }
 
@@ -281,7 +281,7 @@ func readUpTo(name string, r io.Reader, size, limit int64) ([]byte, error) {
 	}
 	content := b.Bytes()
 	if int64(len(content)) > limit {
-		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", name, maxSourceBytes>>20)
+		return nil, fmt.Errorf("read %s: the files exceed %d MiB in total", name, maxSourceBytes>>20)
 	}
 	return content, nil
 }
@@ -302,7 +302,7 @@ func (r sources) requireFiles(paths []string, prefix string) error {
 	}
 	begins := ""
 	if prefix != "" {
-		begins = fmt.Sprintf(" that begins with %q, its slashes written as dots", prefix)
+		begins = fmt.Sprintf(" whose relative path, with dots for slashes, begins with %q", prefix)
 	}
 	return fmt.Errorf("%w in %s%s", ErrNoFile, strings.Join(paths, ", "), begins)
 }

@@ -57,7 +57,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 	read := 0
 	for r := range results {
 		read++
-		user := fmt.Sprintf("permission denied: this process is user %d of the groups [", os.Geteuid())
+		user := fmt.Sprintf("permission denied: sluice runs as user %d with the groups [", os.Geteuid())
 		if r.files != nil || !errors.Is(r.err, fs.ErrPermission) || !strings.Contains(r.err.Error(), dir) ||
 			!strings.Contains(r.err.Error(), user) || !strings.Contains(r.err.Error(), "chmod") {
 			t.Errorf("Read(%s) = %v, %v, want an error that names it, the user and what to do", r.path, r.files, r.err)

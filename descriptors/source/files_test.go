@@ -214,7 +214,7 @@ func TestLoadNotesBackups(t *testing.T) {
 	write(t, "domain: a\n", dir, "a.yaml")
 	write(t, "domain: a\n", dir, "a.yaml~")
 	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
-	want := dir + "/a.yaml~: note: not read: the name is that of a backup"
+	want := dir + "/a.yaml~: note: not read: the file has the name of a backup"
 	if set == nil || err != nil || len(ds) != 1 || ds[0].String() != want || ds[0].Severity != rules.Note {
 		t.Errorf("Load = %v, %v, %v, want a set and %q", set, ds, err, want)
 	}

@@ -294,7 +294,7 @@ func TestRulesThatKeepChangingAtTheStart(t *testing.T) {
 			return openTable(path)
 		}
 		took(t, startTime, startTime+2*settled, func() {
-			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing"
+			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing; write to another file and rename it"
 			if err := w.group.Load(t.Context()); err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
 			}

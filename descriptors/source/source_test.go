@@ -201,7 +201,7 @@ func TestSourceNeedsAFile(t *testing.T) {
 	for range 2 {
 		for prefix, want := range map[string]string{
 			"":        "no file of rules in " + dir,
-			"config.": "no file of rules in " + dir + ` that begins with "config.", its slashes written as dots`,
+			"config.": "no file of rules in " + dir + ` whose relative path, with dots for slashes, begins with "config."`,
 		} {
 			err := NewFiles(Options{Paths: []string{dir}, Prefix: prefix, OnLoad: func(u Update) error { return u.Err }}).Load()
 			if prefix == "" && len(entries(t, dir)) > 0 {

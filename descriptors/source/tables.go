@@ -160,11 +160,11 @@ func (f *TableFile) compare(r *tableReading) {
 	lost := ""
 	switch was, is := f.opt.Table.Rows().Len(), r.rows.Len(); {
 	case is == 0 && was > 0 && !f.opt.AllowEmpty:
-		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, and the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
+		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s; set --allow-empty-tables if that is intended", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
 	case is == 0:
 		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*is < was:
-		lost = fmt.Sprintf("the file has %s, and the table had %d: more than half are gone", rules.Count(is, "row"), was)
+		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(is, "row"), was)
 	}
 	if lost != "" {
 		r.warnings = append(r.warnings, rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})
@@ -173,7 +173,7 @@ func (f *TableFile) compare(r *tableReading) {
 
 var (
 	errChanged    = errors.New("the file changes while it is read")
-	errChanging   = errors.New("the file keeps changing")
+	errChanging   = errors.New("the file keeps changing; write to another file and rename it")
 	errUnfinished = fmt.Errorf("the file does not end with a newline and keeps changing; it is read once it has not changed for %v", unfinishedTime)
 )
 
@@ -212,7 +212,7 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	}
 	before := stamp{info: info}
 	if info.Size() > maxTableBytes {
-		return tableReading{stamp: before, err: fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
+		return tableReading{stamp: before, err: fmt.Errorf("read %s: the file has %d MiB; the maximum for a table is %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
 	}
 	if !isSettled(before) && isUnfinished(file, info.Size()) {
 		return tableReading{err: fmt.Errorf("read %s: %w", path, errUnfinished)}

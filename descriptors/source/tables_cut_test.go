@@ -48,7 +48,7 @@ func TestUnfinishedTable(t *testing.T) {
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
 		took(t, 0, 0, func() { check(t, k.group.Load(t.Context())) })
-		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be cut off`
+		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be truncated`
 
 		write(t, tableOf(2)+"b,1", k.path)
 		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
@@ -131,7 +131,7 @@ func TestTableThatKeepsChanging(t *testing.T) {
 			}
 			next()
 			k.look(next)
-			if got := k.last(2); got != "read "+k.path+": the file keeps changing" {
+			if got := k.last(2); got != "read "+k.path+": the file keeps changing; write to another file and rename it" {
 				t.Errorf("ends with %q: %s", end, got)
 			}
 		}
@@ -224,12 +224,12 @@ func TestTableThatLosesRows(t *testing.T) {
 			{0, "warning: the file has no rows: the rules' own numbers apply to all keys"},
 			{10, ""},
 			{5, ""},
-			{2, "warning: the file has 2 rows, and the table had 5: more than half are gone"},
+			{2, "warning: the file has 2 rows, but the table had 5: more than half are missing"},
 			{3, ""},
-			{1, "warning: the file has 1 row, and the table had 3: more than half are gone"},
-			{0, "error: the file has no rows, and the table has 1 row"},
+			{1, "warning: the file has 1 row, but the table had 3: more than half are missing"},
+			{0, "error: the file has no rows, but the table has 1 row; set --allow-empty-tables if that is intended"},
 			{4, ""},
-			{0, "error: the file has no rows, and the table has 4 rows"},
+			{0, "error: the file has no rows, but the table has 4 rows; set --allow-empty-tables if that is intended"},
 		} {
 			write(t, tableOfRows(step.rows), k.path)
 			k.look(nil)

@@ -107,7 +107,7 @@ func TestFaultsOfATable(t *testing.T) {
 		fake func(*fakedSource)
 		want string
 	}{
-		"no permission": {func(f *fakedSource) { f.open = addUser(failed("open", syscall.EACCES)) }, "permission denied: this process is user"},
+		"no permission": {func(f *fakedSource) { f.open = addUser(failed("open", syscall.EACCES)) }, "permission denied: sluice runs as user"},
 		"stale handle":  {func(f *fakedSource) { f.open = failed("open", syscall.ESTALE) }, "stale"},
 		"stat fails": {func(f *fakedSource) {
 			f.stat = func() (fs.FileInfo, error) { return nil, failed("stat", syscall.ESTALE) }

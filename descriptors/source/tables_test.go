@@ -106,7 +106,7 @@ func TestTablesThatAreNoFiles(t *testing.T) {
 		t.TempDir():    "not a regular file",
 		"/dev/zero":    "not a regular file",
 		pipe:           "not a regular file",
-		large:          "512 MiB; a table is at most 512 MiB",
+		large:          "512 MiB; the maximum for a table is 512 MiB",
 		large + ".not": "no such file",
 	} {
 		if rows, _, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {

@@ -36,7 +36,7 @@ type pending struct {
 // fail reports an error. It returns true if no more errors are reported.
 func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 	if len(b.found) == maxErrors {
-		b.report(rules.Error, line, col, "more errors are not shown")
+		b.report(rules.Error, line, col, "further errors are not shown")
 	}
 	if len(b.found) > maxErrors {
 		return true
@@ -55,7 +55,7 @@ func (b *builder) warnUnfinished() {
 	if n := len(b.rows); n > 0 {
 		line, last = int(b.rows[n-1].line), "the row of "+b.keyText(n-1)
 	}
-	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be cut off, and rows may be missing; end the last line", last))
+	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be truncated, and rows may be missing; end the last line", last))
 }
 
 // keyText returns the key of a row for messages.

@@ -30,7 +30,7 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	case bytes.HasPrefix(first, []byte("{")):
 		b.readJSON(in)
 	case bytes.HasPrefix(first, []byte("[")) && bytes.HasPrefix(withoutSpace(first[1:]), []byte("{")):
-		b.fail(1, 1, "the file is a list of JSON; write an object a line, without brackets and commas around it")
+		b.fail(1, 1, "the file is a JSON array; write one object on each line, without brackets and commas")
 	default:
 		b.readCSV(in)
 	}
@@ -192,7 +192,7 @@ func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 		b.fail(line, 1, "%v", err)
 		return true
 	case errors.Is(err, csv.ErrFieldCount):
-		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
+		return b.fail(wrong.Line, 1, "the row does not have as many columns as the header, %d", r.FieldsPerRecord)
 	default:
 		b.fail(wrong.Line, wrong.Column, "invalid CSV: %v", wrong.Err)
 		return true
@@ -218,7 +218,7 @@ func splitHeader(header []string) (words []string, keys []int, err error) {
 		columns, keys = append(columns, column), append(keys, i)
 	}
 	if !slices.Contains(words, fieldNumber) && !slices.Contains(words, fieldUnlimited) {
-		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; its other columns are entries, such as customer, and unit, burst, unlimited, name",
+		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name",
 			rules.Shorten(strings.Join(header, ",")), nearColumn(columns))
 	}
 	return words, keys, CheckColumns(columns)
@@ -227,7 +227,7 @@ func splitHeader(header []string) (words []string, keys []int, err error) {
 // nearColumn returns a hint at the column that may be a misspelling of requests_per_unit, or "".
 func nearColumn(columns []string) string {
 	if near := rules.Nearest(fieldNumber, columns); len(near) > 0 {
-		return fmt.Sprintf(" (%q is near)", near[0])
+		return fmt.Sprintf(" (is %q a misspelling?)", near[0])
 	}
 	return ""
 }

@@ -16,11 +16,11 @@ import (
 // TestReadWarnsOfACutFile has files that do not end with a newline: the warning names the last row.
 func TestReadWarnsOfACutFile(t *testing.T) {
 	for text, want := range map[string]string{
-		"customer,requests_per_unit\ny,12\nx,1":               `t:3:1: warning: the file does not end with a newline: the row of customer="x" may be cut off, and rows may be missing; end the last line`,
+		"customer,requests_per_unit\ny,12\nx,1":               `t:3:1: warning: the file does not end with a newline: the row of customer="x" may be truncated, and rows may be missing; end the last line`,
 		"\n\n customer,requests_per_unit\r\ny,12\r\nx,1\r":    `t:5:1: warning: the file does not end with a newline: the row of customer="x"`,
 		"customer,requests_per_unit\n\"a\nb\",1\n\"x\ny\",12": `t:4:1: warning: the file does not end with a newline: the row of customer="x\ny"`,
 		"path,requests_per_unit,customer\n/,1,":               `t:2:1: warning: the file does not end with a newline: the row of path="/", customer=""`,
-		"customer,requests_per_unit":                          `t:1:1: warning: the file does not end with a newline: its header may be cut off`,
+		"customer,requests_per_unit":                          `t:1:1: warning: the file does not end with a newline: its header may be truncated`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n\n{\"requests_per_unit\":5,\"a\":\"" + strings.Repeat("y", 100) + "\"}": `t:3:1: warning: the file does not end with a newline: the row of a="` + strings.Repeat("y", 60) + `..."`,
 		"customer,requests_per_unit\ny,12\nx,1\n":       "",
 		"customer,requests_per_unit\r\nx,1\r\n":         "",

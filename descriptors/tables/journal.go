@@ -53,7 +53,7 @@ var (
 	// ErrDamaged means that a journal has lost acknowledged changes.
 	ErrDamaged = errors.New("the journal is damaged")
 	// ErrColumns means that changes have other columns than the table.
-	ErrColumns = errors.New("other columns")
+	ErrColumns = errors.New("different columns")
 	// ErrNotSaved means that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not active")
 	// ErrClosed means that the process ends.
@@ -90,7 +90,7 @@ func (j *Journal) Apply(columns []string, changes []Change) error {
 		r.payload = appendChange(r.payload, c)
 	}
 	if len(r.payload) > maxRecordLen {
-		return fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
+		return fmt.Errorf("%w: the changes exceed %d MiB", ErrNotSaved, maxRecordLen>>20)
 	}
 	j.mu.Lock()
 	if j.closed {
@@ -280,7 +280,7 @@ func (j *Journal) checkPath() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("another process has put a file at %s: restart to use its rows, or remove it to keep the active rows", j.path)
+	return fmt.Errorf("another process replaced the file %s: restart to use its rows, or remove it to keep the active rows", j.path)
 }
 
 // cut truncates the file to the given size.

@@ -257,7 +257,7 @@ func TestJournalThatIsRejected(t *testing.T) {
 	}
 	_, _, opened := OpenJournal(New("t"), dir, nil)
 	for _, err := range []error{opened, ReadJournal(New("t"), dir)} {
-		if err == nil || !strings.Contains(err.Error(), path+": the file is not a table of sluice") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
+		if err == nil || !strings.Contains(err.Error(), path+": the file is not a sluice table") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
 			t.Errorf("%v, want an error with the file and what to do", err)
 		}
 	}

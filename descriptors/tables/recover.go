@@ -75,7 +75,7 @@ func (t *Table) readJournal(path string) (*recovered, error) {
 // parse reads the content of a journal.
 func (t *Table) parse(content []byte) (*recovered, error) {
 	if !strings.HasPrefix(string(content), journalMagic) {
-		return nil, errors.New("the file is not a table of sluice, or is of another version")
+		return nil, errors.New("the file is not a sluice table, or one of another version")
 	}
 	b := &builder{hasher: t.Rows().hasher, lastWins: true}
 	found := &recovered{size: int64(len(journalMagic))}
@@ -88,13 +88,13 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 		r := payloadReader{b: payload}
 		if b.columns == nil {
 			if b.columns = r.values(nil); r.bad || CheckColumns(b.columns) != nil {
-				return nil, fmt.Errorf("%w: the record at byte %d is not columns", ErrDamaged, found.size)
+				return nil, fmt.Errorf("%w: the record at byte %d does not contain columns", ErrDamaged, found.size)
 			}
 		}
 		for len(r.b) > 0 {
 			c, ok := r.change(values[:0])
 			if !ok || len(c.Values) != len(b.columns) {
-				return nil, fmt.Errorf("%w: the record at byte %d is not changes", ErrDamaged, found.size)
+				return nil, fmt.Errorf("%w: the record at byte %d does not contain valid changes", ErrDamaged, found.size)
 			}
 			if err := b.change(&c); err != nil {
 				return nil, err
@@ -105,10 +105,10 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 	}
 	rest := content[found.size:]
 	if err := checkTorn(rest); err != nil {
-		return nil, fmt.Errorf("%w at byte %d: %w; to keep the changes before it, cut the file there", ErrDamaged, found.size, err)
+		return nil, fmt.Errorf("%w at byte %d: %w; truncate the file there to keep the changes before it", ErrDamaged, found.size, err)
 	}
 	if b.columns == nil { // a file gets its name once it has them
-		return nil, fmt.Errorf("%w: it ends before its first record", ErrDamaged)
+		return nil, fmt.Errorf("%w: the file ends before the first record", ErrDamaged)
 	}
 	found.rows, found.torn = b.build(), int64(len(rest))
 	return found, nil

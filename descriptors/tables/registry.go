@@ -115,7 +115,7 @@ func (r *Registry) Table(name string) (*Entry, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s with --tables-dir", rules.Shorten(name), rules.Shorten(name))
 	}
-	return nil, fmt.Errorf("unknown table %q%s; known tables: %s", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
+	return nil, fmt.Errorf("unknown table %q%s (known: %s)", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.

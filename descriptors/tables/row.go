@@ -102,7 +102,7 @@ func (r *Row) set(word, value string) error {
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
 		}
 		if len(value) > maxNameBytes || rules.NameMistake(value) != "" {
-			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)
+			return fmt.Errorf("name %q must have at most %d bytes and no quotes or control characters", rules.Shorten(value), maxNameBytes)
 		}
 		r.Name = value
 	}
@@ -115,7 +115,7 @@ func (r *Row) check(numbered bool) error {
 	case !r.Unlimited && !numbered:
 		return errors.New("requests_per_unit is missing; write 0 to deny every request, or unlimited")
 	case r.Unlimited && (numbered || r.Unit != 0 || r.Burst > 0):
-		return errors.New("unlimited excludes requests_per_unit, unit and burst; leave them out")
+		return errors.New("unlimited excludes requests_per_unit, unit and burst; remove them")
 	}
 	return nil
 }
@@ -139,9 +139,9 @@ func checkValues(values []string) error {
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
-		return errors.New("no column names an entry of the rule, such as customer")
+		return errors.New("no key column; add one named for an entry of the rule, such as customer")
 	case len(columns) > MaxColumns:
-		return fmt.Errorf("%d columns name entries; at most %d may", len(columns), MaxColumns)
+		return fmt.Errorf("%d key columns; at most %d are supported", len(columns), MaxColumns)
 	}
 	for i, c := range columns {
 		if slices.Contains(columns[:i], c) {
