@@ -24,8 +24,8 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-// A limit that a request carries goes by the calendar of the rule, where there is one, if its unit has one. With
-// CalendarMonths months do that go by none otherwise.
+// A limit that a request carries goes by the calendar of the rule, where there is one, if its unit
+// has one. With CalendarMonths months do that go by none otherwise.
 func TestOverridesByTheCalendar(t *testing.T) {
 	const hour, day, month, year = 3, 4, 5, 6
 	for _, tc := range []struct {
@@ -74,7 +74,8 @@ func calendarText(p *limiter.Policy) string {
 	return "@" + text + " " + [...]string{"day", "week", "month", "year"}[p.Calendar.Unit()]
 }
 
-// With CalendarMonths a rule's month is one of the calendar, unless the rule says otherwise or cannot have one.
+// With CalendarMonths a rule's month is one of the calendar, unless the rule says otherwise or
+// cannot have one.
 func TestCalendarMonths(t *testing.T) {
 	for _, months := range []bool{false, true} {
 		want := map[string]bool{"berlin": true, "ring": true, "utc": true, "plain": months, "plainring": months}
@@ -96,8 +97,8 @@ func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Counters of calendars have exact names, with zone and day, but for months in UTC: those are envoyproxy/ratelimit's with
-// USE_CALENDAR_MONTH_RATE_LIMIT.
+// Counters of calendars have exact names, with zone and day, but for months in UTC: those are
+// envoyproxy/ratelimit's with USE_CALENDAR_MONTH_RATE_LIMIT.
 func TestNamesOfCalendars(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, calendarRules)
 	want := map[string]string{

@@ -70,7 +70,8 @@ func TestChangesAreCut(t *testing.T) {
 	}
 }
 
-// TestCounterpart holds that limits are found in another set by what they count, whatever their numbers, and no others.
+// TestCounterpart holds that limits are found in another set by what they count, whatever their
+// numbers, and no others.
 func TestCounterpart(t *testing.T) {
 	const text = `domain: shop
 descriptors:

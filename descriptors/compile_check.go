@@ -44,7 +44,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
-		path := func() string { return limitPath(d, n, cfg.List, i) } // long, and seldom needed
+		path := func() string { return limitPath(d, n, cfg.List, i) } // built only for errors
 		if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
 			c.fail(l.Pos, path(), "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 		}
@@ -68,7 +68,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			for _, message := range wrong {
 				c.fail(l.Pos, path(), "%s", message)
 			}
-			// Package rulefile has checked the range of each word. Other sources may not.
+			// Package rulefile has checked the range of each field, but other sources may not.
 			if p := l.Policy(); len(wrong) == 0 {
 				if err := p.Validate(); err != nil {
 					c.fail(l.Pos, path(), "%v", err)
@@ -92,11 +92,12 @@ func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path f
 	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
 }
 
-// Advice returns warnings about rules that are valid but may surprise operators of a service that counts in memory, or in a
-// store if stored is set, and about unused acknowledgements. `sluice check` prints them; a service logs only those of
-// [StoreAdvice].
+// Advice returns warnings about rules that are valid but may surprise operators of a service that
+// counts in memory, or in a store if stored is set, and about unused acknowledgements. `sluice
+// check` prints them; a service logs only those of [StoreAdvice].
 func Advice(s *Set, stored bool) rules.Diagnostics {
-	ds, other := restartAdvice(s), StoreAdvice(s) // both find acknowledgements that are of use to one
+	// Call both, so that acknowledgements for either count as used.
+	ds, other := restartAdvice(s), StoreAdvice(s)
 	if stored {
 		ds = other
 	}

@@ -17,7 +17,7 @@ type leaseLimit struct {
 	name     string
 	pos      rules.Pos
 	path     func() string
-	defaults *rules.DefaultItem // that gave it its words, nil if none did
+	defaults *rules.DefaultItem // the item that set its fields, or nil
 }
 
 // collectLeaseLimits records the limits of a rule that grant leases, for checkLeases.
@@ -32,7 +32,8 @@ func (c *compiler) collectLeaseLimits(r *Rule, cfg *rules.Descriptor, defaults *
 	}
 }
 
-// checkLeases checks that the lease-granting limits of a domain have unique names that Envoy can read.
+// checkLeases checks that the lease-granting limits of a domain have unique names that Envoy can
+// read.
 func (c *compiler) checkLeases() {
 	byName := map[string]*leaseLimit{}
 	for i := range c.leaseLimits {
@@ -68,5 +69,6 @@ func (c *compiler) checkLeases() {
 	c.leaseLimits = nil
 }
 
-// numbered matches the suffix of the names under which a limit's second and further leases in one response are sent.
+// numbered matches the suffix of the names under which a limit's second and further leases in one
+// response are sent.
 var numbered = regexp.MustCompile(`\.([2-9]|[1-9][0-9]+)$`)

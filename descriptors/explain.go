@@ -19,7 +19,8 @@ type Explanation struct {
 	trace string
 }
 
-// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its attempts.
+// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its
+// attempts.
 func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain %q", domain)
@@ -114,7 +115,8 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-// describeRow returns a line about the row of the limit's table that applies, or "" if the limit has no table.
+// describeRow returns a line about the row of the limit's table that applies, or "" if the limit
+// has no table.
 func (l *Limit) describeRow(entries []Entry) string {
 	if l.Table == nil {
 		return ""

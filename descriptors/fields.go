@@ -9,13 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// [Set.Dump], [Set.Changes], [Explanation.String] and [Limit.String] share the functions of this file. They write each field
-// as `, name: value`, in the syntax of rule files, and leave out fields with their default value.
+// [Set.Dump], [Set.Changes], [Explanation.String] and [Limit.String] share the functions of this
+// file. They write each field as `, name: value`, in the syntax of rule files, and leave out fields
+// with their default value.
 
-// String returns the limit as its rate and fields, such as `60/minute, algorithm: token_bucket, burst: 60`.
+// String returns the limit as its rate and fields, such as `60/minute, algorithm: token_bucket,
+// burst: 60`.
 func (l *Limit) String() string { return l.text(false) }
 
-// text is String. With explicit it includes algorithm, and count_refused if true, even if they are the defaults.
+// text is String. With explicit it includes algorithm, and count_refused if true, even if they are
+// the defaults.
 func (l *Limit) text(explicit bool) string {
 	if l.Rule != nil && l.Rule.Unlimited {
 		return "unlimited"

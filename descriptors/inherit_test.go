@@ -49,7 +49,8 @@ func TestLeasesOfAnySetBefore(t *testing.T) {
 	}
 }
 
-// TestLeasesBesideOverrides brings a lease back with a limit of the request's own, after its rule was removed.
+// TestLeasesBesideOverrides brings a lease back with a limit of the request's own, after its rule
+// was removed.
 func TestLeasesBesideOverrides(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
 	d := newDesk(t, onePlace)

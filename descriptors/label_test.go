@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLabelsOfRows holds that no row gives a limit the label of another limit of the list, with a row or without.
+// TestLabelsOfRows holds that no row gives a limit the label of another limit of the list, with a
+// row or without.
 func TestLabelsOfRows(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -68,7 +69,8 @@ descriptors:
 	}
 }
 
-// TestCalendarMonthsOfAList has two limits of a list become the same with CalendarMonths, in each spelling.
+// TestCalendarMonthsOfAList has two limits of a list become the same with CalendarMonths, in each
+// spelling.
 func TestCalendarMonthsOfAList(t *testing.T) {
 	const plain = "{unit: month, requests_per_unit: 20}"
 	for _, other := range []string{

@@ -154,7 +154,8 @@ func TestAdviceOfLeases(t *testing.T) {
 	}
 }
 
-// TestNoteOfLeases says what the rules alone do not: whether an end call comes to who gave the lease.
+// TestNoteOfLeases says what the rules alone do not: whether an end call comes to who gave the
+// lease.
 func TestNoteOfLeases(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
 	for stored, want := range map[bool]string{

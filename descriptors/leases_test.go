@@ -88,7 +88,8 @@ func TestLeasesOfEitherSign(t *testing.T) {
 	}
 }
 
-// TestCostsBesideLeasesTakeNoPlace holds that the cost of a request that has ended is not another request.
+// TestCostsBesideLeasesTakeNoPlace holds that the cost of a request that has ended is not another
+// request.
 func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
 	d := newDesk(t, `{domain: d, descriptors: [{key: user, rate_limits: [
 		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
@@ -115,8 +116,8 @@ func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
 	}
 }
 
-// TestLeasesOfRulesBefore reloads rules while a request is under way, so that its lease comes back to a limit that
-// gives none.
+// TestLeasesOfRulesBefore reloads rules while a request is under way, so that its lease comes back
+// to a limit that gives none.
 func TestLeasesOfRulesBefore(t *testing.T) {
 	const counts = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 	for _, negative := range []bool{false, true} {
@@ -179,8 +180,8 @@ func TestEstimatesLearn(t *testing.T) {
 	d.ask(carries(lease, false))
 }
 
-// TestReservationsOfOverrides reserves on limits that requests carry: as often as they have room, and settled as those of
-// the rule.
+// TestReservationsOfOverrides reserves on limits that requests carry: as often as they have room,
+// and settled as those of the rule.
 func TestReservationsOfOverrides(t *testing.T) {
 	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
@@ -199,7 +200,8 @@ func TestReservationsOfOverrides(t *testing.T) {
 	}
 }
 
-// TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window more.
+// TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window
+// more.
 func TestReservationsThatNobodySettles(t *testing.T) {
 	for unsettled, want := range map[string]map[time.Duration]uint64{
 		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + 59*time.Second: 400, time.Hour + time.Minute + 2*time.Second: 0},

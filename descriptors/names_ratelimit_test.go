@@ -93,8 +93,8 @@ func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []
 	return names, ids
 }
 
-// TestRatelimitNames holds the names of envoyproxy/ratelimit, which src/limiter/cache_key.go there makes,
-// and where counters have none.
+// TestRatelimitNames holds the names of envoyproxy/ratelimit, which src/limiter/cache_key.go there
+// makes, and where counters have none.
 func TestRatelimitNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	n := NewRatelimitNamer("pre:", nil)
@@ -183,9 +183,9 @@ func TestStoreName(t *testing.T) {
 	}
 }
 
-// TestRatelimitNamesMeanOneCounter makes random rules of words that envoyproxy/ratelimit would confuse, and holds
-// the names of random requests against the identities of memory: two are on one counter by their
-// names if and only if they are by these.
+// TestRatelimitNamesMeanOneCounter makes random rules of words that envoyproxy/ratelimit would
+// confuse, and holds the names of random requests against the identities of memory: two are on one
+// counter by their names if and only if they are by these.
 func TestRatelimitNamesMeanOneCounter(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -201,8 +201,8 @@ func TestRatelimitNamesMeanOneCounter(t *testing.T) {
 			}
 			taken[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
-			// Memory has one counter of what `a*: "*"` shares and of a literal `*` sent to `a: "*"`. By
-			// names these are two.
+			// Memory has one counter of what `a*: "*"` shares and of a literal `*` sent to `a:
+			// "*"`. By names these are two.
 			if strings.Contains(value, "*") && !strings.Contains(key, "*") && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
 			}

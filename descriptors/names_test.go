@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// namedRules have every algorithm, lists, wildcards, shared thresholds and keys that run into values.
+// namedRules have every algorithm, lists, wildcards, shared thresholds and keys that run into
+// values.
 const namedRules = identityRules + `
   - key: list
     rate_limits:

@@ -5,11 +5,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Divided returns the field quota of the rule's limit, or nil if the limit is not divided among Envoys.
+// Divided returns the field quota of the rule's limit, or nil if the limit is not divided among
+// Envoys.
 func (r *Rule) Divided() *rules.Quota { return r.optionalOrZero().quota }
 
-// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil. With shadow, as in shadow
-// mode, it denies nothing, but [quota.Divider.Beyond] uses its numbers.
+// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil.
+// With shadow, as in shadow mode, it denies nothing, but [quota.Divider.Beyond] uses its numbers.
 func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	q := r.Divided()
 	if q == nil {

@@ -9,13 +9,14 @@ import (
 // reportSeconds is Envoy's report interval, whatever its configuration says.
 const reportSeconds = 5
 
-// minDivisible is the smallest limit per second that n Envoys can divide: between two reports, the share of each must yield
-// min_tokens.
+// minDivisible is the smallest limit per second that n Envoys can divide: between two reports, the
+// share of each must yield min_tokens.
 func minDivisible(q *rules.Quota, n int) float64 {
 	return float64(n) * float64(q.MinTokens) / reportSeconds
 }
 
-// quotaAdvice warns of limits that are too small to divide, and notes what operators have to know about divided limits.
+// quotaAdvice warns of limits that are too small to divide, and notes what operators have to know
+// about divided limits.
 func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	if !s.divides {
 		return nil

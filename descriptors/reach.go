@@ -68,7 +68,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 
 // reachable returns the nodes that an entry of the given form can match.
 func reachable(at []*node, f *Form) []*node {
-	var next []*node // each once, since each node has one parent
+	var next []*node // without duplicates, since each node has one parent
 	for _, n := range at {
 		if n.below == nil {
 			continue

@@ -119,7 +119,8 @@ func join(text string, l *Limit) string {
 	return text
 }
 
-// TestRowsKeepCounters holds that a row changes the number of a counter, not the counter, unless it has another window.
+// TestRowsKeepCounters holds that a row changes the number of a counter, not the counter, unless it
+// has another window.
 func TestRowsKeepCounters(t *testing.T) {
 	for _, words := range []string{
 		"", "algorithm: sliding_window", "algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: concurrency, name: c",
@@ -145,7 +146,8 @@ func TestRowsKeepCounters(t *testing.T) {
 	}
 }
 
-// TestRowsByTheCalendar holds that rows of other units go by the calendar where limits that requests carry do, and that explain says so.
+// TestRowsByTheCalendar holds that rows of other units go by the calendar where limits that
+// requests carry do, and that explain says so.
 func TestRowsByTheCalendar(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nhour,9,hour\nday,9,day\nmonth,9,month\nyear,9,year\n")
 	for _, months := range []bool{false, true} {
@@ -190,7 +192,8 @@ descriptors:
 	}
 }
 
-// TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and goes.
+// TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and
+// goes.
 func TestRowsCountOnGoing(t *testing.T) {
 	opt, table := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, count_refused: false}}]")
@@ -254,7 +257,8 @@ func TestTableWithoutRows(t *testing.T) {
 	load(t, Options{Tables: all}, file)
 }
 
-// TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table has names.
+// TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table
+// has names.
 func TestNamesOfRowsThatGo(t *testing.T) {
 	opt, _ := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 1, table: t}]}]")
@@ -321,8 +325,8 @@ descriptors:
 	}
 }
 
-// TestLimitsOfOneCounterAreChargedOnce has rows that give limits of a list the same window: the counter is charged once, by
-// the lower number.
+// TestLimitsOfOneCounterAreChargedOnce has rows that give limits of a list the same window: the
+// counter is charged once, by the lower number.
 func TestLimitsOfOneCounterAreChargedOnce(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nday,10,day\nhour,7,hour\nmany,5000,day\nplain,8,\n")
 	for _, test := range []struct{ limits, value, want string }{

@@ -32,15 +32,16 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 			configs = append(configs, config)
 		}
 	}
-	// Servers send resources in any order. Sorted, merged domains always have the same
-	// order of wildcards.
+	// Servers send resources in any order. Sorting gives merged domains the same order of wildcards
+	// each time.
 	slices.SortStableFunc(configs, func(a, b rules.Config) int {
 		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Domain, b.Domain))
 	})
 	return descriptors.Build(configs, c.found.All, nil, opt)
 }
 
-// converter turns resources into rules. It checks only what depends on the protobuf encoding; Compile checks the rest.
+// converter turns resources into rules. It checks only what depends on the protobuf encoding;
+// Compile checks the rest.
 type converter struct {
 	pos   rules.Pos // of the current resource
 	found rules.Findings

@@ -233,7 +233,8 @@ func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 	})
 }
 
-// TestAcknowledgesRulesThatWaited has rules become active after they were rejected: with a table, or by other defaults.
+// TestAcknowledgesRulesThatWaited has rules become active after they were rejected: with a table,
+// or by other defaults.
 func TestAcknowledgesRulesThatWaited(t *testing.T) {
 	misfit := errors.New("the table has other columns")
 	wrong, found := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: c, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
@@ -310,8 +311,8 @@ func TestNACKIsBounded(t *testing.T) {
 	})
 }
 
-// TestMistakesAreBounded holds that a response of nothing but mistakes costs little: its errors are counted in memory,
-// in the log and in the NACK.
+// TestMistakesAreBounded holds that a response of nothing but mistakes costs little: its errors are
+// counted in memory, in the log and in the NACK.
 func TestMistakesAreBounded(t *testing.T) {
 	empty := &pb.RateLimitConfig{Domain: "a", Descriptors: make([]*pb.RateLimitDescriptor, 100_000)}
 	for i := range empty.GetDescriptors() {
@@ -323,8 +324,9 @@ func TestMistakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestChangesArePaced holds that the next response waits four times as long as loading the last one took, and for the
-// retry interval at most. So a server that changes the rules all the time takes a part of a processor.
+// TestChangesArePaced holds that the next response waits four times as long as loading the last one
+// took, and for the retry interval at most. So a server that changes the rules all the time takes a
+// part of a processor.
 func TestChangesArePaced(t *testing.T) {
 	load := time.Duration(0)
 	opt := xds.Options{RetryInterval: 3 * time.Second, OnLoad: func(source.Update) error {

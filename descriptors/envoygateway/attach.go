@@ -8,10 +8,11 @@ type attachment struct {
 	target
 }
 
-// attach sets the limits of routes from the policies that target them, most specific targets first: rules of routes, routes, listeners,
-// Gateways. Policies are in the order of precedence.
+// attach sets the limits of routes from the policies that target them, most specific targets first:
+// rules of routes, routes, listeners, Gateways. Policies are in the order of precedence.
 func (o *Objects) attach(places []*envoyRoute) {
-	above := map[attachment]*policy{} // those of Gateways and of listeners, which may be merged into those of routes
+	// Policies of Gateways and listeners, which those of routes may merge.
+	above := map[attachment]*policy{}
 	for _, p := range o.policies {
 		for _, at := range o.targets(p) {
 			if _, taken := above[at]; !taken && at.Kind == "Gateway" && o.hasTarget(at) {
@@ -153,7 +154,8 @@ func (o *Objects) hasTarget(at attachment) bool {
 	return false
 }
 
-// limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the policy above it.
+// limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the
+// policy above it.
 func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limit {
 	if p.Spec.MergeType == "" || above == nil {
 		return p.limits
@@ -169,7 +171,8 @@ func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limi
 	case p.limits == nil:
 		return parent.limits
 	case p.Spec.MergeType == "StrategicMerge":
-		return slices.Concat(p.limits, parent.limits) // limits have names of their own, so none replaces another
+		// Each limit has its own name, so none replaces another.
+		return slices.Concat(p.limits, parent.limits)
 	default:
 		return p.limits
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Rules returns the rules that Envoy Gateway makes from the objects, with diagnostics. If there are none, that is an error
-// unless found is set, which means that other rules were found.
+// Rules returns the rules that Envoy Gateway makes from the objects, with diagnostics. It is an
+// error if there are none, unless found is true, which means that other rules were found.
 func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	if !slices.ContainsFunc(o.policies, func(p *policy) bool { return p.limits != nil }) {
 		o.reportNone(found)
@@ -46,7 +46,8 @@ func (o *Objects) reportNone(found bool) {
 	}
 	message := fmt.Sprintf("no rules in this %s: %s", o.first, remedy)
 	switch {
-	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0: // a Namespace with a ConfigMap
+	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0:
+		// Such as a Namespace next to a ConfigMap with rules.
 	case found:
 		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: message})
 	default:

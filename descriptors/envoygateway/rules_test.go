@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.want")
 
-// TestRules holds the rules and the findings for each file of objects against the one that ends in .want. That these
-// are Envoy Gateway's own is for testdata/theirs.py to say.
+// TestRules holds the rules and the findings for each file of objects against the one that ends in
+// .want. That these are Envoy Gateway's own is for testdata/theirs.py to say.
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -97,8 +97,8 @@ func TestRulesBesideOthers(t *testing.T) {
 	}
 }
 
-// FuzzRules reads any objects. Each finding has its place, and each rule that comes of them compiles or is an error with
-// a place.
+// FuzzRules reads any objects. Each finding has its place, and each rule that comes of them
+// compiles or is an error with a place.
 func FuzzRules(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	must.OK(f, err)

@@ -92,8 +92,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	return d
 }
 
-// withoutLimit warns of fields that modify a limit on a node without one: as in envoyproxy/ratelimit, nodes below do not inherit
-// them.
+// withoutLimit warns of fields that modify a limit on a node without one: as in
+// envoyproxy/ratelimit, nodes below do not inherit them.
 func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
 	if slices.ContainsFunc(fields, func(f field) bool { return f.name == "rate_limit" || f.name == "rate_limits" }) {
 		return
@@ -114,8 +114,9 @@ func (p *parser) intern(text string) string {
 	return text
 }
 
-// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns these fields, so that they are
-// not reported again. As in envoyproxy/ratelimit each of them alone has no effect, but together they are a missing limit.
+// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns
+// these fields, so that they are not reported again. As in envoyproxy/ratelimit each of them alone
+// has no effect, but together they are a missing limit.
 func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	var empty *field
 	flat, names := map[string]bool{}, []string{}

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEmbeddedPlaces puts the files of testdata/load into ConfigMaps, as a block and as JSON, and wants the same
-// findings, each where its text stands in the ConfigMap.
+// TestEmbeddedPlaces puts the files of testdata/load into ConfigMaps, as a block and as JSON, and
+// wants the same findings, each where its text stands in the ConfigMap.
 func TestEmbeddedPlaces(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -84,7 +84,8 @@ func holdPlaces(t *testing.T, alone, there rules.Diagnostics, place func(rules.P
 	}
 }
 
-// TestEmbeddedFilesAreBoundedTogether gives a ConfigMap many files, each of which expands to half of what one may.
+// TestEmbeddedFilesAreBoundedTogether gives a ConfigMap many files, each of which expands to half
+// of what one may.
 func TestEmbeddedFilesAreBoundedTogether(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\ndata:\n")

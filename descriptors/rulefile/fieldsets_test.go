@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPageHasTheNewFields compares the list of docs/rules.md with the fields that envoyproxy/ratelimit lacks.
+// TestPageHasTheNewFields compares the list of docs/rules.md with the fields that
+// envoyproxy/ratelimit lacks.
 func TestPageHasTheNewFields(t *testing.T) {
 	page, err := os.ReadFile("../../docs/rules.md")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// limitBlock is a rate_limit block that is being read. If a descriptor has a second rate_limit, from a duplicate key or a merge,
-// its fields are added to the first.
+// limitBlock is a rate_limit block that is being read. If a descriptor has a second rate_limit,
+// from a duplicate key or a merge, its fields are added to the first.
 type limitBlock struct {
 	path string
 	node *yaml.Node
@@ -21,8 +21,8 @@ type limitBlock struct {
 	unit  string
 	// config has the fields that do not depend on others. limit adds the rest.
 	config rules.Limit
-	// suppressed are fields not to report as missing: those likely meant by unknown fields, and unit and algorithm if an error
-	// in them was reported.
+	// suppressed are fields not to report as missing: those likely meant by unknown fields, and
+	// unit and algorithm if an error in them was reported.
 	suppressed []string
 }
 
@@ -63,7 +63,8 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		if !ok {
 			return
 		}
-		// Those that are the same only with --calendar-months, or only without, are for the compiler.
+		// The compiler reports limits that have the same counter only with or only without
+		// --calendar-months.
 		same := func(l rules.Limit) bool { return l.SameCounter(&limit, false) && l.SameCounter(&limit, true) }
 		if j := slices.IndexFunc(limits, same); j >= 0 {
 			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
@@ -108,7 +109,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "reserve":
 			found := len(p.diagnostics)
 			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
-				b.suppressed = append(b.suppressed, f.name) // what it lacks may be what was misspelt
+				// A field that it lacks may have been reported as unknown.
+				b.suppressed = append(b.suppressed, f.name)
 			}
 		case "penalty":
 			l.Penalty = p.penalty(path, f)

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// objects are the Kubernetes objects of a file, as `kubectl get -o yaml`, `kubectl kustomize` and `helm template` print them.
+// objects are the Kubernetes objects of a file, as `kubectl get -o yaml`, `kubectl kustomize` and
+// `helm template` print them.
 type objects struct {
 	// any is true if there is an object, and found if an object or a document has rules.
 	any, found bool
@@ -30,11 +31,12 @@ type unreadObject struct {
 	at *yaml.Node
 	// name is its kind and name.
 	name string
-	// remedy is where its rules are instead.
+	// remedy states where to find its rules instead.
 	remedy string
 }
 
-// object reads the rules of a Kubernetes object. is is false if the document is none.
+// object reads the rules of a Kubernetes object. is is false if the document is not a Kubernetes
+// object.
 func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, is bool) {
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
@@ -64,7 +66,8 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		}
 		return configs, true
 	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
-		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // namespaces occur with other objects, too
+		// Namespaces occur with other objects, too.
+		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace"
 		return nil, true
 	default:
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
@@ -146,13 +149,13 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 			if word == "binaryData" {
 				text = p.decoded(key.Value, text)
 			}
-			if !strings.HasPrefix(key.Value, ".") { // hidden in a mount
+			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
 				files[key.Value] = text
 				isRules = isRules || text.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(text.Value)
 			}
 		}
 	}
-	names := slices.Sorted(maps.Keys(files)) // the order in which a mount is read
+	names := slices.Sorted(maps.Keys(files)) // the order in which mounted files are read
 	if !isRules {
 		remedy := "it has no data"
 		if len(names) > 0 {
@@ -207,8 +210,8 @@ func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 // NotReadBackup is the note about a file that [IsBackup].
 const NotReadBackup = "not read: the file has the name of a backup"
 
-// IsBackup reports whether a name is that of an older version of a file, as editors and merges keep it. Reading it would activate
-// the old rules, too.
+// IsBackup reports whether a name is that of an older version of a file, as editors and merges keep
+// it. Reading it would activate the old rules, too.
 func IsBackup(name string) bool {
 	name = path.Base(name)
 	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
@@ -219,7 +222,8 @@ func IsBackup(name string) bool {
 	})
 }
 
-// reportUnreadObjects notes that objects have no rules. It is an error if no rules were found at all.
+// reportUnreadObjects reports the objects without rules: as a note, or as errors if no rules were
+// found at all.
 func (p *parser) reportUnreadObjects() {
 	others := p.objects.unread
 	if len(others) == 0 {

@@ -38,7 +38,8 @@ type parser struct {
 	nodes, depth int
 	// objects are the Kubernetes objects of the file.
 	objects objects
-	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are reported as unread.
+	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are
+	// reported as unread.
 	gateway *envoygateway.Objects
 	// place maps lines and columns of an embedded text to those of the file, or is nil.
 	place func(line, col int) (int, int)
@@ -63,8 +64,8 @@ type finding struct {
 	message   string
 }
 
-// resolveAlias returns the node that n is an alias of, or n. It counts each node that is read, since a small file can expand
-// without bound through aliases.
+// resolveAlias returns the node that n is an alias of, or n. It counts each node that is read,
+// since a small file can expand without bound through aliases.
 func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 	p.nodes++
 	if p.nodes > maxNodes {

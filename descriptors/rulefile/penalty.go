@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// penalty reads the steps of the field penalty; [rules.Limit.Mistakes] checks them together. It returns nil if it reported an
-// error or if the field is empty.
+// penalty reads the steps of the field penalty; [rules.Limit.Mistakes] checks them together. It
+// returns nil if it reported an error or if the field is empty.
 func (p *parser) penalty(path string, f field) []time.Duration {
 	if isNull(f.value) {
 		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so it has no effect")

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the fields of rate_limit from [Schema].
+// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the
+// fields of rate_limit from [Schema].
 func DefaultsSchema() ([]byte, error) {
 	type object = map[string]any
 	var rules struct {

@@ -112,8 +112,8 @@ func TestSchemaKnowsBounds(t *testing.T) {
 	}
 }
 
-// TestSchemaRejectsWhatParseDoes has the schema reject each file of testdata/load that Parse rejects, but for what is no
-// matter of one value's shape.
+// TestSchemaRejectsWhatParseDoes has the schema reject each file of testdata/load that Parse
+// rejects, but for what is no matter of one value's shape.
 func TestSchemaRejectsWhatParseDoes(t *testing.T) {
 	validate := validator(t)
 	beyond := map[string]string{

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// syntaxError reports invalid YAML. It recognizes common mistakes, for which the library's error would be misleading.
+// syntaxError reports invalid YAML. It recognizes common mistakes, for which the library's error
+// would be misleading.
 func (p *parser) syntaxError(content []byte, err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
@@ -75,8 +76,9 @@ var template = regexp.MustCompile(`\{\{.*?\}\}`)
 
 const templateRemedy = "give sluice the rendered text, such as the output of helm template"
 
-// starText returns the text that begins with a star at column col of a line or one column before, and the star's column. To
-// YAML such text is an alias, and the library reports the column of the star or the next one.
+// starText returns the text that begins with a star at column col of a line or one column before,
+// and the star's column. To YAML such text is an alias, and the library reports the column of the
+// star or the next one.
 func starText(line string, col int) (start int, text string) {
 	for start := min(col, len(line)); start > 0 && start >= col-1; start-- {
 		if line[start-1] == '*' {

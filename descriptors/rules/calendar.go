@@ -46,7 +46,8 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 	return c, nil
 }
 
-// loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the machine.
+// loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the
+// machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("Local depends on the machine")
@@ -112,7 +113,8 @@ var windowStarts = map[Unit]string{
 	Day: "a day begins at midnight", Week: "a week begins on Monday", Year: "a year begins on 1 January",
 }
 
-// appendCalendar appends a calendar's zone and anchor: @Europe/Berlin, and @15 for months that begin on day 15.
+// appendCalendar appends a calendar's zone and anchor: @Europe/Berlin, and @15 for months that
+// begin on day 15.
 func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	if c == nil {
 		return dst
@@ -124,8 +126,8 @@ func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	return dst
 }
 
-// calendarBits returns the bits that a calendar changes in a [CounterKind]: those of the window, by a hash. A test checks
-// that the hashes of all zones and anchor days differ.
+// calendarBits returns the bits that a calendar changes in a [CounterKind]: those of the window, by
+// a hash. A test checks that the hashes of all zones and anchor days differ.
 func calendarBits(c *limiter.Calendar) uint64 {
 	const mark, window = 1 << 49, 1<<32 - 1
 	if c == nil {
@@ -150,7 +152,8 @@ func CalendarFields(c *limiter.Calendar) string {
 	return text
 }
 
-// UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and can have it.
+// UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and
+// can have it.
 func (l *Limit) UseCalendarMonth() {
 	given := *l
 	if given.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(given.calendarMistakes()) == 0 {
@@ -158,12 +161,13 @@ func (l *Limit) UseCalendarMonth() {
 	}
 }
 
-// UpdateCalendar adapts the calendar of p to a new unit. Windows without a calendar, such as hours, lose it. If months is set,
-// windows of one month without a calendar get that of UTC.
+// UpdateCalendar adapts the calendar of p to a new unit. Windows without a calendar, such as hours,
+// lose it. If months is set, windows of one month without a calendar get that of UTC.
 func UpdateCalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	by, ok := calendarUnits[unit]
 	switch {
-	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
+	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths:
+		// envoyproxy/ratelimit has calendars for months only.
 		p.Calendar = nil
 	case p.Calendar != nil:
 		p.Calendar = p.Calendar.WithUnit(by)
@@ -174,7 +178,7 @@ func UpdateCalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool
 
 // utcMonths is the calendar of months in UTC.
 var utcMonths = func() *limiter.Calendar {
-	c, _ := calendarOf("", 1) // which needs no file
+	c, _ := calendarOf("", 1) // UTC needs no time zone file
 	return c.WithUnit(limiter.Months)
 }()
 

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// No two calendars have the same counters: each zone of the IANA database, each unit and each day has its own word.
+// No two calendars have the same counters: each zone of the IANA database, each unit and each day
+// has its own word.
 func TestCalendarWordsDiffer(t *testing.T) {
 	names, err := os.ReadFile("testdata/zones.txt")
 	must.OK(t, err)

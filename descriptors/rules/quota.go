@@ -9,7 +9,8 @@ import (
 
 // Quota is the field quota of a limit: the rate limit quota service divides the limit among Envoys.
 type Quota struct {
-	// Burst bounds the tokens that an Envoy may save, as the time in which its share yields them: 0 to [MaxQuotaBurst].
+	// Burst bounds the tokens that an Envoy may save, as the time in which its share yields them: 0
+	// to [MaxQuotaBurst].
 	Burst time.Duration
 	// MinTokens is the number of tokens that an Envoy may save in any case, at least 1.
 	MinTokens uint32

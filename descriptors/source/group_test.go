@@ -217,7 +217,8 @@ func (w *grouped) mountUnfinished(table string) {
 	w.mount(files)
 }
 
-// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
+// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a
+// newline.
 func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
@@ -235,8 +236,8 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have waited for many settle times, by
-// one with other tables and the same rules.
+// TestAnUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have
+// waited for many settle times, by one with other tables and the same rules.
 func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
@@ -253,7 +254,8 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTablesDoNotHaveOthersReadAgain has a table that is unfinished, and one that is complete and may be large.
+// TestUnfinishedTablesDoNotHaveOthersReadAgain has a table that is unfinished, and one that is
+// complete and may be large.
 func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))

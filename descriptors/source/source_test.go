@@ -337,8 +337,9 @@ func relative(t *testing.T, dir string, paths []string) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several files, and the service
-// say where they come from: a route that the files lack would go without its limit.
+// TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several
+// files, and the service say where they come from: a route that the files lack would go without its
+// limit.
 func TestEnvoyGatewayIsForCommands(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+

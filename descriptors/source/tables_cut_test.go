@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// last fails the test unless there have been n updates. It returns the text of the last: its error, or its warnings.
+// last fails the test unless there have been n updates. It returns the text of the last: its error,
+// or its warnings.
 func (k *fakedTable) last(n int) string {
 	k.t.Helper()
 	if len(k.updates) != n {
@@ -40,8 +41,8 @@ func took(t *testing.T, least, most time.Duration, f func()) {
 
 const settled = 110 * time.Millisecond
 
-// TestUnfinishedTable has a writer that stops in the middle of a line: the file is taken after five seconds without a change, with a
-// warning that names the row.
+// TestUnfinishedTable has a writer that stops in the middle of a line: the file is taken after five
+// seconds without a change, with a warning that names the row.
 func TestUnfinishedTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -142,7 +143,8 @@ func TestTableThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestUnfinishedTablesAtTheStart holds that a start waits for all tables together, and not for ever.
+// TestUnfinishedTablesAtTheStart holds that a start waits for all tables together, and not for
+// ever.
 func TestUnfinishedTablesAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*fakedTable
@@ -248,8 +250,8 @@ func TestTableThatLosesRows(t *testing.T) {
 	})
 }
 
-// TestEachPrefixOfATable cuts the file of a table at each byte: it is refused, or taken with a warning, or it ends between two rows
-// and has at least half of them.
+// TestEachPrefixOfATable cuts the file of a table at each byte: it is refused, or taken with a
+// warning, or it ends between two rows and has at least half of them.
 func TestEachPrefixOfATable(t *testing.T) {
 	for name, text := range map[string]string{
 		"CSV":  tableOfRows(60),

@@ -64,7 +64,8 @@ func (k *fakedTable) take(c Change) error {
 	return u.Err
 }
 
-// look looks at the file several times, as at the hints of several events. Next, if not nil, is called whenever it waits.
+// look looks at the file several times, as at the hints of several events. Next, if not nil, is
+// called whenever it waits.
 func (k *fakedTable) look(next func()) {
 	if next == nil {
 		next = func() {}
@@ -99,8 +100,9 @@ func (k *fakedTable) number(key string) (n uint32, known bool) {
 	return row.RequestsPerUnit, known
 }
 
-// TestFaultsOfATable has each operation on the file fail: the failure is reported once, however often the file is looked at, and the file
-// is read again as soon as it can be, though it has not changed.
+// TestFaultsOfATable has each operation on the file fail: the failure is reported once, however
+// often the file is looked at, and the file is read again as soon as it can be, though it has not
+// changed.
 func TestFaultsOfATable(t *testing.T) {
 	long := "k,requests_per_unit\na,2\n" + strings.Repeat("\n", 1<<17)
 	for name, tt := range map[string]struct {
@@ -157,7 +159,8 @@ func TestFaultsOfATable(t *testing.T) {
 	}
 }
 
-// TestWhatReplacesATable replaces the file by what is none: that is reported once, also if it changes, and the rows stay.
+// TestWhatReplacesATable replaces the file by what is none: that is reported once, also if it
+// changes, and the rows stay.
 func TestWhatReplacesATable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		replace, change func(path string) error // nil for nothing

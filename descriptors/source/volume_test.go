@@ -94,7 +94,8 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	}
 }
 
-// TestAVolumeOfRulesAndTables has a directory of rules that has the file of a table, too, as a ConfigMap of both does.
+// TestAVolumeOfRulesAndTables has a directory of rules that has the file of a table, too, as a
+// ConfigMap of both does.
 func TestAVolumeOfRulesAndTables(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, dir, map[string]string{"rules.yaml": rulesOf(1), "t.csv": tableOf(1)})

@@ -21,8 +21,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// cpu reports the time of processors that an operation takes, with the collector's. Other work on the machine adds less to that than to the
-// time that passes.
+// cpu reports the time of processors that an operation takes, with the collector's. Other work on
+// the machine adds less to that than to the time that passes.
 func cpu(b *testing.B) (end func()) {
 	b.Helper()
 	used := func() float64 {
@@ -34,8 +34,8 @@ func cpu(b *testing.B) (end func()) {
 	return func() { b.ReportMetric((used()-before)/float64(b.N), "cpu-ns/op") }
 }
 
-// BenchmarkRead reads a file of a million rows. It reports what a row takes in memory beside its key of 16
-// bytes and the length of that.
+// BenchmarkRead reads a file of a million rows. It reports what a row takes in memory beside its
+// key of 16 bytes and the length of that.
 func BenchmarkRead(b *testing.B) {
 	for _, text := range []struct{ name, text string }{{"csv", lines(million)}, {"json", jsonLines(million)}} {
 		b.Run(text.name, func(b *testing.B) {
@@ -75,7 +75,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is the floor of [BenchmarkFind]: its hash, and a load from a random place of as much memory as the rows take.
+// BenchmarkMemory is the floor of [BenchmarkFind]: its hash, and a load from a random place of as
+// much memory as the rows take.
 func BenchmarkMemory(b *testing.B) {
 	table := read(b, lines(1))
 	memory := make([]uint64, million*57/8)

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
+// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own
+// change is in force.
 func TestJournalOfManyAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -41,7 +42,8 @@ func TestJournalOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatWasBefore has many callers change one row at once: each is told the row that its own replaced, so that all make one chain.
+// TestWhatWasBefore has many callers change one row at once: each is told the row that its own
+// replaced, so that all make one chain.
 func TestWhatWasBefore(t *testing.T) {
 	j, _ := open(t, t.TempDir())
 	const most = 400

@@ -43,7 +43,8 @@ func TestReadWarnsOfACutFile(t *testing.T) {
 	}
 }
 
-// checkPrefix fails the test if the first bytes of a file, which has rows, are taken without a warning though a row is not one of these.
+// checkPrefix fails the test if the first bytes of a file, which has rows, are taken without a
+// warning though a row is not one of these.
 func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	t.Helper()
 	rows, found := New("t").Read("t", strings.NewReader(text[:cut]))
@@ -57,7 +58,8 @@ func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	}
 }
 
-// TestEachPrefixOfAFile cuts files at each byte: a row that is not one of the complete file is refused or warned of.
+// TestEachPrefixOfAFile cuts files at each byte: a row that is not one of the complete file is
+// refused or warned of.
 func TestEachPrefixOfAFile(t *testing.T) {
 	for _, text := range []string{
 		"customer,requests_per_unit\ny,12\nx,123\n",
@@ -78,7 +80,8 @@ func TestEachPrefixOfAFile(t *testing.T) {
 	}
 }
 
-// TestEmptyLines has more empty lines than a row may be long, wherever a file may have them. The lines of a file are counted nevertheless.
+// TestEmptyLines has more empty lines than a row may be long, wherever a file may have them. The
+// lines of a file are counted nevertheless.
 func TestEmptyLines(t *testing.T) {
 	const n = 3 * maxRecordBytes
 	empty := strings.Repeat("\n", n/2) + strings.Repeat("\r\n", n/2)
@@ -153,7 +156,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// expected returns the rows of a file by encoding/csv alone. Ok is false for a file that need not be taken.
+// expected returns the rows of a file by encoding/csv alone. Ok is false for a file that need not
+// be taken.
 func expected(text string) (rows map[string]Row, ok bool) {
 	records, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "\ufeff"))).ReadAll()
 	if utf16 := strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff"); utf16 || err != nil || len(records) == 0 || len(text) > maxRecordBytes {

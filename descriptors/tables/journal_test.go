@@ -38,7 +38,8 @@ func apply(t *testing.T, j *Journal, changes ...Change) {
 
 func put(a, b string, row Row) Change { return Change{Values: []string{a, b}, Row: row} }
 
-// history applies changes to a new journal. It returns the size of the file after each, and the rows then.
+// history applies changes to a new journal. It returns the size of the file after each, and the
+// rows then.
 func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) {
 	t.Helper()
 	j, _ := open(t, dir)
@@ -59,8 +60,9 @@ func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) 
 	return sizes, states
 }
 
-// TestJournalCutAtEachByte is a process that was killed after each byte of what it wrote: what was acknowledged is there, and the
-// rest is as if it had not been asked for. Behind the cut may stand what a file system makes of a write that it did not finish.
+// TestJournalCutAtEachByte is a process that was killed after each byte of what it wrote: what was
+// acknowledged is there, and the rest is as if it had not been asked for. Behind the cut may stand
+// what a file system makes of a write that it did not finish.
 func TestJournalCutAtEachByte(t *testing.T) {
 	dir := t.TempDir()
 	sizes, states := history(t, dir)
@@ -104,8 +106,8 @@ func TestJournalCutAtEachByte(t *testing.T) {
 	}
 }
 
-// TestJournalDamaged flips each byte: a change that was acknowledged is never lost without an error, but for the last, of which nobody can
-// tell whether it was.
+// TestJournalDamaged flips each byte: a change that was acknowledged is never lost without an
+// error, but for the last, of which nobody can tell whether it was.
 func TestJournalDamaged(t *testing.T) {
 	dir := t.TempDir()
 	sizes, states := history(t, dir)
@@ -215,8 +217,8 @@ func TestJournalGetsOtherColumns(t *testing.T) {
 	}
 }
 
-// TestFirstChangeThatFails holds that a file which was made for the first change, but did not get it, gets the columns of the next
-// change.
+// TestFirstChangeThatFails holds that a file which was made for the first change, but did not get
+// it, gets the columns of the next change.
 func TestFirstChangeThatFails(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -229,7 +231,8 @@ func TestFirstChangeThatFails(t *testing.T) {
 	}
 }
 
-// TestFileBeforeTheFirstChange puts a file where the first change would make one: it is not overwritten.
+// TestFileBeforeTheFirstChange puts a file where the first change would make one: it is not
+// overwritten.
 func TestFileBeforeTheFirstChange(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	history(t, other)
@@ -263,7 +266,8 @@ func TestJournalThatIsRejected(t *testing.T) {
 	}
 }
 
-// FuzzJournal holds that no file crashes the reader, and that what it takes can be written and read again.
+// FuzzJournal holds that no file crashes the reader, and that what it takes can be written and read
+// again.
 func FuzzJournal(f *testing.F) {
 	b := appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"}))
 	f.Add(b)
@@ -297,7 +301,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// TestFullTable holds that rows of a table which is full can be changed and deleted, and that there is room then.
+// TestFullTable holds that rows of a table which is full can be changed and deleted, and that there
+// is room then.
 func TestFullTable(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -320,8 +325,8 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// TestNamesThatNoRowHas holds that names of rows which were renamed, or never put, leave room for others: now, and in a process that
-// reads the journal.
+// TestNamesThatNoRowHas holds that names of rows which were renamed, or never put, leave room for
+// others: now, and in a process that reads the journal.
 func TestNamesThatNoRowHas(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -345,8 +350,8 @@ func TestNamesThatNoRowHas(t *testing.T) {
 	}
 }
 
-// TestJournalThatEndsBeforeItsColumns holds that a file which was cut there is damaged: a change that followed would be no
-// change to who reads it.
+// TestJournalThatEndsBeforeItsColumns holds that a file which was cut there is damaged: a change
+// that followed would be no change to who reads it.
 func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 	dir := t.TempDir()
 	history(t, dir)
@@ -366,8 +371,8 @@ func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsTakenAway removes the file of a journal, and then replaces it, while rows are put: nothing that was acknowledged is
-// lost, and nothing of somebody else's is written over.
+// TestJournalThatIsTakenAway removes the file of a journal, and then replaces it, while rows are
+// put: nothing that was acknowledged is lost, and nothing of somebody else's is written over.
 func TestJournalThatIsTakenAway(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.table")
@@ -402,7 +407,8 @@ func TestJournalThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// TestDeletionsInAnEmptyTable deletes rows that are not there: the table keeps its columns over a restart, or has none.
+// TestDeletionsInAnEmptyTable deletes rows that are not there: the table keeps its columns over a
+// restart, or has none.
 func TestDeletionsInAnEmptyTable(t *testing.T) {
 	apply := func(j *Journal, columns []string, changes ...Change) {
 		t.Helper()

@@ -152,7 +152,8 @@ func TestReadTellsSomeErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that a file is taken or rejected with a place, and that what is taken is found again.
+// FuzzRead holds that a file is taken or rejected with a place, and that what is taken is found
+// again.
 func FuzzRead(f *testing.F) {
 	f.Add("customer,requests_per_unit,unit,burst,unlimited,name\nacme,5,day,1,,gold\nbo,,,,true,\n")
 	f.Add("a,b,requests_per_unit\n\"x\ny\",z,0\n")

@@ -67,11 +67,11 @@ const (
 )
 
 // set sets one of [RowFields] from text.
-func (r *Row) set(word, value string) error {
-	if value == "" { // the column is for other rows
+func (r *Row) set(field, value string) error {
+	if value == "" { // an empty cell does not set the field
 		return nil
 	}
-	switch word {
+	switch field {
 	case fieldNumber:
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
@@ -92,13 +92,14 @@ func (r *Row) set(word, value string) error {
 		}
 		r.Burst = uint32(n)
 	case fieldUnlimited:
-		is, err := strconv.ParseBool(value) // also as spreadsheets and databases write it
+		// Accepts TRUE and 1, too, which spreadsheets and databases write.
+		is, err := strconv.ParseBool(value)
 		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
 		r.Unlimited = is
 	case fieldName:
-		if !utf8.ValidString(value) { // it is a label of metrics
+		if !utf8.ValidString(value) { // it becomes a label of metrics
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
 		}
 		if len(value) > maxNameBytes || rules.NameMistake(value) != "" {
@@ -128,7 +129,8 @@ func checkValues(values []string) error {
 			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
 		case strings.IndexByte(v, 0) >= 0:
 			return fmt.Errorf("value %q contains a NUL byte", rules.Shorten(v))
-		case strings.IndexByte(v, '\r') >= 0: // readers of CSV take it away before a newline, so that a list would name another row
+		case strings.IndexByte(v, '\r') >= 0:
+			// Readers of CSV take it away before a newline, so that a list would name another row.
 			return fmt.Errorf("value %q contains a carriage return", rules.Shorten(v))
 		}
 	}

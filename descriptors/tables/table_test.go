@@ -104,8 +104,9 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those of a file: 64 bytes beside their keys, also
-// when the table has just grown, and when some rows have been put since.
+// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those
+// of a file: 64 bytes beside their keys, also when the table has just grown, and when some rows
+// have been put since.
 func TestMemoryOfRowsThatArePut(t *testing.T) {
 	columns, before := []string{"k"}, heap()
 	table := New("t")
@@ -126,8 +127,8 @@ func TestMemoryOfRowsThatArePut(t *testing.T) {
 	runtime.KeepAlive(table)
 }
 
-// TestShardsFitTheAllocator holds that a shard fills its class of the allocator, and that no slot of it lies in two lines of the cache, which
-// takes a look-up a fifth longer.
+// TestShardsFitTheAllocator holds that a shard fills its class of the allocator, and that no slot
+// of it lies in two lines of the cache, which takes a look-up a fifth longer.
 func TestShardsFitTheAllocator(t *testing.T) {
 	const header, class, line = 8, 12 << 10, 64
 	if strconv.IntSize < 64 {
@@ -145,7 +146,8 @@ func TestShardsFitTheAllocator(t *testing.T) {
 	}
 }
 
-// TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times a round, and rounds only grow.
+// TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times
+// a round, and rounds only grow.
 func TestReadersWhileRowsChange(t *testing.T) {
 	const keys, rounds = 3000, 5
 	table := New("t")
