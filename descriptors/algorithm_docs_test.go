@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// TestDocsOfAlgorithms holds ../docs/algorithms.md to what it says: its rules load
+// TestAlgorithmDocs holds ../docs/algorithms.md to what it says: its rules load
 // without a warning, each algorithm has one, and its bytes are the limiter's.
-func TestDocsOfAlgorithms(t *testing.T) {
+func TestAlgorithmDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	must.OK(t, err)
 	used := map[limiter.Algorithm]bool{}

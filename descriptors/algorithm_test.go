@@ -20,7 +20,7 @@ func limited(words string) string {
 	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + words + "}}]"
 }
 
-func TestPolicyOfWords(t *testing.T) {
+func TestPolicyFromFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	for _, tc := range []struct {
 		words string
@@ -50,7 +50,7 @@ func TestPolicyOfWords(t *testing.T) {
 	}
 }
 
-func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
+func TestZeroLimitInEveryAlgorithm(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		p := load(t, Options{}, limited("unit: year, requests_per_unit: 0, name: n, algorithm: "+algorithm)).Limits[0].Policy
 		if p.Limit != 0 || p.Algorithm == limiter.TokenBucket && p.Burst != 1 {
@@ -89,7 +89,7 @@ func TestMaxHitsIsExact(t *testing.T) {
 	}
 }
 
-func TestIdentityOfAlgorithms(t *testing.T) {
+func TestAlgorithmsHaveDifferentIdentities(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	distinct := map[string]identity.ID{}
 	for _, words := range []string{
@@ -119,7 +119,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 	}
 }
 
-func TestAnOverrideKeepsTheCounter(t *testing.T) {
+func TestOverrideKeepsCounter(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, name: n, algorithm: "+algorithm))
 		if id(t, s, "d", desc("k", "x")) != id(t, s, "d", desc("k", "x").limit(5, 2, 0)) {
@@ -131,7 +131,7 @@ func TestAnOverrideKeepsTheCounter(t *testing.T) {
 	}
 }
 
-func TestLabelsOfAlgorithms(t *testing.T) {
+func TestAlgorithmLabels(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
 descriptors:
@@ -182,7 +182,7 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-func TestTextsOfAlgorithms(t *testing.T) {
+func TestAlgorithmTexts(t *testing.T) {
 	s := load(t, Options{}, allAlgorithms)
 	var got []string
 	for _, l := range s.Limits {
@@ -221,7 +221,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 	}
 }
 
-func TestDumpOfAlgorithms(t *testing.T) {
+func TestDumpAlgorithms(t *testing.T) {
 	const want = `d.fixed: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, max_counters: 1000
 d.ring: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_window, sub_windows: 1, max_counters: 1000
 d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_log, count_refused: true, max_counters: 1000
@@ -241,7 +241,7 @@ d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false,
 	}
 }
 
-func TestAdviceOfBuckets(t *testing.T) {
+func TestBucketAdvice(t *testing.T) {
 	for words, want := range map[string]bool{
 		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 23":                     false,
 		"unit: hour, requests_per_unit: 1, penalty: [2m, 23h]":                                     false,
@@ -262,7 +262,7 @@ func TestAdviceOfBuckets(t *testing.T) {
 	}
 }
 
-func TestHashOfAlgorithms(t *testing.T) {
+func TestHashIncludesAlgorithmFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	seen := map[string]string{}
 	for _, words := range []string{

@@ -26,7 +26,7 @@ descriptors:
 
 // A limit that a request carries goes by the calendar of the rule, where there is one, if its unit
 // has one. With CalendarMonths months do that go by none otherwise.
-func TestOverridesByTheCalendar(t *testing.T) {
+func TestCalendarOverrides(t *testing.T) {
 	const hour, day, month, year = 3, 4, 5, 6
 	for _, tc := range []struct {
 		key              string
@@ -99,7 +99,7 @@ func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
 
 // Counters of calendars have exact names, with zone and day, but for months in UTC: those are
 // envoyproxy/ratelimit's with USE_CALENDAR_MONTH_RATE_LIMIT.
-func TestNamesOfCalendars(t *testing.T) {
+func TestCalendarNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, calendarRules)
 	want := map[string]string{
 		"berlin": "s1{...}f2592000@Europe/Berlin@15_<start>", "ring": "s1{...}r86400@UTC.10", "utc": "d_utc_<utc>_<start>",
@@ -131,7 +131,7 @@ func TestNamesOfCalendars(t *testing.T) {
 }
 
 // What people and files read of a calendar.
-func TestTextsOfCalendars(t *testing.T) {
+func TestCalendarTexts(t *testing.T) {
 	s := load(t, Options{}, calendarRules)
 	if got, want := s.Limits[0].String(), "5/month, calendar: true, timezone: Europe/Berlin, anchor_day: 15"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)

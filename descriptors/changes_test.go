@@ -55,7 +55,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestChangesAreCut(t *testing.T) {
+func TestChangesAreTruncated(t *testing.T) {
 	rules := func(limit int) string {
 		var b strings.Builder
 		b.WriteString("domain: shop\ndescriptors:\n")
@@ -100,8 +100,8 @@ descriptors:
 	}
 }
 
-// TestChangesSayWhatIsNew holds that words which stay are not said twice.
-func TestChangesSayWhatIsNew(t *testing.T) {
+// TestChangesOmitCommonFields holds that words which stay are not said twice.
+func TestChangesOmitCommonFields(t *testing.T) {
 	rule := func(words string) *Set {
 		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+words+"}}]}")
 	}

@@ -105,7 +105,7 @@ descriptors:
 	}
 }
 
-func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
+func TestCompileChecksDescriptors(t *testing.T) {
 	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
 	with := func(change func(l *rules.Limit)) []rules.Limit {
 		l := hour
@@ -164,7 +164,7 @@ func TestCountRefusedByDefault(t *testing.T) {
 	}
 }
 
-func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
+func TestAllOrNothingAppliesToMergedDomain(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour}}]"
 	b := "domain: d\nall_or_nothing: true\ndescriptors: [{key: b, rate_limit: {unit: hour}}]"
 	for _, files := range [][]string{{a, b}, {b, a}} {
@@ -178,7 +178,7 @@ func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
 	}
 }
 
-func TestMergedWildcardsKeepTheOrderOfFiles(t *testing.T) {
+func TestMergedWildcardsKeepFileOrder(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: w, value: a*, rate_limit: {unit: hour, requests_per_unit: 1}}]"
 	b := "domain: d\ndescriptors: [{key: w, value: ab*, rate_limit: {unit: hour, requests_per_unit: 2}}]"
 	for i, files := range [][]string{{a, b}, {b, a}} {
@@ -268,9 +268,9 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashIsThatOfTheMeaning has files in both orders. Only the order of wildcards is
+// TestHashIgnoresOrder has files in both orders. Only the order of wildcards is
 // part of what rules mean.
-func TestHashIsThatOfTheMeaning(t *testing.T) {
+func TestHashIgnoresOrder(t *testing.T) {
 	file := func(domain, value string) string {
 		return "domain: " + domain + "\ndescriptors: [{key: k, value: '" + value + "', descriptors: [{key: z, rate_limit: {unit: hour, requests_per_unit: 1}}]}]"
 	}

@@ -38,7 +38,7 @@ func lines(ds rules.Diagnostics) []string {
 	return all
 }
 
-func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
+func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	const rule = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}\n"
 	const most = "domain: d\ndefaults:\n" +
 		"- {path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 1}}\n" +
@@ -108,9 +108,9 @@ func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
 	}
 }
 
-// TestDefaultsCountAsInRules holds that words by default mean what they mean in a
+// TestDefaultsEqualFieldsInRules holds that words by default mean what they mean in a
 // rule, counter and default of count_refused included.
-func TestDefaultsCountAsInRules(t *testing.T) {
+func TestDefaultsEqualFieldsInRules(t *testing.T) {
 	for _, words := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
 		for _, nothing := range []string{"true", "false"} {
 			head := "domain: d\nall_or_nothing: " + nothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
@@ -228,9 +228,9 @@ descriptors:
 	}
 }
 
-// TestDefaultsForRulesToCome has no rules yet, as at a start over xDS: nothing is
+// TestDefaultsBeforeRules has no rules yet, as at a start over xDS: nothing is
 // to be warned of.
-func TestDefaultsForRulesToCome(t *testing.T) {
+func TestDefaultsBeforeRules(t *testing.T) {
 	d, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
 	if len(ds) > 0 {
 		t.Fatal(ds)
@@ -240,9 +240,9 @@ func TestDefaultsForRulesToCome(t *testing.T) {
 	}
 }
 
-// TestDefaultsLeaveConfigsAlone compiles the same configurations with one file of
+// TestDefaultsDoNotModifyConfigs compiles the same configurations with one file of
 // defaults after another, as rules from xDS are.
-func TestDefaultsLeaveConfigsAlone(t *testing.T) {
+func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 	configs, ds := rulefile.Parse("rules.yaml", []byte(hourly(100)))
 	if len(ds) > 0 {
 		t.Fatal(ds)
@@ -275,9 +275,9 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 	}
 }
 
-// TestDefaultsSpareUnlimitedRules has one with a unit, as other sources than files
+// TestDefaultsSkipUnlimitedRules has one with a unit, as other sources than files
 // may write it.
-func TestDefaultsSpareUnlimitedRules(t *testing.T) {
+func TestDefaultsSkipUnlimitedRules(t *testing.T) {
 	d, _ := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
 	set, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{
 		Key: "k", RateLimits: []rules.Limit{{Unlimited: true, Unit: rules.Hour, UnitMultiplier: 1}},

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestIdentityIsThatOfItsParts holds that what is hashed when rules are compiled is
+// TestPrecomputedIdentity holds that what is hashed when rules are compiled is
 // what would be hashed of a request, whatever the rule says literally: a rule that
 // is edited keeps its counters.
-func TestIdentityIsThatOfItsParts(t *testing.T) {
+func TestPrecomputedIdentity(t *testing.T) {
 	var deep strings.Builder // beyond the places whose secrets are at hand
 	const levels = 40
 	deepEntries := make([]string, 0, 2*levels)

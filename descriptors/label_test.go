@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLabelsOfRows holds that no row gives a limit the label of another limit of the list, with a
+// TestRowLabels holds that no row gives a limit the label of another limit of the list, with a
 // row or without.
-func TestLabelsOfRows(t *testing.T) {
+func TestRowLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"", "a", "b", "a b", "a: b", "a: b: a", "a:", "a: ", "a shadow", "shadow", "5/hour", "a #2", "a #3", " a", ": a", "a  b"}
@@ -69,9 +69,9 @@ descriptors:
 	}
 }
 
-// TestCalendarMonthsOfAList has two limits of a list become the same with CalendarMonths, in each
+// TestCalendarMonthsInList has two limits of a list become the same with CalendarMonths, in each
 // spelling.
-func TestCalendarMonthsOfAList(t *testing.T) {
+func TestCalendarMonthsInList(t *testing.T) {
 	const plain = "{unit: month, requests_per_unit: 20}"
 	for _, other := range []string{
 		"{unit: month, requests_per_unit: 10, calendar: true}", "{unit: month, requests_per_unit: 10, calendar: true, timezone: UTC}",

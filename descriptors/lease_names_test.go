@@ -19,7 +19,7 @@ func held(name string) string {
 	return "{unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: '" + name + "'}"
 }
 
-func TestNamesOfLeases(t *testing.T) {
+func TestLeaseNameErrors(t *testing.T) {
 	const lost = `of two leases with the same name in the dynamic metadata, one is lost; choose another`
 	for _, tc := range []struct {
 		name, rules string
@@ -59,8 +59,8 @@ func TestNamesOfLeases(t *testing.T) {
 	}
 }
 
-// TestOddNamesOfLeases has names as a management server may send them, too.
-func TestOddNamesOfLeases(t *testing.T) {
+// TestUnusualLeaseNames has names as a management server may send them, too.
+func TestUnusualLeaseNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"streams": true, "per-user_2": true, "größe": true, "a/b.c": true, "{}": true, "[0]": true, "%": false,
 		"a b": false, "a:b": false, "a(b": false, "a)b": false, `a"b`: false, "a\tb": false, "a\x00b": false, "a\u00a0b": false, strings.Repeat("n", 5000): true,
@@ -77,7 +77,7 @@ func TestOddNamesOfLeases(t *testing.T) {
 	}
 }
 
-func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
+func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 	const three = "domain: shop\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
 	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
@@ -101,7 +101,7 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 	}
 }
 
-func TestAdviceOfLeases(t *testing.T) {
+func TestLeaseAdvice(t *testing.T) {
 	limit := func(words string) string {
 		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + words + "}}"
 	}
@@ -154,9 +154,9 @@ func TestAdviceOfLeases(t *testing.T) {
 	}
 }
 
-// TestNoteOfLeases says what the rules alone do not: whether an end call comes to who gave the
+// TestLeaseNote says what the rules alone do not: whether an end call comes to who gave the
 // lease.
-func TestNoteOfLeases(t *testing.T) {
+func TestLeaseNote(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
 	for stored, want := range map[bool]string{
 		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): that call must reach the process that granted the lease. ` +
@@ -195,8 +195,8 @@ descriptors:
       - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
 `
 
-// TestPlanOfLeases has the hits of each charge, refunds negative, those of candidates last.
-func TestPlanOfLeases(t *testing.T) {
+// TestPlanLeases has the hits of each charge, refunds negative, those of candidates last.
+func TestPlanLeases(t *testing.T) {
 	const lease = limiter.FirstLease + 7<<16 + 3
 	s := load(t, Options{}, leaseRules)
 	for _, tc := range []struct {
@@ -242,8 +242,8 @@ func TestPlanOfLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesHaveTheirLimitsNames decides requests, and looks at what the reply will say.
-func TestLeasesHaveTheirLimitsNames(t *testing.T) {
+// TestLeasesAreNamedAfterLimits decides requests, and looks at what the reply will say.
+func TestLeasesAreNamedAfterLimits(t *testing.T) {
 	s := load(t, Options{}, leaseRules)
 	table, err := limiter.New(limiter.Options{})
 	must.OK(t, err)

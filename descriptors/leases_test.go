@@ -69,8 +69,8 @@ func (d *desk) used() uint64 { return d.ask(carries(0, false)).Batch.Decisions[0
 
 const onePlace = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
 
-// TestLeasesOfEitherSign gives a place back by positive and by negative hits.
-func TestLeasesOfEitherSign(t *testing.T) {
+// TestLeaseReturnedWithEitherSign gives a place back by positive and by negative hits.
+func TestLeaseReturnedWithEitherSign(t *testing.T) {
 	for _, negative := range []bool{false, true} {
 		d := newDesk(t, onePlace)
 		for range 3 {
@@ -88,9 +88,9 @@ func TestLeasesOfEitherSign(t *testing.T) {
 	}
 }
 
-// TestCostsBesideLeasesTakeNoPlace holds that the cost of a request that has ended is not another
+// TestSettlementsOccupyNoSlot holds that the cost of a request that has ended is not another
 // request.
-func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
+func TestSettlementsOccupyNoSlot(t *testing.T) {
 	d := newDesk(t, `{domain: d, descriptors: [{key: user, rate_limits: [
 		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
 	lease := d.lease()
@@ -102,8 +102,8 @@ func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
 	}
 }
 
-// TestLargeHitsOfOtherRulesAreHits charges 600 MB to a limit on bytes.
-func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
+// TestLargeHitsWithoutLeases charges 600 MB to a limit on bytes.
+func TestLargeHitsWithoutLeases(t *testing.T) {
 	const bytes = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 4000000000}}]}"
 	d := newDesk(t, bytes)
 	d.ask(carries(600<<20, false))
@@ -116,9 +116,9 @@ func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
 	}
 }
 
-// TestLeasesOfRulesBefore reloads rules while a request is under way, so that its lease comes back
+// TestLeaseReturnedAfterReload reloads rules while a request is under way, so that its lease comes back
 // to a limit that gives none.
-func TestLeasesOfRulesBefore(t *testing.T) {
+func TestLeaseReturnedAfterReload(t *testing.T) {
 	const counts = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 	for _, negative := range []bool{false, true} {
 		d := newDesk(t, onePlace)
@@ -153,8 +153,8 @@ func TestReservedAmounts(t *testing.T) {
 	}
 }
 
-// TestEstimatesLearn settles requests at 100 each, after a first estimate of 400, and reloads.
-func TestEstimatesLearn(t *testing.T) {
+// TestEstimateFollowsCosts settles requests at 100 each, after a first estimate of 400, and reloads.
+func TestEstimateFollowsCosts(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
 	for n := range 64 {
@@ -180,9 +180,9 @@ func TestEstimatesLearn(t *testing.T) {
 	d.ask(carries(lease, false))
 }
 
-// TestReservationsOfOverrides reserves on limits that requests carry: as often as they have room,
+// TestOverrideReservations reserves on limits that requests carry: as often as they have room,
 // and settled as those of the rule.
-func TestReservationsOfOverrides(t *testing.T) {
+func TestOverrideReservations(t *testing.T) {
 	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
 	var leases []uint64
@@ -200,9 +200,9 @@ func TestReservationsOfOverrides(t *testing.T) {
 	}
 }
 
-// TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window
+// TestUnsettledReservations are held for their ttl, and those that are kept for a window
 // more.
-func TestReservationsThatNobodySettles(t *testing.T) {
+func TestUnsettledReservations(t *testing.T) {
 	for unsettled, want := range map[string]map[time.Duration]uint64{
 		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + 59*time.Second: 400, time.Hour + time.Minute + 2*time.Second: 0},
 		"release": {59 * time.Second: 400, time.Minute + time.Second: 0},

@@ -78,7 +78,7 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path(), limits(p)[0], key, key1, key2)
 }
 
-func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
+func TestMatchSmallAndLargeLevels(t *testing.T) {
 	for _, n := range []int{1, maxLinearSearch, maxLinearSearch + 1, 100} {
 		cfg := rules.Config{Domain: "d"}
 		limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}

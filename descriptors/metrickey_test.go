@@ -52,7 +52,7 @@ func TestStaticMetricKeyHasPatterns(t *testing.T) {
 	}
 }
 
-func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
+func TestLiteralValuesAreNotRuntimeMetrics(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
 	r := s.Limits[0].Rule
 	if key, _, _ := r.AppendMetricKey(nil, nil); r.RuntimeMetric || string(key) != "a_x" {

@@ -183,10 +183,10 @@ func TestStoreName(t *testing.T) {
 	}
 }
 
-// TestRatelimitNamesMeanOneCounter makes random rules of words that envoyproxy/ratelimit would
+// TestRatelimitNamesAreUnambiguous makes random rules of words that envoyproxy/ratelimit would
 // confuse, and holds the names of random requests against the identities of memory: two are on one
 // counter by their names if and only if they are by these.
-func TestRatelimitNamesMeanOneCounter(t *testing.T) {
+func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }

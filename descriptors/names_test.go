@@ -54,9 +54,9 @@ func requestsOf() []Descriptor {
 
 var exactName = regexp.MustCompile(`^pre:s1\{[A-Za-z0-9_-]{22}\}s?(f\d+_|r\d+\.\d+|[ltk]\d+)$`)
 
-// TestNamesAreIdentities holds names against the identities of memory: two charges are on
+// TestNamesMatchIdentities holds names against the identities of memory: two charges are on
 // one counter by their names if and only if they are by these.
-func TestNamesAreIdentities(t *testing.T) {
+func TestNamesMatchIdentities(t *testing.T) {
 	type counter struct {
 		id identity.ID
 		a  limiter.Algorithm
@@ -93,9 +93,9 @@ func TestNamesAreIdentities(t *testing.T) {
 	}
 }
 
-// TestNamesStay holds one name of each kind: they must be the same in every process and
+// TestNamesAreStable holds one name of each kind: they must be the same in every process and
 // version, or a roll-out would forget what was counted.
-func TestNamesStay(t *testing.T) {
+func TestNamesAreStable(t *testing.T) {
 	s := load(t, Options{}, namedRules)
 	got := map[string]string{}
 	for secret, descriptor := range map[string]string{"": "list", "secret": "day"} {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// TestOverrideOfAlgorithms shows what stays of a rule that uses the new words when a
+// TestOverrideKeepsAlgorithm shows what stays of a rule that uses the new words when a
 // descriptor brings a number and a unit of its own.
-func TestOverrideOfAlgorithms(t *testing.T) {
+func TestOverrideKeepsAlgorithm(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
 descriptors:

@@ -89,7 +89,7 @@ descriptors:
 	}
 }
 
-func TestOverridesKeepTheirMemory(t *testing.T) {
+func TestOverridesAreNotReallocated(t *testing.T) {
 	s, p := load(t, Options{}, "domain: d"), &Plan{}
 	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("a", "").limit(1, 1, 0), desc("b", "").limit(2, 1, 0)}}
 	s.Plan(p, req, Global{})

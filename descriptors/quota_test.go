@@ -35,7 +35,7 @@ func TestQuotaDiagnostics(t *testing.T) {
 	}
 }
 
-func TestMatchOfOneDescriptor(t *testing.T) {
+func TestMatchSingleDescriptor(t *testing.T) {
 	s, _ := compile(t, Options{}, `{domain: d, descriptors: [
   {key: a, rate_limit: {unlimited: true}},
   {key: b, descriptors: [{key: c, value: x, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket, quota: {}}}]}]}`)

@@ -28,10 +28,10 @@ func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
 	return d.plan.Batch.Decisions[0].Before
 }
 
-// TestReservationsOfRowsLiveAsLongAsTheirOwnWindow reserves under rows and overrides whose window
+// TestRowReservationLifetime reserves under rows and overrides whose window
 // is not the rule's. Nobody settles, so the hits are held for the ttl and, if they are kept, as
 // long as they would count under the own limit.
-func TestReservationsOfRowsLiveAsLongAsTheirOwnWindow(t *testing.T) {
+func TestRowReservationLifetime(t *testing.T) {
 	const second, minute = int32(rules.Second), int32(rules.Minute)
 	for _, tt := range []struct {
 		rule, row string // requests_per_unit and unit, and what else the rule has; the columns requests_per_unit, unit, burst
@@ -68,9 +68,9 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 	}
 }
 
-// TestEstimatesFitTheRow reserves what requests have cost lately under a row with more room than
+// TestEstimatesAreClampedToRow reserves what requests have cost lately under a row with more room than
 // its rule has, and under one with less.
-func TestEstimatesFitTheRow(t *testing.T) {
+func TestEstimatesAreClampedToRow(t *testing.T) {
 	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
 		d := newDeskWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
 domain: d

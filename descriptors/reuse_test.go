@@ -29,9 +29,9 @@ func planText(p *Plan) string {
 	return b.String() + fmt.Sprintf("%q", p.Names)
 }
 
-// TestPlansAreUsedAgain plans random requests under several sets with one plan that is used again,
+// TestPlanReuse plans random requests under several sets with one plan that is used again,
 // and with new ones: nothing of an earlier request may be left in a plan.
-func TestPlansAreUsedAgain(t *testing.T) {
+func TestPlanReuse(t *testing.T) {
 	opt, _ := withTable(t, "user,requests_per_unit,unit,burst,unlimited\nal,20,second,5,\nbo,,,,true\ncy,9,day,,\n")
 	var sets []*Set
 	for _, descriptors := range []string{

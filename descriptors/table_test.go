@@ -146,9 +146,9 @@ func TestRowsKeepCounters(t *testing.T) {
 	}
 }
 
-// TestRowsByTheCalendar holds that rows of other units go by the calendar where limits that
+// TestCalendarRows holds that rows of other units go by the calendar where limits that
 // requests carry do, and that explain says so.
-func TestRowsByTheCalendar(t *testing.T) {
+func TestCalendarRows(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nhour,9,hour\nday,9,day\nmonth,9,month\nyear,9,year\n")
 	for _, months := range []bool{false, true} {
 		opt.CalendarMonths = months
@@ -192,9 +192,9 @@ descriptors:
 	}
 }
 
-// TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and
+// TestRowChangesKeepUsage has a table decide: what was used stays used when a row comes, changes and
 // goes.
-func TestRowsCountOnGoing(t *testing.T) {
+func TestRowChangesKeepUsage(t *testing.T) {
 	opt, table := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, count_refused: false}}]")
 	counters, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -257,9 +257,9 @@ func TestTableWithoutRows(t *testing.T) {
 	load(t, Options{Tables: all}, file)
 }
 
-// TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table
+// TestRowLabelsAreBounded has rows get other names for ever: as many labels are remembered as a table
 // has names.
-func TestNamesOfRowsThatGo(t *testing.T) {
+func TestRowLabelsAreBounded(t *testing.T) {
 	opt, _ := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 1, table: t}]}]")
 	u := set.TableUses("t")[0]
@@ -274,8 +274,8 @@ func TestNamesOfRowsThatGo(t *testing.T) {
 	}
 }
 
-// TestTableOfSeveralColumns has the values of columns at other levels than in other order.
-func TestTableOfSeveralColumns(t *testing.T) {
+// TestTableWithSeveralColumns has the values of columns at other levels than in other order.
+func TestTableWithSeveralColumns(t *testing.T) {
 	opt, table := withTable(t, "customer,path,requests_per_unit\nacme,/a,5\n/a,acme,6\n")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: path, descriptors: [{key: x, descriptors: [{key: customer, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}]}]")
 	number := func(path, customer string) uint32 {
@@ -297,8 +297,8 @@ func TestTableOfSeveralColumns(t *testing.T) {
 	}
 }
 
-// TestTableOfDefaults has rules that come without the word, as those over xDS do.
-func TestTableOfDefaults(t *testing.T) {
+// TestTableFromDefaults has rules that come without the word, as those over xDS do.
+func TestTableFromDefaults(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,5\n")
 	var found rules.Diagnostics
 	opt.Defaults, found = rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{path: [{key: k}], rate_limit: {table: t}}]}"))
@@ -325,9 +325,9 @@ descriptors:
 	}
 }
 
-// TestLimitsOfOneCounterAreChargedOnce has rows that give limits of a list the same window: the
+// TestLimitsWithSameCounterAreChargedOnce has rows that give limits of a list the same window: the
 // counter is charged once, by the lower number.
-func TestLimitsOfOneCounterAreChargedOnce(t *testing.T) {
+func TestLimitsWithSameCounterAreChargedOnce(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nday,10,day\nhour,7,hour\nmany,5000,day\nplain,8,\n")
 	for _, test := range []struct{ limits, value, want string }{
 		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000, table: t}", "day", "10/day"},

@@ -15,7 +15,7 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-func TestEveryFieldCounts(t *testing.T) {
+func TestConvertsEveryField(t *testing.T) {
 	metadata := map[string]any{"tier": "gold", "list": []any{1.5, true, nil, map[string]any{"a": "b"}}}
 	m, err := structpb.NewStruct(metadata)
 	must.OK(t, err)
@@ -72,7 +72,7 @@ func TestMergedDomains(t *testing.T) {
 	}
 }
 
-func TestResourcesThatAreNone(t *testing.T) {
+func TestInvalidResources(t *testing.T) {
 	deep := &pb.RateLimitDescriptor{Key: "k"}
 	value := structpb.NewBoolValue(true)
 	for range 101 {

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestLeasesByDefaults gives limits of a management server the algorithm that its messages cannot
+// TestDefaultsGrantLeases gives limits of a management server the algorithm that its messages cannot
 // say.
-func TestLeasesByDefaults(t *testing.T) {
+func TestDefaultsGrantLeases(t *testing.T) {
 	defaults, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- rate_limit: { algorithm: concurrency, unit_multiplier: 10 }"))
 	if len(ds) > 0 {
 		t.Fatal(ds)

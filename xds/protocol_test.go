@@ -148,7 +148,7 @@ func wire(tb testing.TB, m *pb.RateLimitConfig) *anypb.Any {
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: b}
 }
 
-func TestSpeaksTheProtocol(t *testing.T) {
+func TestProtocol(t *testing.T) {
 	good, bad := wire(t, domain("a", 5)), wire(t, &pb.RateLimitConfig{Name: "bad"})
 	opt := xds.Options{
 		NodeID: "me", NodeMetadata: map[string]string{"zone": "z1"},
@@ -213,7 +213,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 	})
 }
 
-func TestRejectsWhatCannotBePutInForce(t *testing.T) {
+func TestRejectsRulesThatCannotBeActivated(t *testing.T) {
 	full := errors.New(`domain "a": no room`)
 	opt := xds.Options{OnLoad: func(u source.Update) error {
 		if u.Set != nil && !u.Set.Empty() {
@@ -233,9 +233,9 @@ func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 	})
 }
 
-// TestAcknowledgesRulesThatWaited has rules become active after they were rejected: with a table,
+// TestAcknowledgesRulesActivatedLater has rules become active after they were rejected: with a table,
 // or by other defaults.
-func TestAcknowledgesRulesThatWaited(t *testing.T) {
+func TestAcknowledgesRulesActivatedLater(t *testing.T) {
 	misfit := errors.New("the table has other columns")
 	wrong, found := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: c, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
 	if len(found) > 0 {
@@ -311,9 +311,9 @@ func TestNACKIsBounded(t *testing.T) {
 	})
 }
 
-// TestMistakesAreBounded holds that a response of nothing but mistakes costs little: its errors are
+// TestErrorsAreBounded holds that a response of nothing but mistakes costs little: its errors are
 // counted in memory, in the log and in the NACK.
-func TestMistakesAreBounded(t *testing.T) {
+func TestErrorsAreBounded(t *testing.T) {
 	empty := &pb.RateLimitConfig{Domain: "a", Descriptors: make([]*pb.RateLimitDescriptor, 100_000)}
 	for i := range empty.GetDescriptors() {
 		empty.Descriptors[i] = &pb.RateLimitDescriptor{}
@@ -354,7 +354,7 @@ func TestChangesArePaced(t *testing.T) {
 	})
 }
 
-func TestWaitsLongerForServersThatEndStreams(t *testing.T) {
+func TestBackoffAfterEndedStreams(t *testing.T) {
 	play(t, xds.Options{}, nil, func(s *stage) {
 		gone := status.Error(codes.Unavailable, "no")
 		for range 5 {
@@ -375,9 +375,9 @@ func TestWaitsLongerForServersThatEndStreams(t *testing.T) {
 	})
 }
 
-// TestTriesToConnectEachInterval holds the bound on how long a server that comes back is
+// TestReconnectsEachInterval holds the bound on how long a server that comes back is
 // not found.
-func TestTriesToConnectEachInterval(t *testing.T) {
+func TestReconnectsEachInterval(t *testing.T) {
 	const want = 3 * time.Second
 	var dialed []time.Time
 	dial := func(context.Context) (net.Conn, error) {

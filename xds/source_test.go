@@ -130,7 +130,7 @@ func line(name string, perMinute uint32) string {
 	return fmt.Sprintf("%s.user: unit=MINUTE requests_per_unit=%d, shadow_mode: false, quota_mode: false\n", name, perMinute)
 }
 
-func TestFollowsTheServer(t *testing.T) {
+func TestFollowsServer(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5), domain("b", 6))
 	c := follow(t, s.Addr(), xds.Options{})
@@ -156,7 +156,7 @@ func TestFollowsTheServer(t *testing.T) {
 	wait(t, s, adstest.Acked("4"))
 }
 
-func TestRejectsAsAWhole(t *testing.T) {
+func TestRejectsWholeResponse(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5))
 	c := follow(t, s.Addr(), xds.Options{})
@@ -239,7 +239,7 @@ func TestServerRestarts(t *testing.T) {
 	wait(t, s, adstest.Acked("0"))
 }
 
-func TestServerAbsentAtTheStart(t *testing.T) {
+func TestServerAbsentAtStart(t *testing.T) {
 	s := start(t, adstest.Options{})
 	s.Stop()
 	c := follow(t, s.Addr(), xds.Options{})

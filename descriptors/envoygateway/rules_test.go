@@ -72,8 +72,8 @@ func printRules(b *strings.Builder, indent string, descriptors []rules.Descripto
 	}
 }
 
-// TestRulesBesideOthers has objects without rules beside a file of rules, where that is no error.
-func TestRulesBesideOthers(t *testing.T) {
+// TestObjectsNextToRuleFiles has objects without rules beside a file of rules, where that is no error.
+func TestObjectsNextToRuleFiles(t *testing.T) {
 	content := []byte("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n---\napiVersion: v1\nkind: Namespace\nmetadata: { name: n }\n")
 	for _, found := range []bool{true, false} {
 		var objects envoygateway.Objects

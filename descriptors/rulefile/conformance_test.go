@@ -77,7 +77,7 @@ func TestAcceptedConformance(t *testing.T) {
 	}
 }
 
-func TestCasesOfConformanceLoad(t *testing.T) {
+func TestConformanceCasesLoad(t *testing.T) {
 	for _, c := range conformance(t, "cases.yaml") {
 		if set, ds := c.load(); set == nil || ds.HasErrors() {
 			t.Errorf("%s: %v, want it to load", c.Name, ds)

@@ -114,9 +114,9 @@ func TestParseBoundsFileSize(t *testing.T) {
 	}
 }
 
-// TestParseAcceptsEveryWord checks that every field of a field set is read:
+// TestParseReadsEveryField checks that every field of a field set is read:
 // otherwise it would be reported as unknown.
-func TestParseAcceptsEveryWord(t *testing.T) {
+func TestParseReadsEveryField(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
 		"domain": "d", "key": "k*", "value": "v", "unit": "hour", "requests_per_unit": "1", "name": "n",

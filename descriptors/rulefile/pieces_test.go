@@ -30,7 +30,7 @@ func inPieces(t *testing.T, content []byte, size int) bool {
 	return true
 }
 
-func TestFilesAreReadInPieces(t *testing.T) {
+func TestParseInPieces(t *testing.T) {
 	items := func(indent string) string {
 		var b strings.Builder
 		for i := range 20 {

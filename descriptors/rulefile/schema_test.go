@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSchemaHasTheWordsOfParse keeps the schema current: its words are those that
+// TestSchemaHasFieldsOfParse keeps the schema current: its words are those that
 // Parse accepts, place by place.
-func TestSchemaHasTheWordsOfParse(t *testing.T) {
+func TestSchemaHasFieldsOfParse(t *testing.T) {
 	type object struct {
 		Properties  map[string]json.RawMessage
 		Definitions map[string]json.RawMessage
@@ -82,8 +82,8 @@ func validator(t *testing.T) func(text string) error {
 	}
 }
 
-// TestSchemaKnowsBounds has values at the bounds of windows, and wildcards that share a counter.
-func TestSchemaKnowsBounds(t *testing.T) {
+// TestSchemaBounds has values at the bounds of windows, and wildcards that share a counter.
+func TestSchemaBounds(t *testing.T) {
 	validate := validator(t)
 	texts := []string{
 		"{domain: d, descriptors: [{key: k, value: abc, share_threshold: true}]}",
@@ -112,12 +112,12 @@ func TestSchemaKnowsBounds(t *testing.T) {
 	}
 }
 
-// TestSchemaRejectsWhatParseDoes has the schema reject each file of testdata/load that Parse
+// TestSchemaRejectsInvalidRules has the schema reject each file of testdata/load that Parse
 // rejects, but for what is no matter of one value's shape.
-func TestSchemaRejectsWhatParseDoes(t *testing.T) {
+func TestSchemaRejectsInvalidRules(t *testing.T) {
 	validate := validator(t)
 	beyond := map[string]string{
-		"burst_takes_too_long":       "a bound on a product",
+		"burst_refill_too_long":       "a bound on a product",
 		"metadata_not_utf8":          "no text of JSON",
 		"value_not_utf8":             "no text of JSON",
 		"rate_limits_same_algorithm": "two elements of a list are compared",

@@ -13,7 +13,7 @@ import (
 
 // No two calendars have the same counters: each zone of the IANA database, each unit and each day
 // has its own word.
-func TestCalendarWordsDiffer(t *testing.T) {
+func TestCalendarBitsDiffer(t *testing.T) {
 	names, err := os.ReadFile("testdata/zones.txt")
 	must.OK(t, err)
 	zones := strings.Fields(string(names))

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSourceSees makes each kind of change several times: the first may be seen
+// TestSourceDetectsChanges makes each kind of change several times: the first may be seen
 // by the first look of Run, the others only by a watch that is still there.
-func TestSourceSees(t *testing.T) {
+func TestSourceDetectsChanges(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -129,9 +129,9 @@ func rename(t *testing.T, from, to string) {
 	must.OK(t, os.Rename(from, to))
 }
 
-// TestSourceGainsAndLosesFiles copies a second file into the directory and
+// TestSourceFilesAddedAndRemoved copies a second file into the directory and
 // removes it again.
-func TestSourceGainsAndLosesFiles(t *testing.T) {
+func TestSourceFilesAddedAndRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	_, updates := follow(t, Options{}, dir)

@@ -45,8 +45,8 @@ func TestSourceFollowsDefaults(t *testing.T) {
 	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 }
 
-// TestSourceOfDefaultsAlone is what rules from elsewhere need.
-func TestSourceOfDefaultsAlone(t *testing.T) {
+// TestSourceOfDefaultsOnly is what rules from elsewhere need.
+func TestSourceOfDefaultsOnly(t *testing.T) {
 	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
 	write(t, "{domain: d}", defaults)
 	first, updates := follow(t, Options{Defaults: defaults})
@@ -61,9 +61,9 @@ func TestSourceOfDefaultsAlone(t *testing.T) {
 	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
 }
 
-// TestDefaultsMustBeAFile also holds that a link to the file of defaults, by which
+// TestDefaultsMustBeFile also holds that a link to the file of defaults, by which
 // a ConfigMap shows it, is no file of rules.
-func TestDefaultsMustBeAFile(t *testing.T) {
+func TestDefaultsMustBeFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "data/rules.yaml")
 	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", dir, "data/words.yaml")

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestReadSaysWhoMayNotRead reads files that others own, as an image's user does. The
+// TestReadPermissionError reads files that others own, as an image's user does. The
 // thread takes that user's rights over files alone, and ends with the goroutine.
-func TestReadSaysWhoMayNotRead(t *testing.T) {
+func TestReadPermissionError(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.Chmod(dir, 0o700))
 	closed := filepath.Join(dir, "closed")

@@ -116,9 +116,9 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}
 }
 
-// TestReadIsOneVersion swaps the `..data` link of a ConfigMap mount, as the
+// TestReadReturnsOneVersion swaps the `..data` link of a ConfigMap mount, as the
 // kubelet does, while Read runs: it must never mix two versions.
-func TestReadIsOneVersion(t *testing.T) {
+func TestReadReturnsOneVersion(t *testing.T) {
 	dir := t.TempDir()
 	version := func(v string) map[string]string {
 		return map[string]string{"a.yaml": v, "b.yaml": v, "c.yaml": v}

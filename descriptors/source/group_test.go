@@ -80,8 +80,8 @@ func (w *grouped) want(when string, rules, first, second int) {
 	}
 }
 
-// TestAVolumeIsOneChange replaces a volume at every point at which its files are looked at.
-func TestAVolumeIsOneChange(t *testing.T) {
+// TestVolumeUpdateIsOneChange replaces a volume at every point at which its files are looked at.
+func TestVolumeUpdateIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.want("at first", 1, 1, 1)
@@ -107,8 +107,8 @@ func TestAVolumeIsOneChange(t *testing.T) {
 	}
 }
 
-// TestVolumesThatChangeAllTheTime replaces a volume while its files are read.
-func TestVolumesThatChangeAllTheTime(t *testing.T) {
+// TestVolumeKeepsChanging replaces a volume while its files are read.
+func TestVolumeKeepsChanging(t *testing.T) {
 	const versions = 60
 	w := newGrouped(t, time.Millisecond, volumeOf(1, 1, 1))
 	replaced := make(chan struct{})
@@ -147,8 +147,8 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 	running.Wait()
 }
 
-// TestFilesThatChangeAllTheTimeDelayOthers holds that they do so only for a number of settle times.
-func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
+// TestChangingFilesDelayOthers holds that they do so only for a number of settle times.
+func TestChangingFilesDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	busy := filepath.Join(w.dir, "0.csv")
@@ -173,8 +173,8 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 	}
 }
 
-// TestAGroupSaysWhatHasChanged changes members one by one.
-func TestAGroupSaysWhatHasChanged(t *testing.T) {
+// TestGroupReportsChangedMembers changes members one by one.
+func TestGroupReportsChangedMembers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	for i, step := range []struct {
@@ -217,9 +217,9 @@ func (w *grouped) mountUnfinished(table string) {
 	w.mount(files)
 }
 
-// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a
+// TestRulesWaitForUnfinishedTable replaces a volume by one in which a table does not end with a
 // newline.
-func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
+func TestRulesWaitForUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
@@ -236,9 +236,9 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have
+// TestUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have
 // waited for many settle times, by one with other tables and the same rules.
-func TestAnUnfinishedTableIsReplaced(t *testing.T) {
+func TestUnfinishedTableIsReplaced(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
@@ -254,9 +254,9 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTablesDoNotHaveOthersReadAgain has a table that is unfinished, and one that is
+// TestUnfinishedTableDoesNotRereadOthers has a table that is unfinished, and one that is
 // complete and may be large.
-func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
+func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
 		opened := 0
@@ -285,8 +285,8 @@ func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
 	})
 }
 
-// TestRulesThatKeepChangingAtTheStart have an error that names their path. The tables are loaded.
-func TestRulesThatKeepChangingAtTheStart(t *testing.T) {
+// TestRulesKeepChangingAtStart have an error that names their path. The tables are loaded.
+func TestRulesKeepChangingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
 		version := 1

@@ -57,8 +57,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadOfUsedRules has OnLoad refuse the set that is known for a reading.
-func TestReloadOfUsedRules(t *testing.T) {
+// TestReloadUsedRules has OnLoad refuse the set that is known for a reading.
+func TestReloadUsedRules(t *testing.T) {
 	used := map[*descriptors.Set]bool{}
 	r := Reload[string]{OnLoad: func(u Update) error {
 		if used[u.Set] {
@@ -81,7 +81,7 @@ func TestReloadOfUsedRules(t *testing.T) {
 	}
 }
 
-func TestDigestTellsPartsApart(t *testing.T) {
+func TestDigestSeparatesTexts(t *testing.T) {
 	ab, a := Digest([]byte("ab"), []byte("c")), Digest([]byte("a"), []byte("bc"))
 	if ab == a || ab != Digest([]byte("ab"), []byte("c")) {
 		t.Errorf("digests %x and %x, want one for the same parts and others for others", ab, a)

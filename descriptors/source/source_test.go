@@ -112,9 +112,9 @@ func TestSourceBadStart(t *testing.T) {
 	awaitVersion(t, updates, 1)
 }
 
-// TestSourceKeepsTheGood checks what is reported when: a bad set once, and the
+// TestSourceKeepsGoodRules checks what is reported when: a bad set once, and the
 // return to what is in force as that very set.
-func TestSourceKeepsTheGood(t *testing.T) {
+func TestSourceKeepsGoodRules(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	var got []Update
@@ -195,8 +195,8 @@ func TestSourceStartsEmpty(t *testing.T) {
 	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
 }
 
-// TestSourceNeedsAFile has no file at the start, or none of those that are asked for.
-func TestSourceNeedsAFile(t *testing.T) {
+// TestSourceRequiresFile has no file at the start, or none of those that are asked for.
+func TestSourceRequiresFile(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		for prefix, want := range map[string]string{
@@ -223,9 +223,9 @@ func entries(t *testing.T, dir string) []os.DirEntry {
 	return all
 }
 
-// TestSourceWaitsForTheWriter has a writer that pauses twice. Each part is good
+// TestSourceWaitsForWriter has a writer that pauses twice. Each part is good
 // rules by itself, so that only waiting can tell.
-func TestSourceWaitsForTheWriter(t *testing.T) {
+func TestSourceWaitsForWriter(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	var got []Update
@@ -337,10 +337,10 @@ func relative(t *testing.T, dir string, paths []string) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several
+// TestOnlyCommandsReadEnvoyGatewayObjects has commands make rules of Envoy Gateway's objects, in several
 // files, and the service say where they come from: a route that the files lack would go without its
 // limit.
-func TestEnvoyGatewayIsForCommands(t *testing.T) {
+func TestOnlyCommandsReadEnvoyGatewayObjects(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+
 		"spec: { listeners: [{ name: http, protocol: HTTP, port: 80 }] }\n", dir, "a.yaml")

@@ -116,8 +116,8 @@ func TestUnfinishedTable(t *testing.T) {
 	})
 }
 
-// TestTableThatKeepsChanging has a file that is never finished: an error says so, once.
-func TestTableThatKeepsChanging(t *testing.T) {
+// TestTableKeepsChanging has a file that is never finished: an error says so, once.
+func TestTableKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
@@ -143,9 +143,9 @@ func TestTableThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestUnfinishedTablesAtTheStart holds that a start waits for all tables together, and not for
+// TestUnfinishedTablesAtStart holds that a start waits for all tables together, and not for
 // ever.
-func TestUnfinishedTablesAtTheStart(t *testing.T) {
+func TestUnfinishedTablesAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*fakedTable
 		for range 3 {
@@ -214,8 +214,8 @@ func tableOfRows(n int) string {
 	return b.String()
 }
 
-// TestTableThatLosesRows warns of the loss of more than half of the rows, and rejects that of all.
-func TestTableThatLosesRows(t *testing.T) {
+// TestTableLosesRows warns of the loss of more than half of the rows, and rejects that of all.
+func TestTableLosesRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
@@ -250,9 +250,9 @@ func TestTableThatLosesRows(t *testing.T) {
 	})
 }
 
-// TestEachPrefixOfATable cuts the file of a table at each byte: it is refused, or taken with a
+// TestTruncatedTable cuts the file of a table at each byte: it is refused, or taken with a
 // warning, or it ends between two rows and has at least half of them.
-func TestEachPrefixOfATable(t *testing.T) {
+func TestTruncatedTable(t *testing.T) {
 	for name, text := range map[string]string{
 		"CSV":  tableOfRows(60),
 		"JSON": "{\"k\":\"a\",\"requests_per_unit\":55}\n{\"k\":\"b\",\"requests_per_unit\":66}\r\n{\"k\":\"c\",\"requests_per_unit\":7}\n",

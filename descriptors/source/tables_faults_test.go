@@ -100,10 +100,10 @@ func (k *fakedTable) number(key string) (n uint32, known bool) {
 	return row.RequestsPerUnit, known
 }
 
-// TestFaultsOfATable has each operation on the file fail: the failure is reported once, however
+// TestTableReadErrors has each operation on the file fail: the failure is reported once, however
 // often the file is looked at, and the file is read again as soon as it can be, though it has not
 // changed.
-func TestFaultsOfATable(t *testing.T) {
+func TestTableReadErrors(t *testing.T) {
 	long := "k,requests_per_unit\na,2\n" + strings.Repeat("\n", 1<<17)
 	for name, tt := range map[string]struct {
 		fake func(*fakedSource)
@@ -159,9 +159,9 @@ func TestFaultsOfATable(t *testing.T) {
 	}
 }
 
-// TestWhatReplacesATable replaces the file by what is none: that is reported once, also if it
+// TestTableReplacedByOtherFileType replaces the file by what is none: that is reported once, also if it
 // changes, and the rows stay.
-func TestWhatReplacesATable(t *testing.T) {
+func TestTableReplacedByOtherFileType(t *testing.T) {
 	for name, tt := range map[string]struct {
 		replace, change func(path string) error // nil for nothing
 		want            string
@@ -212,8 +212,8 @@ func TestWhatReplacesATable(t *testing.T) {
 	}
 }
 
-// TestTableThatIsNotThereAtTheStart is reported once, and its rows are taken when it is there.
-func TestTableThatIsNotThereAtTheStart(t *testing.T) {
+// TestTableMissingAtStart is reported once, and its rows are taken when it is there.
+func TestTableMissingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakedTable(t, t.TempDir())
 		if err := k.group.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
@@ -234,8 +234,8 @@ func check(t *testing.T, err error) {
 	must.OK(t, err)
 }
 
-// TestAPipeIsOpenedWithoutWaiting has a pipe in place of a file that was one a moment before.
-func TestAPipeIsOpenedWithoutWaiting(t *testing.T) {
+// TestOpenPipeDoesNotBlock has a pipe in place of a file that was one a moment before.
+func TestOpenPipeDoesNotBlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	check(t, syscall.Mkfifo(path, 0o600))
 	if f, err := openAtOnce(path); f != nil || err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
@@ -243,8 +243,8 @@ func TestAPipeIsOpenedWithoutWaiting(t *testing.T) {
 	}
 }
 
-// TestTableThatChangesWhileItIsRead holds that half of one file and half of another is never taken.
-func TestTableThatChangesWhileItIsRead(t *testing.T) {
+// TestTableChangesDuringRead holds that half of one file and half of another is never taken.
+func TestTableChangesDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)

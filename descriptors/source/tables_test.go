@@ -95,8 +95,8 @@ func TestTableFile(t *testing.T) {
 	awaitRow(t, updates, 8)
 }
 
-// TestTablesThatAreNoFiles are rejected before they are read, which may never end.
-func TestTablesThatAreNoFiles(t *testing.T) {
+// TestTablePathsThatAreNotFiles are rejected before they are read, which may never end.
+func TestTablePathsThatAreNotFiles(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	write(t, "", large)
 	must.OK(t, os.Truncate(large, maxTableBytes+1))

@@ -88,11 +88,11 @@ func (w *torn) holds(when string, version int) {
 
 var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
 
-// TestEveryPrefixOfANewFile has a writer that ends after any byte: what is on disk
+// TestEveryPrefixOfNewFile has a writer that ends after any byte: what is on disk
 // are no rules, with nothing behind them, or with zeros, as after a loss of power.
 // They are rejected with their place, once, the old rules stay, and when the file is
 // whole at last it is taken.
-func TestEveryPrefixOfANewFile(t *testing.T) {
+func TestEveryPrefixOfNewFile(t *testing.T) {
 	t.Parallel()
 	next := fileOf(2)
 	for zeros, name := range []string{"nothing follows", "zeros follow"} {
@@ -116,9 +116,9 @@ func TestEveryPrefixOfANewFile(t *testing.T) {
 	}
 }
 
-// TestEveryPauseOfAWriter has a writer that goes on before the second look. Wherever
+// TestEveryPauseOfWriter has a writer that goes on before the second look. Wherever
 // it paused, what it had written by then is not taken, although it may be rules.
-func TestEveryPauseOfAWriter(t *testing.T) {
+func TestEveryPauseOfWriter(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]func(version int) string{"in brackets": fileOf, "in lines": linesOf} {
 		t.Run(name, func(t *testing.T) {
@@ -156,9 +156,9 @@ func stride(n int) int {
 	return n
 }
 
-// TestAFileComesAndGoes has all else happen to a file that is followed. What was in
+// TestFileAppearsAndDisappears has all else happen to a file that is followed. What was in
 // force stays until there are rules again.
-func TestAFileComesAndGoes(t *testing.T) {
+func TestFileAppearsAndDisappears(t *testing.T) {
 	t.Parallel()
 	w := newTorn(t, fileOf(1))
 	dir := filepath.Dir(w.path)

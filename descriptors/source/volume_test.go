@@ -21,12 +21,12 @@ func mount(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestSourceAtEveryStepOfAVolume looks at a mounted ConfigMap of two files after each
+// TestEveryStepOfVolumeUpdate looks at a mounted ConfigMap of two files after each
 // step of a hundred updates. In every second one the kubelet ends after a step, each
 // in turn, and begins anew. What is in force is the old or the new version of all
 // files, the old one until `..data` is swapped, and the new one at the end; only where
 // names come or go may there be errors between.
-func TestSourceAtEveryStepOfAVolume(t *testing.T) {
+func TestEveryStepOfVolumeUpdate(t *testing.T) {
 	dir := t.TempDir()
 	// files has the names that a version has: the second one changes every third time.
 	files := func(version int) map[string]string {
@@ -94,9 +94,9 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	}
 }
 
-// TestAVolumeOfRulesAndTables has a directory of rules that has the file of a table, too, as a
+// TestVolumeWithRulesAndTables has a directory of rules that has the file of a table, too, as a
 // ConfigMap of both does.
-func TestAVolumeOfRulesAndTables(t *testing.T) {
+func TestVolumeWithRulesAndTables(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, dir, map[string]string{"rules.yaml": rulesOf(1), "t.csv": tableOf(1)})
 	t.Chdir(filepath.Dir(dir))

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// TestAStartReportsWhatItWaitsFor has a table whose writer pauses within a line, beside one that is
+// TestStartReportsWait has a table whose writer pauses within a line, beside one that is
 // complete.
-func TestAStartReportsWhatItWaitsFor(t *testing.T) {
+func TestStartReportsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var all []*TableFile

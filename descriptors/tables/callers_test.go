@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own
+// TestConcurrentApply has many callers at once, and holds that each is answered once its own
 // change is in force.
-func TestJournalOfManyAtOnce(t *testing.T) {
+func TestConcurrentApply(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	var callers sync.WaitGroup
@@ -42,9 +42,9 @@ func TestJournalOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatWasBefore has many callers change one row at once: each is told the row that its own
+// TestApplyReturnsReplacedRows has many callers change one row at once: each is told the row that its own
 // replaced, so that all make one chain.
-func TestWhatWasBefore(t *testing.T) {
+func TestApplyReturnsReplacedRows(t *testing.T) {
 	j, _ := open(t, t.TempDir())
 	const most = 400
 	var callers sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestReadWarnsOfACutFile has files that do not end with a newline: the warning names the last row.
-func TestReadWarnsOfACutFile(t *testing.T) {
+// TestReadWarnsOfTruncatedFile has files that do not end with a newline: the warning names the last row.
+func TestReadWarnsOfTruncatedFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"customer,requests_per_unit\ny,12\nx,1":               `t:3:1: warning: the file does not end with a newline: the row of customer="x" may be truncated, and rows may be missing; end the last line`,
 		"\n\n customer,requests_per_unit\r\ny,12\r\nx,1\r":    `t:5:1: warning: the file does not end with a newline: the row of customer="x"`,
@@ -58,9 +58,9 @@ func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	}
 }
 
-// TestEachPrefixOfAFile cuts files at each byte: a row that is not one of the complete file is
+// TestTruncatedFile cuts files at each byte: a row that is not one of the complete file is
 // refused or warned of.
-func TestEachPrefixOfAFile(t *testing.T) {
+func TestTruncatedFile(t *testing.T) {
 	for _, text := range []string{
 		"customer,requests_per_unit\ny,12\nx,123\n",
 		"\ufeff\r\n customer ,requests_per_unit\r\ny,12\r\n\r\nx,123",
@@ -126,8 +126,8 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
-// TestErrorsOfReading has an error that is returned once, wherever it comes: no row is taken.
-func TestErrorsOfReading(t *testing.T) {
+// TestReadErrors has an error that is returned once, wherever it comes: no row is taken.
+func TestReadErrors(t *testing.T) {
 	for _, text := range []string{"customer,requests_per_unit\ny,12\nx,1\n", "{\"a\":\"x\",\"requests_per_unit\":5}\n", "\n\n"} {
 		for _, long := range []string{text, text + strings.Repeat("\n", 1<<17)} {
 			once := io.MultiReader(strings.NewReader(long), iotest.ErrReader(io.ErrUnexpectedEOF))

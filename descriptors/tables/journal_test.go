@@ -60,10 +60,10 @@ func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) 
 	return sizes, states
 }
 
-// TestJournalCutAtEachByte is a process that was killed after each byte of what it wrote: what was
+// TestJournalTruncatedAtEachByte is a process that was killed after each byte of what it wrote: what was
 // acknowledged is there, and the rest is as if it had not been asked for. Behind the cut may stand
 // what a file system makes of a write that it did not finish.
-func TestJournalCutAtEachByte(t *testing.T) {
+func TestJournalTruncatedAtEachByte(t *testing.T) {
 	dir := t.TempDir()
 	sizes, states := history(t, dir)
 	whole, err := os.ReadFile(filepath.Join(dir, "t.table"))
@@ -138,8 +138,8 @@ func TestJournalDamaged(t *testing.T) {
 	}
 }
 
-// TestJournalIsWrittenAnew has rows replaced until the file is written anew, again and again.
-func TestJournalIsWrittenAnew(t *testing.T) {
+// TestJournalCompaction has rows replaced until the file is written anew, again and again.
+func TestJournalCompaction(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	anew, last := 0, int64(0)
@@ -200,8 +200,8 @@ func TestJournalRejects(t *testing.T) {
 	}
 }
 
-// TestJournalGetsOtherColumns holds that a table without rows may get other columns.
-func TestJournalGetsOtherColumns(t *testing.T) {
+// TestEmptyTableGetsNewColumns holds that a table without rows may get other columns.
+func TestEmptyTableGetsNewColumns(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
@@ -217,9 +217,9 @@ func TestJournalGetsOtherColumns(t *testing.T) {
 	}
 }
 
-// TestFirstChangeThatFails holds that a file which was made for the first change, but did not get
+// TestFirstChangeFails holds that a file which was made for the first change, but did not get
 // it, gets the columns of the next change.
-func TestFirstChangeThatFails(t *testing.T) {
+func TestFirstChangeFails(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	if err := j.rewrite([]string{"c"}); err != nil { // then the disk was full
@@ -251,8 +251,8 @@ func TestFileBeforeTheFirstChange(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsRejected holds that the error names the file, and says what to do.
-func TestJournalThatIsRejected(t *testing.T) {
+// TestJournalErrorsNameTheFile holds that the error names the file, and says what to do.
+func TestJournalErrorsNameTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.table")
 	if err := os.WriteFile(path, []byte("key,number\n"), 0o600); err != nil {
@@ -325,9 +325,9 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// TestNamesThatNoRowHas holds that names of rows which were renamed, or never put, leave room for
+// TestUnusedNamesAreDropped holds that names of rows which were renamed, or never put, leave room for
 // others: now, and in a process that reads the journal.
-func TestNamesThatNoRowHas(t *testing.T) {
+func TestUnusedNamesAreDropped(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "stays", Row{Name: "stays"}))
@@ -350,9 +350,9 @@ func TestNamesThatNoRowHas(t *testing.T) {
 	}
 }
 
-// TestJournalThatEndsBeforeItsColumns holds that a file which was cut there is damaged: a change
+// TestJournalWithoutColumns holds that a file which was cut there is damaged: a change
 // that followed would be no change to who reads it.
-func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
+func TestJournalWithoutColumns(t *testing.T) {
 	dir := t.TempDir()
 	history(t, dir)
 	path := filepath.Join(dir, "t.table")
@@ -371,9 +371,9 @@ func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsTakenAway removes the file of a journal, and then replaces it, while rows are
+// TestJournalFileRemoved removes the file of a journal, and then replaces it, while rows are
 // put: nothing that was acknowledged is lost, and nothing of somebody else's is written over.
-func TestJournalThatIsTakenAway(t *testing.T) {
+func TestJournalFileRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.table")
 	j, _ := open(t, dir)
@@ -407,9 +407,9 @@ func TestJournalThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// TestDeletionsInAnEmptyTable deletes rows that are not there: the table keeps its columns over a
+// TestDeleteFromEmptyTable deletes rows that are not there: the table keeps its columns over a
 // restart, or has none.
-func TestDeletionsInAnEmptyTable(t *testing.T) {
+func TestDeleteFromEmptyTable(t *testing.T) {
 	apply := func(j *Journal, columns []string, changes ...Change) {
 		t.Helper()
 		if err := j.Apply(columns, changes); err != nil {

@@ -140,8 +140,8 @@ func names(n int) string {
 	return b.String()
 }
 
-// TestReadTellsSomeErrors holds that a file of nothing but errors does not fill the log.
-func TestReadTellsSomeErrors(t *testing.T) {
+// TestReadBoundsErrors holds that a file of nothing but errors does not fill the log.
+func TestReadBoundsErrors(t *testing.T) {
 	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
 	if len(found) != maxErrors+1 || found[maxErrors].Message != "further errors are not shown" {
 		t.Errorf("%d errors, the last %v", len(found), found[len(found)-1])

@@ -104,10 +104,10 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those
+// TestPutMemory holds that rows that are put one by one take no more memory than those
 // of a file: 64 bytes beside their keys, also when the table has just grown, and when some rows
 // have been put since.
-func TestMemoryOfRowsThatArePut(t *testing.T) {
+func TestPutMemory(t *testing.T) {
 	columns, before := []string{"k"}, heap()
 	table := New("t")
 	grown, shards := 0, 1
@@ -146,9 +146,9 @@ func TestShardsFitTheAllocator(t *testing.T) {
 	}
 }
 
-// TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times
+// TestConcurrentReaders has goroutines read rows of which each number is that of its key times
 // a round, and rounds only grow.
-func TestReadersWhileRowsChange(t *testing.T) {
+func TestConcurrentReaders(t *testing.T) {
 	const keys, rounds = 3000, 5
 	table := New("t")
 	put := func(i, round int) {
