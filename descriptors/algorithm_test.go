@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// limited is a file of one rule, of key k, with the words of one limit.
+// limited returns a rule file with one limit of key k, which has the given fields.
 func limited(words string) string {
 	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + words + "}}]"
 }
@@ -44,7 +44,7 @@ func TestPolicyFromFields(t *testing.T) {
 		},
 	} {
 		tc.want.Limit, tc.want.Window = 60, time.Minute
-		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; wordsOf(got) != tc.want {
+		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; withoutDerived(got) != tc.want {
 			t.Errorf("policy of %s = %+v, want %+v", tc.words, got, tc.want)
 		}
 	}
@@ -68,7 +68,7 @@ func TestOnlyAFixedWindowCountsDeniedHitsByDefault(t *testing.T) {
 	}
 }
 
-// TestMaxHitsIsExact compares with exact fractions at the edges.
+// TestMaxHitsIsExact compares MaxHits with exact fractions at its boundaries.
 func TestMaxHitsIsExact(t *testing.T) {
 	for _, p := range []limiter.Policy{
 		{Limit: 1, Window: time.Second},
@@ -345,8 +345,8 @@ func TestDomainIndex(t *testing.T) {
 	}
 }
 
-// wordsOf returns p without what was computed from it.
-func wordsOf(p limiter.Policy) limiter.Policy {
+// withoutDerived returns p without the values that are computed from its fields.
+func withoutDerived(p limiter.Policy) limiter.Policy {
 	return limiter.Policy{
 		Algorithm: p.Algorithm, Limit: p.Limit, Window: p.Window, CountRefused: p.CountRefused,
 		SubWindows: p.SubWindows, Burst: p.Burst, Slack: p.Slack, MaxWait: p.MaxWait, MaxWaiting: p.MaxWaiting,

@@ -70,8 +70,8 @@ func TestChangesAreTruncated(t *testing.T) {
 	}
 }
 
-// TestCounterpart holds that limits are found in another set by what they count, whatever their
-// numbers, and no others.
+// TestCounterpart checks that only limits with the same counters are found in another set, whatever
+// their numbers.
 func TestCounterpart(t *testing.T) {
 	const text = `domain: shop
 descriptors:
@@ -100,7 +100,7 @@ descriptors:
 	}
 }
 
-// TestChangesOmitCommonFields holds that words which stay are not said twice.
+// TestChangesOmitCommonFields checks that fields that did not change are not repeated.
 func TestChangesOmitCommonFields(t *testing.T) {
 	rule := func(words string) *Set {
 		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+words+"}}]}")

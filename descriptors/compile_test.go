@@ -268,8 +268,8 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashIgnoresOrder has files in both orders. Only the order of wildcards is
-// part of what rules mean.
+// TestHashIgnoresOrder checks that the order of descriptors changes the hash only if they have
+// wildcards.
 func TestHashIgnoresOrder(t *testing.T) {
 	file := func(domain, value string) string {
 		return "domain: " + domain + "\ndescriptors: [{key: k, value: '" + value + "', descriptors: [{key: z, rate_limit: {unit: hour, requests_per_unit: 1}}]}]"

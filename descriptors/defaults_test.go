@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// compileWith compiles the documents of rules.yaml with those of defaults.yaml.
+// compileWith compiles the documents of text with those of defaults.
 func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) {
 	t.Helper()
 	opt := Options{MergeDomains: true}
@@ -25,7 +25,7 @@ func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) 
 	return Build(configs, found, []string{"rules.yaml", "defaults.yaml"}, opt)
 }
 
-// hourly is a file of one rule with a limit of an hour.
+// hourly returns a rule file with one hourly limit.
 func hourly(requests int) string {
 	return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", requests)
 }
@@ -108,8 +108,8 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	}
 }
 
-// TestDefaultsEqualFieldsInRules holds that words by default mean what they mean in a
-// rule, counter and default of count_refused included.
+// TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
+// rule, including the counter and the default of count_refused.
 func TestDefaultsEqualFieldsInRules(t *testing.T) {
 	for _, words := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
 		for _, nothing := range []string{"true", "false"} {
@@ -228,8 +228,8 @@ descriptors:
 	}
 }
 
-// TestDefaultsBeforeRules has no rules yet, as at a start over xDS: nothing is
-// to be warned of.
+// TestDefaultsBeforeRules checks that defaults cause no warnings while there are no rules, as at a
+// start over xDS.
 func TestDefaultsBeforeRules(t *testing.T) {
 	d, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
 	if len(ds) > 0 {
@@ -240,8 +240,8 @@ func TestDefaultsBeforeRules(t *testing.T) {
 	}
 }
 
-// TestDefaultsDoNotModifyConfigs compiles the same configurations with one file of
-// defaults after another, as rules from xDS are.
+// TestDefaultsDoNotModifyConfigs compiles the same configurations with different defaults, as for
+// rules over xDS.
 func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 	configs, ds := rulefile.Parse("rules.yaml", []byte(hourly(100)))
 	if len(ds) > 0 {
@@ -275,8 +275,7 @@ func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 	}
 }
 
-// TestDefaultsSkipUnlimitedRules has one with a unit, as other sources than files
-// may write it.
+// TestDefaultsSkipUnlimitedRules has an unlimited rule with a unit, which xDS can send.
 func TestDefaultsSkipUnlimitedRules(t *testing.T) {
 	d, _ := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
 	set, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{

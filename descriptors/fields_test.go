@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// fieldExamples has two descriptors for each field of the rules. They differ in that field alone.
-// LIMIT is a limit, and more fields of it may follow.
+// fieldExamples has two descriptors for each field of the rules, which differ only in that field.
+// LIMIT is a limit, to which fields may be appended.
 var fieldExamples = map[string][2]string{
 	"key":             {"key: a, rate_limit: {LIMIT}", "key: b, rate_limit: {LIMIT}"},
 	"value":           {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, value: v"},

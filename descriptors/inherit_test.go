@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestLeasesOfEarlierSets brings a lease back under rules that give none, after several sets.
+// TestLeasesOfEarlierSets returns a lease several sets after the rules stopped granting leases.
 func TestLeasesOfEarlierSets(t *testing.T) {
 	const (
 		none    = "{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}"
@@ -49,8 +49,8 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 	}
 }
 
-// TestLeaseReturnedWithOverride brings a lease back with a limit of the request's own, after its rule
-// was removed.
+// TestLeaseReturnedWithOverride returns a lease in a descriptor with an override after its rule was
+// removed.
 func TestLeaseReturnedWithOverride(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
 	d := newDesk(t, onePlace)
@@ -72,7 +72,7 @@ func TestLeaseReturnedWithOverride(t *testing.T) {
 	}
 }
 
-// TestEstimatesSurviveRollback has a limit learn, and removes it for two sets.
+// TestEstimatesSurviveRollback checks that a limit that is absent from two sets keeps its estimate.
 func TestEstimatesSurviveRollback(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
@@ -88,7 +88,7 @@ func TestEstimatesSurviveRollback(t *testing.T) {
 	}
 }
 
-// TestInheritanceIsBounded has each of many sets give leases for keys of its own.
+// TestInheritanceIsBounded loads many sets that each grant leases for other keys.
 func TestInheritanceIsBounded(t *testing.T) {
 	const atOnce = 1000
 	var set *Set

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRowLabels holds that no row gives a limit the label of another limit of the list, with a
-// row or without.
+// TestRowLabels checks that the label of a limit, with or without a row, differs from the labels of
+// all other limits of the list.
 func TestRowLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -53,7 +53,7 @@ func TestRowLabels(t *testing.T) {
 	}
 }
 
-// TestAmbiguousLabels holds what is said of a list that is refused.
+// TestAmbiguousLabels checks the error for a list with ambiguous labels.
 func TestAmbiguousLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	_, found := compile(t, opt, `domain: d
@@ -69,8 +69,7 @@ descriptors:
 	}
 }
 
-// TestCalendarMonthsInList has two limits of a list become the same with CalendarMonths, in each
-// spelling.
+// TestCalendarMonthsInList checks lists of two limits that are the same only with CalendarMonths.
 func TestCalendarMonthsInList(t *testing.T) {
 	const plain = "{unit: month, requests_per_unit: 20}"
 	for _, other := range []string{

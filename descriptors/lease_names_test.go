@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// held is a limit of requests at once with that name.
-func held(name string) string {
+// concurrent returns a concurrency limit with the given name.
+func concurrent(name string) string {
 	return "{unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: '" + name + "'}"
 }
 
@@ -25,23 +25,23 @@ func TestLeaseNameErrors(t *testing.T) {
 		name, rules string
 		want        []string
 	}{
-		{"one", "- {key: a, rate_limit: " + held("streams") + "}", nil},
-		{"none", "- {key: a, rate_limit: " + held("") + "}", []string{
+		{"one", "- {key: a, rate_limit: " + concurrent("streams") + "}", nil},
+		{"none", "- {key: a, rate_limit: " + concurrent("") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: "name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`,
 		}},
-		{"two rules", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + held("n") + "]}", []string{
+		{"two rules", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + concurrent("n") + "]}", []string{
 			`a.yaml:5:3: error: domain "d" > key "b" > rate_limits[1]: name "n" is also that of domain "d" > key "a" > rate_limit at a.yaml:3:24: ` + lost,
 		}},
-		{"a limit and its candidate", "- {key: a, rate_limits: [" + held("n") + ",\n  {shadow: true, " + held("n")[1:] + "]}", []string{
+		{"a limit and its candidate", "- {key: a, rate_limits: [" + concurrent("n") + ",\n  {shadow: true, " + concurrent("n")[1:] + "]}", []string{
 			`a.yaml:4:3: error: domain "d" > key "a" > rate_limits[1]: name "n" is also that of domain "d" > key "a" > rate_limits[0] at a.yaml:3:26: ` + lost,
 		}},
-		{"the name of a limit that gives none", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
-		{"of the metadata", "- {key: a, rate_limit: " + held("sluice") + "}\n- {key: b, rate_limit: " + held("descriptors") + "}", []string{
+		{"the name of a limit that gives none", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
+		{"of the metadata", "- {key: a, rate_limit: " + concurrent("sluice") + "}\n- {key: b, rate_limit: " + concurrent("descriptors") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 		}},
-		{"a second lease", "- {key: a, rate_limit: " + held("n.2") + "}\n- {key: b, rate_limit: " + held("n") + "}\n- {key: c, rate_limit: " + held("n.1") + "}\n- {key: d, rate_limit: " + held("m.2") + "}\n" +
-			"- {key: e, rate_limit: " + held("n.10") + "}\n- {key: f, rate_limit: " + held("n.02") + "}", []string{
+		{"a second lease", "- {key: a, rate_limit: " + concurrent("n.2") + "}\n- {key: b, rate_limit: " + concurrent("n") + "}\n- {key: c, rate_limit: " + concurrent("n.1") + "}\n- {key: d, rate_limit: " + concurrent("m.2") + "}\n" +
+			"- {key: e, rate_limit: " + concurrent("n.10") + "}\n- {key: f, rate_limit: " + concurrent("n.02") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is reserved for a second lease of "n" (domain "d" > key "b" > rate_limit at a.yaml:4:24) in one request; choose one that does not end in a dot and a number`,
 			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is reserved for a second lease of "n" (domain "d" > key "b" > rate_limit at a.yaml:4:24) in one request; choose one that does not end in a dot and a number`,
 		}},
@@ -59,7 +59,7 @@ func TestLeaseNameErrors(t *testing.T) {
 	}
 }
 
-// TestUnusualLeaseNames has names as a management server may send them, too.
+// TestUnusualLeaseNames checks names as a management server may send them.
 func TestUnusualLeaseNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"streams": true, "per-user_2": true, "größe": true, "a/b.c": true, "{}": true, "[0]": true, "%": false,
@@ -88,7 +88,7 @@ func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 	}
 	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {path: [{key: b}], rate_limit: {algorithm: concurrency, name: reports}}\n"+
 		"- {path: [{key: c}], rate_limit: {algorithm: concurrency, name: reports}}")
-	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // its own
+	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // the rule's own name
 		t.Errorf("diagnostics %v, want none: %v", ds, s)
 	}
 	want = []string{`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "name" in rate_limit is for one rule, so the item needs a "path"`}
@@ -154,10 +154,9 @@ func TestLeaseAdvice(t *testing.T) {
 	}
 }
 
-// TestLeaseNote says what the rules alone do not: whether an end call comes to who gave the
-// lease.
+// TestLeaseNote checks the note on which process the end call has to reach.
 func TestLeaseNote(t *testing.T) {
-	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
+	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+concurrent("n")+"}\n- {key: l, rate_limit: "+concurrent("m")+"}")
 	for stored, want := range map[bool]string{
 		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): that call must reach the process that granted the lease. ` +
 			`Run one replica, use a --store, or shard both calls by the same key (examples/sharded); and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect`,
@@ -195,7 +194,7 @@ descriptors:
       - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
 `
 
-// TestPlanLeases has the hits of each charge, refunds negative, those of candidates last.
+// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates come last.
 func TestPlanLeases(t *testing.T) {
 	const lease = limiter.FirstLease + 7<<16 + 3
 	s := load(t, Options{}, leaseRules)
@@ -242,7 +241,7 @@ func TestPlanLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesAreNamedAfterLimits decides requests, and looks at what the reply will say.
+// TestLeasesAreNamedAfterLimits checks the names of the leases in the responses.
 func TestLeasesAreNamedAfterLimits(t *testing.T) {
 	s := load(t, Options{}, leaseRules)
 	table, err := limiter.New(limiter.Options{})

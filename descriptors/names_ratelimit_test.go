@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// ratelimitRules have rules of which envoyproxy/ratelimit knows the words, and some others.
+// ratelimitRules are rules that envoyproxy/ratelimit supports, and some others.
 const ratelimitRules = `
 domain: shop
 descriptors:
@@ -93,13 +93,13 @@ func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []
 	return names, ids
 }
 
-// TestRatelimitNames holds the names of envoyproxy/ratelimit, which src/limiter/cache_key.go there
-// makes, and where counters have none.
+// TestRatelimitNames checks which counters have names of envoyproxy/ratelimit, and that these are
+// as in its src/limiter/cache_key.go.
 func TestRatelimitNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	n := NewRatelimitNamer("pre:", nil)
 	month, day := &Override{RequestsPerUnit: 5, Unit: 5}, &Override{RequestsPerUnit: 5, Unit: 4}
-	week := &Override{RequestsPerUnit: 5, Unit: 4, UnitMultiplier: 7} // envoyproxy/ratelimit has none of a week
+	week := &Override{RequestsPerUnit: 5, Unit: 4, UnitMultiplier: 7} // envoyproxy/ratelimit has no window of a week
 	for _, tt := range []struct {
 		domain, descriptor string
 		override           *Override
@@ -124,13 +124,13 @@ func TestRatelimitNames(t *testing.T) {
 		{"shop", "bucket=x", nil, ""},
 		{"shop", "list=x", nil, ""},
 		{"shop", "none=x", day, ""},
-		{"shop", "watched=x", nil, "pre:shop_watched_x_"}, // and its candidate's is exact
-		{"shop", "x_y=v", nil, ""},                        // x_y and shop_x's y make the same name
-		{"shop_x", "y=v", nil, ""},                        // the same
-		{"shop", "x=y,z_z=v", nil, ""},                    // could be x_y=z, z=v
-		{"shop", "x_y=z,z=v", nil, ""},                    // the same
-		{"s1{x", "k=v", nil, ""},                          // begins as exact names do
-		{"unknown", "user=alice", day, ""},                // nothing is charged
+		{"shop", "watched=x", nil, "pre:shop_watched_x_"}, // the name of its candidate is exact
+		{"shop", "x_y=v", nil, ""},                        // ambiguous: domain shop_x and key y
+		{"shop_x", "y=v", nil, ""},                        // see above
+		{"shop", "x=y,z_z=v", nil, ""},                    // ambiguous: x_y=z, z=v
+		{"shop", "x_y=z,z=v", nil, ""},                    // see above
+		{"s1{x", "k=v", nil, ""},                          // begins like exact names
+		{"unknown", "user=alice", day, ""},                // no charge
 	} {
 		names, _ := namesOf(s, n, tt.domain, tt.descriptor, tt.override)
 		for _, name := range names {
@@ -147,7 +147,7 @@ func TestRatelimitNames(t *testing.T) {
 	}
 }
 
-// TestStoreName holds what check says of each limit.
+// TestStoreName checks the description of each limit in `sluice check`.
 func TestStoreName(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	var got []string
@@ -183,9 +183,9 @@ func TestStoreName(t *testing.T) {
 	}
 }
 
-// TestRatelimitNamesAreUnambiguous makes random rules of words that envoyproxy/ratelimit would
-// confuse, and holds the names of random requests against the identities of memory: two are on one
-// counter by their names if and only if they are by these.
+// TestRatelimitNamesAreUnambiguous generates rules with words that are ambiguous in
+// envoyproxy/ratelimit's names, and random requests. Two charges must have the same name if and
+// only if they have the same identity in memory.
 func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -201,8 +201,8 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 			}
 			taken[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
-			// Memory has one counter of what `a*: "*"` shares and of a literal `*` sent to `a:
-			// "*"`. By names these are two.
+			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is sent
+			// to `a: "*"`. Their names differ.
 			if strings.Contains(value, "*") && !strings.Contains(key, "*") && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
 			}

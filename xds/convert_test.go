@@ -104,7 +104,7 @@ func TestInvalidResources(t *testing.T) {
 		`xds:odd: error: domain "odd" > key "` + strings.Repeat("ä", 30) + `..." > rate_limit: unknown unit 9; allowed are second, minute, hour, day, week, month, year`,
 		`xds:resource 1: error: the resource is of type "type.googleapis.com/google.protobuf.Empty"; it must be ` + xds.TypeURL,
 	}
-	// protobuf varies the white space of its errors on purpose.
+	// protobuf varies the white space of its errors deliberately.
 	if last := got[len(got)-1]; !strings.HasPrefix(last, "xds:resource 2: error: the resource is not a RateLimitConfig: ") {
 		t.Errorf("the last diagnostic is %s", last)
 	}

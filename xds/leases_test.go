@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestDefaultsGrantLeases gives limits of a management server the algorithm that its messages cannot
-// say.
+// TestDefaultsGrantLeases sets the algorithm of limits from a management server by defaults, since
+// their messages lack the field.
 func TestDefaultsGrantLeases(t *testing.T) {
 	defaults, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- rate_limit: { algorithm: concurrency, unit_multiplier: 10 }"))
 	if len(ds) > 0 {
@@ -25,7 +25,7 @@ func TestDefaultsGrantLeases(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		limits []*ratelimitv3.RateLimitDescriptor
-		want   string // of the first limit, or the error
+		want   string // the first limit, or the error
 	}{
 		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 concurrent requests, each for at most 10 minutes"},
 		"no name": {

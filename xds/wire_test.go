@@ -12,8 +12,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestMessagesMatchPublishedProto holds our copy of the proto against the module of
-// go-control-plane: what that has, ours has with the same number and type.
+// TestMessagesMatchPublishedProto compares our copy of the proto with go-control-plane's: each of
+// its fields must have the same number and type.
 func TestMessagesMatchPublishedProto(t *testing.T) {
 	for _, m := range []struct{ theirs, ours proto.Message }{
 		{&published.RateLimitConfig{}, &pb.RateLimitConfig{}},
@@ -43,8 +43,8 @@ func TestMessagesMatchPublishedProto(t *testing.T) {
 	}
 }
 
-// TestMessagesSurvivePublishedTypes sends a message through the published type,
-// as a server of go-control-plane does, with all that the published type lacks.
+// TestMessagesSurvivePublishedTypes sends a message with fields that the published type lacks
+// through that type, as a go-control-plane server does.
 func TestMessagesSurvivePublishedTypes(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"tier": "gold"})
 	must.OK(t, err)

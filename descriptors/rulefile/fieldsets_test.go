@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocsListNewFields compares the list of docs/rules.md with the fields that
+// TestDocsListNewFields compares the list in docs/rules.md with the fields that
 // envoyproxy/ratelimit lacks.
 func TestDocsListNewFields(t *testing.T) {
 	page, err := os.ReadFile("../../docs/rules.md")

@@ -17,8 +17,8 @@ import (
 
 var updateLoad = flag.Bool("update", false, "rewrite testdata/load/*.want")
 
-// TestParseGolden parses testdata/load/*.yaml, one file per kind of mistake and
-// a few good ones, and compares all that Parse says with the .want file beside.
+// TestParseGolden parses testdata/load/*.yaml, one file for each kind of mistake and a few valid
+// ones, and compares the results with the .want files.
 func TestParseGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -65,8 +65,8 @@ func printParsed(t *testing.T, configs []rules.Config, ds rules.Diagnostics) str
 	return b.String()
 }
 
-// prune turns v into maps without zero values, and positions into text, so that
-// golden files show what matters.
+// prune converts v to maps without zero values, and positions to text, so that golden files contain
+// only relevant values.
 func prune(t *testing.T, v any) any {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -76,7 +76,7 @@ func prune(t *testing.T, v any) any {
 	return pruneTree(tree)
 }
 
-// zeroMatters are the words whose default is not 0.
+// zeroMatters are the fields whose default is not 0.
 var zeroMatters = map[string]bool{"Slack": true, "MaxWait": true, "MaxWaiting": true}
 
 func pruneTree(v any) any {

@@ -70,8 +70,8 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 	}
 }
 
-// TestDefaultsSchemaHasAllFields keeps a word that is missing in the schema of rules
-// from being any value in that of defaults.
+// TestDefaultsSchemaHasAllFields checks that each field is in the schema of rules; otherwise the
+// schema of defaults would allow any value.
 func TestDefaultsSchemaHasAllFields(t *testing.T) {
 	text, err := DefaultsSchema()
 	if err != nil || bytes.Contains(text, []byte(": null")) {

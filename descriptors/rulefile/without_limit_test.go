@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFieldsWithoutLimit has words that say how a limit acts on nodes with and without one.
+// TestFieldsWithoutLimit has fields that modify a limit on nodes with and without a limit.
 func TestFieldsWithoutLimit(t *testing.T) {
 	const below = ", descriptors: [{key: l, rate_limit: {unit: hour, requests_per_unit: 1}}]"
 	for text, want := range map[string][]string{

@@ -19,8 +19,7 @@ func algorithmOf(u Update) string {
 	return rules.AlgorithmName(u.Set.Limits[0].Policy.Algorithm)
 }
 
-// TestSourceFollowsDefaults has the file of defaults among the rules, as one
-// ConfigMap would.
+// TestSourceFollowsDefaults has the file of defaults among the rules, as in a ConfigMap with both.
 func TestSourceFollowsDefaults(t *testing.T) {
 	dir := t.TempDir()
 	defaults := filepath.Join(dir, "defaults.yaml")
@@ -45,7 +44,7 @@ func TestSourceFollowsDefaults(t *testing.T) {
 	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 }
 
-// TestSourceOfDefaultsOnly is what rules from elsewhere need.
+// TestSourceOfDefaultsOnly reads defaults for rules of another source.
 func TestSourceOfDefaultsOnly(t *testing.T) {
 	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
 	write(t, "{domain: d}", defaults)
@@ -61,8 +60,8 @@ func TestSourceOfDefaultsOnly(t *testing.T) {
 	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
 }
 
-// TestDefaultsMustBeFile also holds that a link to the file of defaults, by which
-// a ConfigMap shows it, is no file of rules.
+// TestDefaultsMustBeFile also checks that a link to the file of defaults, as in a ConfigMap volume,
+// is not a file of rules.
 func TestDefaultsMustBeFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "data/rules.yaml")

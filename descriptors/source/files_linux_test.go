@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestReadPermissionError reads files that others own, as an image's user does. The
-// thread takes that user's rights over files alone, and ends with the goroutine.
+// TestReadPermissionError reads files as a user without permission. Only the thread changes its
+// file system user, and it ends with the goroutine.
 func TestReadPermissionError(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.Chmod(dir, 0o700))
@@ -42,7 +42,7 @@ func TestReadPermissionError(t *testing.T) {
 	results := make(chan result)
 	go func() {
 		defer close(results)
-		runtime.LockOSThread() // and never unlocked: no other goroutine gets this thread
+		runtime.LockOSThread() // without unlocking, so that no other goroutine uses this thread
 		if os.Geteuid() == 0 {
 			if err := syscall.Setfsuid(65532); err != nil {
 				t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// grouped is a volume with rules and two tables, which are followed together.
+// grouped is a volume with rules and two tables that are followed together.
 type grouped struct {
 	t       *testing.T
 	dir     string
@@ -27,7 +27,7 @@ type grouped struct {
 	changes []Change
 }
 
-// volumeOf returns the files of a volume. The version -1 stands for files that do not load.
+// volumeOf returns the files of a volume. Version -1 is an invalid file.
 func volumeOf(rules, first, second int) map[string]string {
 	files := map[string]string{"rules.yaml": rulesOf(rules), "0.csv": tableOf(first), "1.csv": tableOf(second)}
 	if rules < 0 {
@@ -80,7 +80,7 @@ func (w *grouped) want(when string, rules, first, second int) {
 	}
 }
 
-// TestVolumeUpdateIsOneChange replaces a volume at every point at which its files are looked at.
+// TestVolumeUpdateIsOneChange replaces a volume at each point at which its files are observed.
 func TestVolumeUpdateIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
@@ -94,7 +94,7 @@ func TestVolumeUpdateIsOneChange(t *testing.T) {
 					steps = steps[1:]
 				}
 			})
-			if len(steps) > 0 { // that nothing had changed when look began
+			if len(steps) > 0 { // otherwise look began before the change
 				must.OK(t, steps[0].Do())
 				steps = steps[1:]
 			}
@@ -107,7 +107,7 @@ func TestVolumeUpdateIsOneChange(t *testing.T) {
 	}
 }
 
-// TestVolumeKeepsChanging replaces a volume while its files are read.
+// TestVolumeKeepsChanging replaces a volume repeatedly while its files are read.
 func TestVolumeKeepsChanging(t *testing.T) {
 	const versions = 60
 	w := newGrouped(t, time.Millisecond, volumeOf(1, 1, 1))
@@ -134,7 +134,7 @@ func TestVolumeKeepsChanging(t *testing.T) {
 		}
 	})
 	if err := w.group.Load(t.Context()); err != nil {
-		t.Log("while the volume is replaced:", err) // it may change during each of several attempts
+		t.Log("while the volume is replaced:", err) // each of its attempts may fail
 	}
 	running.Go(func() { w.group.Run(ctx) })
 	<-replaced
@@ -147,7 +147,8 @@ func TestVolumeKeepsChanging(t *testing.T) {
 	running.Wait()
 }
 
-// TestChangingFilesDelayOthers holds that they do so only for a number of settle times.
+// TestChangingFilesDelayOthers checks that files that keep changing delay others only for
+// maxUnstableRounds.
 func TestChangingFilesDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
@@ -188,7 +189,7 @@ func TestGroupReportsChangedMembers(t *testing.T) {
 		{func() { write(t, tableOf(-1), w.dir, "1.csv") }, false, []string{"1"}, true},
 		{func() { w.mount(volumeOf(-1, 3, 3)) }, true, []string{"0", "1"}, true},
 		{func() { _ = os.Remove(filepath.Join(w.dir, "1.csv")) }, false, []string{"1"}, true},
-		{func() { write(t, rulesOf(4), w.dir, "rules.yaml") }, true, nil, false}, // a table that is gone is reported once
+		{func() { write(t, rulesOf(4), w.dir, "rules.yaml") }, true, nil, false}, // a missing table is reported once
 	} {
 		w.changes = nil
 		step.change()
@@ -217,7 +218,7 @@ func (w *grouped) mountUnfinished(table string) {
 	w.mount(files)
 }
 
-// TestRulesWaitForUnfinishedTable replaces a volume by one in which a table does not end with a
+// TestRulesWaitForUnfinishedTable replaces a volume by one with a table that does not end with a
 // newline.
 func TestRulesWaitForUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
@@ -236,8 +237,8 @@ func TestRulesWaitForUnfinishedTable(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have
-// waited for many settle times, by one with other tables and the same rules.
+// TestUnfinishedTableIsReplaced has rules that wait for an unfinished table for many settle times.
+// Then the volume is replaced by one with other tables and the same rules.
 func TestUnfinishedTableIsReplaced(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
@@ -254,8 +255,8 @@ func TestUnfinishedTableIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTableDoesNotRereadOthers has a table that is unfinished, and one that is
-// complete and may be large.
+// TestUnfinishedTableDoesNotRereadOthers checks that a complete table, which may be large, is not
+// read while another is unfinished.
 func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
@@ -285,7 +286,8 @@ func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 	})
 }
 
-// TestRulesKeepChangingAtStart have an error that names their path. The tables are loaded.
+// TestRulesKeepChangingAtStart checks that the error names the path of the rules, and that the
+// tables are loaded.
 func TestRulesKeepChangingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))

@@ -166,7 +166,7 @@ func (f *TableFile) compare(r *tableReading) {
 	lost := ""
 	switch was, is := f.opt.Table.Rows().Len(), r.rows.Len(); {
 	case is == 0 && was > 0 && !f.opt.AllowEmpty:
-		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s; set --allow-empty-tables if that is intended", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
+		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
 	case is == 0:
 		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*is < was:

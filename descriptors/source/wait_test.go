@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// TestStartReportsWait has a table whose writer pauses within a line, beside one that is
-// complete.
+// TestStartReportsWait has a table whose writer pauses within a line, and one that is complete.
 func TestStartReportsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

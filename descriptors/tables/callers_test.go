@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestConcurrentApply has many callers at once, and holds that each is answered once its own
-// change is in force.
+// TestConcurrentApply checks that each of many concurrent calls returns after its own change is
+// active.
 func TestConcurrentApply(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -42,13 +42,13 @@ func TestConcurrentApply(t *testing.T) {
 	}
 }
 
-// TestApplyReturnsReplacedRows has many callers change one row at once: each is told the row that its own
-// replaced, so that all make one chain.
+// TestApplyReturnsReplacedRows has many callers that change one row concurrently: the replaced rows
+// that they get must form one chain.
 func TestApplyReturnsReplacedRows(t *testing.T) {
 	j, _ := open(t, t.TempDir())
 	const most = 400
 	var callers sync.WaitGroup
-	var replaced [most + 1]atomic.Int32 // how often each number was
+	var replaced [most + 1]atomic.Int32 // number of times that each number was replaced
 	for c := range 20 {
 		callers.Go(func() {
 			for i := range most / 20 {
@@ -57,7 +57,7 @@ func TestApplyReturnsReplacedRows(t *testing.T) {
 					t.Error(err)
 				}
 				if was := changes[0]; was.Had == (was.Was != Row{}) {
-					replaced[was.Was.RequestsPerUnit].Add(1) // 0 for none
+					replaced[was.Was.RequestsPerUnit].Add(1) // 0 if there was no row
 				}
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// rowsOf returns all rows by their keys, joined with a slash.
+// rowsOf returns all rows by key, whose values are joined by slashes.
 func rowsOf(r *Rows) map[string]Row {
 	all := map[string]Row{}
 	for values, row := range r.All() {
@@ -20,7 +20,7 @@ func rowsOf(r *Rows) map[string]Row {
 	return all
 }
 
-// TestRead has what may stand in a file.
+// TestRead reads valid files.
 func TestRead(t *testing.T) {
 	one := map[string]Row{"acme": {RequestsPerUnit: 5}}
 	all := map[string]Row{
@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadRejects has what may not: each is an error with its place.
+// TestReadRejects checks the error and its place for each kind of invalid file.
 func TestReadRejects(t *testing.T) {
 	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
 	for text, want := range map[string]string{
@@ -130,7 +130,7 @@ func TestReadRejects(t *testing.T) {
 	}
 }
 
-// names returns a file of n rows with a name each.
+// names returns a file of n rows with different names.
 func names(n int) string {
 	var b strings.Builder
 	b.WriteString("a,requests_per_unit,name\n")
@@ -140,7 +140,7 @@ func names(n int) string {
 	return b.String()
 }
 
-// TestReadBoundsErrors holds that a file of nothing but errors does not fill the log.
+// TestReadBoundsErrors checks that a file with errors only does not fill the log.
 func TestReadBoundsErrors(t *testing.T) {
 	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
 	if len(found) != maxErrors+1 || found[maxErrors].Message != "further errors are not shown" {
@@ -152,8 +152,7 @@ func TestReadBoundsErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that a file is taken or rejected with a place, and that what is taken is found
-// again.
+// FuzzRead checks that files are rejected with a place, and that rows that are read are found.
 func FuzzRead(f *testing.F) {
 	f.Add("customer,requests_per_unit,unit,burst,unlimited,name\nacme,5,day,1,,gold\nbo,,,,true,\n")
 	f.Add("a,b,requests_per_unit\n\"x\ny\",z,0\n")

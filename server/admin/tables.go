@@ -51,7 +51,7 @@ type RowReport struct {
 type RowsReport struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
-	// Warnings say which row may be cut off.
+	// Warnings name the row that may be truncated.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
