@@ -1,14 +1,13 @@
-# The image that make image builds without docker, for those who build with docker
-# or buildah:
+# Builds the same image as `make image`, with docker or buildah:
 #
 #     docker build -t sluice \
 #       --build-arg VERSION=$(git describe --tags --always --dirty) \
 #       --build-arg REVISION=$(git rev-parse HEAD) \
 #       --build-arg COMMIT_DATE=$(TZ=UTC0 git log -1 --date=format-local:%FT%TZ --format=%cd) .
 #
-# Its files are put together by tools/image, and a test holds the lines below FROM
-# scratch against what that program says; the digest is another, since docker writes
-# times of its own. The build stage runs on the builder's platform and cross-compiles.
+# tools/image assembles the files. A test compares the instructions after FROM scratch with that
+# program. The digest differs, because docker sets its own timestamps. The build stage runs on the
+# builder's platform and cross-compiles.
 ARG GO_VERSION=1.26.8
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:${GO_VERSION}-bookworm AS build
 WORKDIR /src
@@ -36,9 +35,9 @@ LABEL org.opencontainers.image.title="sluice" \
       org.opencontainers.image.created="$COMMIT_DATE"
 COPY --from=build /image/ /
 WORKDIR /
-# A number, since Kubernetes' runAsNonRoot cannot look up a name.
+# A numeric ID, because Kubernetes' runAsNonRoot cannot resolve names.
 USER 65532:65532
-# /healthcheck and /json, the rate-limit service, /metrics.
+# 8080: /healthcheck and /json; 8081: gRPC; 9090: /metrics.
 EXPOSE 8080 8081 9090
-# What stands in for envoyproxy/ratelimit; /bin/sluice is the same file.
+# The replacement for envoyproxy/ratelimit; /bin/sluice is the same file.
 ENTRYPOINT ["/bin/ratelimit"]

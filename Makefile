@@ -181,7 +181,7 @@ $(ONCE:%=once-%): once-%:
 TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
-RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Steady|Volume)$$
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.
@@ -207,7 +207,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
 	$(MAKE) test-stores

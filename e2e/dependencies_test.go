@@ -14,27 +14,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// mostDependencies is how many modules the shipped programs may import directly. We must
+// maxDependencies is how many modules the shipped programs may import directly. We must
 // follow the updates and holes of each.
-const mostDependencies = 14
+const maxDependencies = 14
 
-// oneDependency are modules that are updated together, so they count once.
-var oneDependency = []string{"go.opentelemetry.io"}
+// groupedModules are modules that are updated together, so they count once.
+var groupedModules = []string{"go.opentelemetry.io"}
 
-// TestDependenciesAreFewAndDefended holds go.mod against DESIGN.md's table. A module
+// TestDependenciesAreDocumented holds go.mod against DESIGN.md's table. A module
 // counts if a package that a command is built from imports it, on any system. Modules
 // that only tests and e2e import do not count.
-func TestDependenciesAreFewAndDefended(t *testing.T) {
-	imported := dependencies(shipped(packages(t, "")), required(t))
+func TestDependenciesAreDocumented(t *testing.T) {
+	imported := importedModules(shippedPackages(listPackages(t, "")), requiredModules(t))
 	for _, system := range []string{"darwin", "windows"} {
-		maps.Copy(imported, dependencies(shipped(packages(t, system)), required(t)))
+		maps.Copy(imported, importedModules(shippedPackages(listPackages(t, system)), requiredModules(t)))
 	}
 	design, err := os.ReadFile("../DESIGN.md")
 	must.OK(t, err)
-	for _, why := range dependencyErrors(imported, defended(string(design))) {
+	for _, why := range dependencyErrors(imported, documentedModules(string(design))) {
 		t.Error(why)
 	}
-	t.Logf("%d direct dependencies, at most %d", len(imported), mostDependencies)
+	t.Logf("%d direct dependencies, at most %d", len(imported), maxDependencies)
 }
 
 // TestDependencyErrors plants what must be found.
@@ -49,7 +49,7 @@ func TestDependencyErrors(t *testing.T) {
 	}
 	require := []string{"example.com/a", "example.com/b/v2", "example.com/t", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/contrib/b3"}
 	check := func(all []goPackage, require []string) []string {
-		return dependencyErrors(dependencies(shipped(all), require), defended(table))
+		return dependencyErrors(importedModules(shippedPackages(all), require), documentedModules(table))
 	}
 	if got := check(all, require); len(got) != 0 {
 		t.Errorf("errors of what is in order: %q", got)
@@ -64,7 +64,7 @@ func TestDependencyErrors(t *testing.T) {
 	}
 	many := map[string]string{}
 	rows := map[string]bool{}
-	for i := range mostDependencies + 1 {
+	for i := range maxDependencies + 1 {
 		many[fmt.Sprint("example.com/", i)] = module
 		rows[fmt.Sprint("example.com/", i)] = true
 	}
@@ -87,19 +87,19 @@ func dependencyErrors(imported map[string]string, rows map[string]bool) []string
 			why = append(why, fmt.Sprintf("DESIGN.md's table of dependencies has %s, which no command imports", path))
 		}
 	}
-	if len(imported) > mostDependencies {
-		why = append(why, fmt.Sprintf("%d direct dependencies: at most %d", len(imported), mostDependencies))
+	if len(imported) > maxDependencies {
+		why = append(why, fmt.Sprintf("%d direct dependencies: at most %d", len(imported), maxDependencies))
 	}
 	return why
 }
 
-// shipped returns the packages that commands are built from, without the programs of e2e.
-func shipped(all []goPackage) []goPackage {
+// shippedPackages returns the packages that commands are built from, without the programs of e2e.
+func shippedPackages(all []goPackage) []goPackage {
 	byPath := make(map[string]goPackage, len(all))
 	var next []string
 	for _, p := range all {
 		byPath[p.ImportPath] = p
-		if p.Name == "main" && folder(p.ImportPath) != "e2e" {
+		if p.Name == "main" && ruleFolder(p.ImportPath) != "e2e" {
 			next = append(next, p.ImportPath)
 		}
 	}
@@ -116,30 +116,30 @@ func shipped(all []goPackage) []goPackage {
 	return found
 }
 
-// dependencies returns the required modules that packages import, each with a package
+// importedModules returns the required modules that packages import, each with a package
 // that imports it.
-func dependencies(from []goPackage, require []string) map[string]string {
+func importedModules(from []goPackage, require []string) map[string]string {
 	found := map[string]string{}
 	for _, p := range from {
 		for _, imported := range p.Imports {
 			longest := ""
 			for _, path := range require {
-				if within(imported, []string{path}) && len(path) > len(longest) {
+				if underAny(imported, []string{path}) && len(path) > len(longest) {
 					longest = path
 				}
 			}
 			if longest != "" {
-				found[counted(longest)] = p.ImportPath
+				found[groupOf(longest)] = p.ImportPath
 			}
 		}
 	}
 	return found
 }
 
-// counted returns what a module counts as.
-func counted(path string) string {
-	for _, one := range oneDependency {
-		if within(path, []string{one}) {
+// groupOf returns what a module counts as.
+func groupOf(path string) string {
+	for _, one := range groupedModules {
+		if underAny(path, []string{one}) {
 			return one
 		}
 	}
@@ -148,24 +148,24 @@ func counted(path string) string {
 
 var modulePath = regexp.MustCompile(`[a-z0-9-]+\.[a-z0-9.-]+/[^\s,]+`)
 
-// defended returns the modules in the first column of DESIGN.md's table of
+// documentedModules returns the modules in the first column of DESIGN.md's table of
 // dependencies.
-func defended(design string) map[string]bool {
+func documentedModules(design string) map[string]bool {
 	_, section, _ := strings.Cut(design, "\n## Dependencies\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := map[string]bool{}
 	for line := range strings.Lines(section) {
 		if cells := strings.Split(line, "|"); len(cells) > 2 {
 			for _, path := range modulePath.FindAllString(cells[1], -1) {
-				rows[counted(path)] = true
+				rows[groupOf(path)] = true
 			}
 		}
 	}
 	return rows
 }
 
-// required returns the modules that go.mod names, indirect ones too.
-func required(t *testing.T) []string {
+// requiredModules returns the modules that go.mod names, indirect ones too.
+func requiredModules(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", "../go.mod").Output()
 	if err != nil {

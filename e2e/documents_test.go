@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDocumentsNameTestsThatExist checks pages that name a test for each of their statements:
+// TestDocumentsNameExistingTests checks pages that name a test for each of their statements:
 // `package.TestName`, or `package.TestScripts/name` for one of testdata/.
-func TestDocumentsNameTestsThatExist(t *testing.T) {
-	known := tests(t)
+func TestDocumentsNameExistingTests(t *testing.T) {
+	known := listTests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
 		text, err := os.ReadFile("../" + page)
 		must.OK(t, err)
-		for _, why := range untested(string(text), known) {
+		for _, why := range untestedStatements(string(text), known) {
 			t.Errorf("%s: %s", page, why)
 		}
 	}
@@ -40,16 +40,16 @@ func TestUntested(t *testing.T) {
 			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n## Other\n\nText.\n",
 			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n### more\n\n- **Tests**: `limiter.TestA`\n",
 		} {
-			got := untested(page, known)
+			got := untestedStatements(page, known)
 			if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
 				t.Errorf("untested of %q = %q, want %q", page, got, tt.want)
 			}
 		}
 	}
-	if got := untested("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
+	if got := untestedStatements("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
 		t.Errorf("untested of a section without tests among others = %q", got)
 	}
-	if got := untested("# Page\n", known); len(got) != 1 {
+	if got := untestedStatements("# Page\n", known); len(got) != 1 {
 		t.Errorf("untested of a page without statements = %q", got)
 	}
 }
@@ -59,10 +59,10 @@ var (
 	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
 )
 
-// untested returns the statements of a page that name no known test. A statement is a row of a
+// untestedStatements returns the statements of a page that name no known test. A statement is a row of a
 // table whose last column is headed "test", or a section headed by ### of a part headed by ## in
 // which some section has an item Tests.
-func untested(page string, known map[string]bool) []string {
+func untestedStatements(page string, known map[string]bool) []string {
 	var why []string
 	statements := 0
 	check := func(statement, names string) {
@@ -111,8 +111,8 @@ func untested(page string, known map[string]bool) []string {
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// tests returns the tests of this repository by the folder of their package.
-func tests(t *testing.T) map[string]bool {
+// listTests returns the tests of this repository by the folder of their package.
+func listTests(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
 	root := os.DirFS("..")

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestFuzzTargetsHaveInputs holds that each reader of others' bytes has a fuzz target
+// TestFuzzTargetsHaveSeeds holds that each reader of others' bytes has a fuzz target
 // with inputs. go test runs these inputs each time.
-func TestFuzzTargetsHaveInputs(t *testing.T) {
-	known := tests(t)
+func TestFuzzTargetsHaveSeeds(t *testing.T) {
+	known := listTests(t)
 	for read, target := range map[string]string{
 		"rules":           "descriptors/rulefile.FuzzParse",
 		"matched entries": "descriptors.FuzzMatch",

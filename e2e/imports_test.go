@@ -13,14 +13,14 @@ import (
 
 const module = "github.com/sluice-ratelimit/sluice"
 
-// wire is what speaks protobuf and gRPC.
-var wire = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
+// wirePackages is what speaks protobuf and gRPC.
+var wirePackages = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
 
-// borders says what the packages of a folder may import, as DESIGN.md does. Our own
+// importRules says what the packages of a folder may import, as DESIGN.md does. Our own
 // folders are named from the module's root. A folder with a row of its own is no part of
 // the folder above it. A folder without a row may import anything but cmd, e2e, examples
 // and wire.
-var borders = []struct {
+var importRules = []struct {
 	folder string
 	own    []string
 	others []string // nil: any third party
@@ -86,20 +86,20 @@ var borders = []struct {
 	{folder: "e2e", own: []string{"store/storetest"}},
 }
 
-// TestImportsStayWithinTheBorders looks at direct imports, without those of tests.
-func TestImportsStayWithinTheBorders(t *testing.T) {
-	for _, p := range packages(t, "") {
+// TestImportRules looks at direct imports, without those of tests.
+func TestImportRules(t *testing.T) {
+	for _, p := range listPackages(t, "") {
 		for _, imported := range p.Imports {
-			if why := forbidden(folder(p.ImportPath), imported); why != "" {
+			if why := importError(ruleFolder(p.ImportPath), imported); why != "" {
 				t.Errorf("%s imports %s: %s", p.ImportPath, imported, why)
 			}
 		}
 	}
 }
 
-// TestRequestsNeedNoReader looks at all that the path of a request links. It must not
+// TestRequestPathLinksNoParser looks at all that the path of a request links. It must not
 // link a reader of files, not even through another package.
-func TestRequestsNeedNoReader(t *testing.T) {
+func TestRequestPathLinksNoParser(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/server").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
@@ -109,13 +109,13 @@ func TestRequestsNeedNoReader(t *testing.T) {
 		t.Fatalf("server links %d packages, but not descriptors", len(linked))
 	}
 	for _, p := range linked {
-		if within(p, []string{"go.yaml.in/yaml", "github.com/fsnotify/fsnotify", module + "/descriptors/rulefile", module + "/descriptors/source"}) {
+		if underAny(p, []string{"go.yaml.in/yaml", "github.com/fsnotify/fsnotify", module + "/descriptors/rulefile", module + "/descriptors/source"}) {
 			t.Errorf("server links %s", p)
 		}
 	}
 }
 
-func TestBordersForbid(t *testing.T) {
+func TestImportError(t *testing.T) {
 	for _, tt := range []struct {
 		from, imported string
 		want           bool
@@ -188,19 +188,19 @@ func TestBordersForbid(t *testing.T) {
 		{"new", module + "/cmd/sluice", true},
 		{"new", "go.uber.org/zap", false},
 	} {
-		if got := forbidden(tt.from, tt.imported); (got != "") != tt.want {
+		if got := importError(tt.from, tt.imported); (got != "") != tt.want {
 			t.Errorf("forbidden(%q, %q) = %q, want a reason: %v", tt.from, tt.imported, got, tt.want)
 		}
 	}
 }
 
-// forbidden returns why a package of the folder from may not import a path, "" if
+// importError returns why a package of the folder from may not import a path, "" if
 // it may.
-func forbidden(from, imported string) string {
-	own := folder(imported)
+func importError(from, imported string) string {
+	own := ruleFolder(imported)
 	first, _, _ := strings.Cut(imported, "/")
 	known := false
-	for _, b := range borders {
+	for _, b := range importRules {
 		if b.folder != from {
 			continue
 		}
@@ -208,9 +208,9 @@ func forbidden(from, imported string) string {
 		switch {
 		case own != "" && own != from && !slices.Contains(b.own, own):
 			return from + " may import of ours only: " + strings.Join(b.own, ", ")
-		case own == "" && within(imported, wire) && !b.wire:
+		case own == "" && underAny(imported, wirePackages) && !b.wire:
 			return "protobuf and gRPC belong to server and xds"
-		case own == "" && strings.Contains(first, ".") && b.others != nil && !within(imported, b.others):
+		case own == "" && strings.Contains(first, ".") && b.others != nil && !underAny(imported, b.others):
 			return from + " may import of others only: " + strings.Join(b.others, ", ")
 		}
 	}
@@ -219,16 +219,16 @@ func forbidden(from, imported string) string {
 		return "the management server is for tests only"
 	case known:
 		return ""
-	case within(own, []string{"cmd", "e2e", "examples"}):
+	case underAny(own, []string{"cmd", "e2e", "examples"}):
 		return "nobody imports " + own
-	case within(imported, wire):
+	case underAny(imported, wirePackages):
 		return "protobuf and gRPC belong to server and xds"
 	}
 	return ""
 }
 
-// within reports whether path is one of roots or below one.
-func within(path string, roots []string) bool {
+// underAny reports whether path is one of roots or below one.
+func underAny(path string, roots []string) bool {
 	for _, root := range roots {
 		if path == root || strings.HasPrefix(path, root+"/") {
 			return true
@@ -237,16 +237,16 @@ func within(path string, roots []string) bool {
 	return false
 }
 
-// folder returns the folder of a package of ours: the longest one with a row in borders,
+// ruleFolder returns the folder of a package of ours: the longest one with a row in borders,
 // or else the first. For other packages it returns "".
-func folder(importPath string) string {
+func ruleFolder(importPath string) string {
 	rest, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {
 		return ""
 	}
 	longest, _, _ := strings.Cut(rest, "/")
-	for _, b := range borders {
-		if len(b.folder) > len(longest) && within(rest, []string{b.folder}) {
+	for _, b := range importRules {
+		if len(b.folder) > len(longest) && underAny(rest, []string{b.folder}) {
 			longest = b.folder
 		}
 	}
@@ -259,8 +259,8 @@ type goPackage struct {
 	Imports    []string
 }
 
-// packages returns ours as they are built for a system (GOOS), "" for this one.
-func packages(t *testing.T, system string) []goPackage {
+// listPackages returns ours as they are built for a system (GOOS), "" for this one.
+func listPackages(t *testing.T, system string) []goPackage {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Imports", module+"/...")
 	if system != "" {

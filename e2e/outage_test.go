@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestRequestsPassWhileSluiceIsGone holds what envoy.yaml says about failure_mode_deny.
+// TestRequestsPassDuringOutage holds what envoy.yaml says about failure_mode_deny.
 // An outage of sluice is no outage of the service behind Envoy. Limits hold again when
 // sluice is back.
-func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
+func TestRequestsPassDuringOutage(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
 	must.OK(t, err)
 	upstream := suite.StartBackend(t)

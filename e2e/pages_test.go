@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// widest is the longest that a line of prose may be. Lines in fences, and those that
+// maxWidth is the longest that a line of prose may be. Lines in fences, and those that
 // begin like mayBeWide (tables, code and comments), may be longer.
-const widest = 100
+const maxWidth = 100
 
-var mayBeWide = []string{"|", "    ", "<!--"}
+var unwrappedPrefixes = []string{"|", "    ", "<!--"}
 
-// TestPagesAreInOrder looks at every document: links lead to files and headings that
+// TestPages looks at every document: links lead to files and headings that
 // exist, targets of make exist, and lines of prose are short.
-func TestPagesAreInOrder(t *testing.T) {
+func TestPages(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	must.OK(t, err)
 	pages := 0
@@ -39,7 +39,7 @@ func TestPagesAreInOrder(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, why := range disorder(string(text), string(makefile), func(link string) (string, bool) {
+		for _, why := range pageErrors(string(text), string(makefile), func(link string) (string, bool) {
 			linked, err := os.ReadFile(filepath.Join("..", filepath.Dir(path), link))
 			if info, statErr := os.Stat(filepath.Join("..", filepath.Dir(path), link)); statErr == nil && info.IsDir() {
 				return "", true
@@ -56,8 +56,8 @@ func TestPagesAreInOrder(t *testing.T) {
 	}
 }
 
-// TestDisorder plants what must be found.
-func TestDisorder(t *testing.T) {
+// TestPageErrors plants what must be found.
+func TestPageErrors(t *testing.T) {
 	linked := func(link string) (string, bool) {
 		return "# Page\n\n## Is `this` it?\n", link == "page.md"
 	}
@@ -73,7 +73,7 @@ func TestDisorder(t *testing.T) {
 		{long, "columns"},
 		{"| " + long + " |\n```\n" + long + "\n```\n<!-- " + long + " -->", ""},
 	} {
-		got := disorder(tt.page, "lint: x ## y\ntest: z\nenvoy:\n", linked)
+		got := pageErrors(tt.page, "lint: x ## y\ntest: z\nenvoy:\n", linked)
 		if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
 			t.Errorf("disorder of %q = %q, want %q", tt.page, got, tt.want)
 		}
@@ -87,9 +87,9 @@ var (
 	notInID    = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// disorder says what is wrong with a page. linked returns the text of a file that the
+// pageErrors says what is wrong with a page. linked returns the text of a file that the
 // page links, and whether there is one.
-func disorder(page, makefile string, linked func(link string) (string, bool)) []string {
+func pageErrors(page, makefile string, linked func(link string) (string, bool)) []string {
 	var why []string
 	for _, m := range pageLink.FindAllStringSubmatch(page, -1) {
 		link, id, _ := strings.Cut(m[1], "#")
@@ -115,8 +115,8 @@ func disorder(page, makefile string, linked func(link string) (string, bool)) []
 		if strings.HasPrefix(line, "```") {
 			fence = !fence
 		}
-		free := fence || slices.ContainsFunc(mayBeWide, func(prefix string) bool { return strings.HasPrefix(line, prefix) })
-		if utf8.RuneCountInString(line) > widest && !free {
+		free := fence || slices.ContainsFunc(unwrappedPrefixes, func(prefix string) bool { return strings.HasPrefix(line, prefix) })
+		if utf8.RuneCountInString(line) > maxWidth && !free {
 			why = append(why, "more than 100 columns: "+line)
 		}
 	}
@@ -134,9 +134,9 @@ func hasHeading(page, id string) bool {
 	return false
 }
 
-// TestDesignNamesWhatExists holds that each file and folder that DESIGN.md names is
+// TestDesignNamesExistingFiles holds that each file and folder that DESIGN.md names is
 // there, and that its table of packages has every folder of Go's.
-func TestDesignNamesWhatExists(t *testing.T) {
+func TestDesignNamesExistingFiles(t *testing.T) {
 	text, err := os.ReadFile("../DESIGN.md")
 	must.OK(t, err)
 	for _, m := range regexp.MustCompile("`([a-z0-9_]+(?:/[a-z0-9_.]+)+|[a-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
@@ -149,9 +149,9 @@ func TestDesignNamesWhatExists(t *testing.T) {
 	if !found {
 		t.Fatal("DESIGN.md has no table of packages")
 	}
-	for _, p := range packages(t, "") {
+	for _, p := range listPackages(t, "") {
 		path := strings.TrimPrefix(p.ImportPath, module+"/")
-		if !strings.Contains(table, "`"+path+"`") && !strings.Contains(table, "`"+filepath.Base(path)+"`") && folder(p.ImportPath) != "e2e" {
+		if !strings.Contains(table, "`"+path+"`") && !strings.Contains(table, "`"+filepath.Base(path)+"`") && ruleFolder(p.ImportPath) != "e2e" {
 			t.Errorf("DESIGN.md's table of packages does not name %s", path)
 		}
 	}

@@ -32,13 +32,13 @@ func TestMemoryOfRules(t *testing.T) {
 		var started, reloaded process.Memory
 		for range 3 {
 			started, reloaded = memoryOfRules(t, tt.rules)
-			if reloaded.Peak <= mostAtReload(started) {
+			if reloaded.Peak <= maxAtReload(started) {
 				break
 			}
 		}
 		t.Logf("| %d | %.0f | %.0f | %.0f | %.2f |", tt.rules, float64(started.RSS)/mb,
 			float64(started.Peak)/mb, float64(reloaded.Peak)/mb, float64(reloaded.Peak)/float64(started.Peak))
-		if most := mostAtReload(started); reloaded.Peak > most {
+		if most := maxAtReload(started); reloaded.Peak > most {
 			t.Errorf("a reload of %d rules takes up to %d bytes, want at most three quarters more than at the start: %d", tt.rules, reloaded.Peak, most)
 		}
 		if all := reloaded.Peak + counters; all > tt.limit {
@@ -47,7 +47,7 @@ func TestMemoryOfRules(t *testing.T) {
 	}
 }
 
-func mostAtReload(started process.Memory) int { return started.Peak * 7 / 4 }
+func maxAtReload(started process.Memory) int { return started.Peak * 7 / 4 }
 
 // memoryOfRules returns the memory of a process with n rules: once they are in force, and
 // once others are.

@@ -18,7 +18,7 @@ import (
 
 // Restarts under load lose no hit of a process with a state file: what is admitted before,
 // between and after them is the limit, exactly.
-func TestRestartsLoseNoHit(t *testing.T) {
+func TestRestartsLoseNoHits(t *testing.T) {
 	const limit, rounds, callers = 3000, 4, 4
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")

@@ -29,8 +29,8 @@ func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice 
 	})
 }
 
-// errRefused is an answer other than OK.
-var errRefused = errors.New("refused")
+// errRejected is an answer other than OK.
+var errRejected = errors.New("refused")
 
 // sendRows sends rows, or one, and returns what is answered.
 func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
@@ -45,13 +45,13 @@ func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: %s", errRefused, text)
+		err = fmt.Errorf("%w: %s", errRejected, text)
 	}
 	return string(text), err
 }
 
-// numbers returns the number of each row.
-func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
+// rowNumbers returns the number of each row.
+func rowNumbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	t.Helper()
 	text, err := sendRows(s, http.MethodGet, "", "")
 	must.OK(t, err)
@@ -66,16 +66,16 @@ func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	return all
 }
 
-// TestKillsLoseNoRow kills sluice while rows are put, one by one and many at once, so that the journal is written anew all the time. Each row
+// TestKillsLoseNoRows kills sluice while rows are put, one by one and many at once, so that the journal is written anew all the time. Each row
 // is what was acknowledged last, or what was on its way; rows that were put at once changed at once.
-func TestKillsLoseNoRow(t *testing.T) {
+func TestKillsLoseNoRows(t *testing.T) {
 	const rounds, writers, at = 4, 3, 2000
 	dir := t.TempDir()
 	var sent, acknowledged [writers]atomic.Int64
 	last := make([]int64, writers)
 	for round := range rounds {
 		s := tablesAt(t, dir, nil)
-		got := numbers(t, s)
+		got := rowNumbers(t, s)
 		for w := range writers {
 			low, high := acknowledged[w].Load(), sent[w].Load()
 			n := got[fmt.Sprintf("one-%d", w)]
@@ -119,9 +119,9 @@ func TestKillsLoseNoRow(t *testing.T) {
 	}
 }
 
-// TestFullDiskRefusesRows has a limit on the size of files in place of a full disk: a row that cannot be saved is refused and not in force, and
+// TestFullDiskRejectsRows has a limit on the size of files in place of a full disk: a row that cannot be saved is refused and not in force, and
 // what was acknowledged before stays.
-func TestFullDiskRefusesRows(t *testing.T) {
+func TestFullDiskRejectsRows(t *testing.T) {
 	dir := t.TempDir()
 	s := tablesAt(t, dir, func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `ulimit -f 16; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...) // 8 or 16 KiB
@@ -130,7 +130,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 	put, key := 0, strings.Repeat("k", 500)
 	for ; ; put++ {
 		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
-		if errors.Is(err, errRefused) {
+		if errors.Is(err, errRejected) {
 			if !strings.Contains(err.Error(), "not saved, and not active: ") {
 				t.Errorf("refused: %v", err)
 			}
@@ -140,7 +140,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 			t.Fatalf("after %d rows: %v", put, err)
 		}
 	}
-	if got := numbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
+	if got := rowNumbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
 		t.Errorf("%d rows are in force, want %d", len(got), put)
 	}
 	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
@@ -150,7 +150,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // lines wait in a queue
 	}
 	s.Kill()
-	if got := numbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
+	if got := rowNumbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
 		t.Errorf("%d rows are there afterwards, want %d", len(got), put+1)
 	}
 }

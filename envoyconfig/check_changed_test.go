@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheckChanged covers routes that change the input of an end-of-stream descriptor. TestWhatRoutesChange of
-// e2e/flight checks that Envoy does so.
+// TestCheckChanged covers routes that change the input of an end-of-stream descriptor.
+// TestRoutesThatChangeDescriptors of e2e/flight checks that Envoy does so.
 func TestCheckChanged(t *testing.T) {
 	const route = "{ match: { prefix: / }, route: { cluster: backend } }"
 	header := func(name string) string {

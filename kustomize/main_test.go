@@ -38,7 +38,7 @@ func defaultOf(flag string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default (\S+?)\.?(?: |$)`).FindStringSubmatch(text)
+	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default: (\S+?)\.?(?: |$)`).FindStringSubmatch(text)
 	if found == nil {
 		return "", fmt.Errorf("sluice serve --help has no default of --%s", flag)
 	}

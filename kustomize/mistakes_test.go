@@ -97,7 +97,7 @@ var mistakes = []mistake{
 	{"standalone", "components/version/kustomization.yaml", "sluice-ratelimit/sluice", "sluice-ratelimit/slucie", "image"},
 	{"standalone", "base/deployment.yaml", "image: ghcr.io/sluice-ratelimit/sluice", "image: ghcr.io/sluice-ratelimit/slucie", "no container of"},
 	{"sidecar-unix", "components/version/kustomization.yaml", "distroless-v1.40.0", "distroless-v1.4.0", "image"},
-	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # after it, so that it finds the container\n", "", "image"},
+	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # must come after it, to find the container\n", "", "image"},
 
 	// What the binary accepts.
 	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memry=64MiB", "counter-memry"},
@@ -108,7 +108,7 @@ var mistakes = []mistake{
 	{"standalone", "base/deployment.yaml", "command: [/bin/sluice]", "command: [/bin/sluice]\n          env: [{ name: GRPC_MAX_CONNECTION_AGE, value: soon }]", "GRPC_MAX_CONNECTION_AGE"},
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "--on-bad-start=serve", "--on-bad-start=server", "on-bad-start"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-tls-key=", "--grpc-tls-keys=", "grpc-tls-key"},
-	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "--grpc-allow needs --grpc-client-ca"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "--grpc-allow requires --grpc-client-ca"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--grpc-allow=envoi=*", "PermissionDenied"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--log-level=info", "/json on a port"},
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "            - --no-json\n", "", "/json on a port"},

@@ -67,8 +67,8 @@ func skewed(i, n int, _ bool) float64 {
 	return 0.1 / float64(n-1)
 }
 
-// TestUsed checks the used part of a limit in simulations in which Envoys report in different orders.
-func TestUsed(t *testing.T) {
+// TestUtilization checks the used part of a limit in simulations in which Envoys report in different orders.
+func TestUtilization(t *testing.T) {
 	for _, tt := range []struct {
 		rate   uint64
 		burst  time.Duration
@@ -87,16 +87,16 @@ func TestUsed(t *testing.T) {
 		for _, n := range []int{2, 5, 10} {
 			for spread := range used {
 				for _, load := range []float64{0.5, 0.9, 1, 1.5, 3} {
-					testUsed(t, spread, limit, n, load, tt.chance)
+					testUtilization(t, spread, limit, n, load, tt.chance)
 				}
 			}
 		}
 	}
 }
 
-// testUsed checks the part of a limit that n Envoys use, for a demand that is a multiple of it and a distribution of
+// testUtilization checks the part of a limit that n Envoys use, for a demand that is a multiple of it and a distribution of
 // it.
-func testUsed(t *testing.T, spread int, limit quota.Limit, n int, load float64, chance bool) {
+func testUtilization(t *testing.T, spread int, limit quota.Limit, n int, load float64, chance bool) {
 	t.Helper()
 	turns := 4
 	if testing.Short() {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Bounds on the bodies of requests to /json that are being read or answered, in bytes: of all clients, and of one client
-// address. The first part of each body is free, and enough for most requests.
+// Bounds on the memory for bodies of /json requests in flight, in bytes: in total and per client address. The first freeBody bytes of a
+// body, enough for most requests, are not counted.
 const (
 	freeBody           = 4 << 10
 	maxBodies          = 16 << 20
@@ -18,31 +18,31 @@ const (
 
 var errBodies = errors.New("too many large requests are in flight")
 
-// bodies bounds the memory of large request bodies. The zero value has none.
-type bodies struct {
+// bodyBudget bounds the memory of large request bodies. The zero value is ready.
+type bodyBudget struct {
 	mu        sync.Mutex
-	all       int
+	total     int
 	byAddress map[netip.Addr]int
 }
 
-// body is a body that is being read or answered.
+// body is the body of a request in flight.
 type body struct {
 	bytes   []byte
-	from    *bodies
+	budget  *bodyBudget
 	address netip.Addr
-	held    int // number of bytes that are counted
+	counted int // number of bytes that count against the budget
 }
 
-// open returns the body of r, which is not read yet. The caller must close it after the response.
-func (b *bodies) open(r *http.Request) *body {
-	return &body{bytes: make([]byte, 0, freeBody), from: b, address: clientAddress(r)}
+// open returns the unread body of r. The caller must close it after the response.
+func (b *bodyBudget) open(r *http.Request) *body {
+	return &body{bytes: make([]byte, 0, freeBody), budget: b, address: clientAddress(r)}
 }
 
-// read reads all of in, but no more than most bytes.
-func (b *body) read(in io.Reader, most int) error {
+// read reads in completely, at maxBytes maxBytes.
+func (b *body) read(in io.Reader, maxBytes int) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {
-			if err := b.grow(min(2*cap(b.bytes), most+1)); err != nil {
+			if err := b.grow(min(2*cap(b.bytes), maxBytes+1)); err != nil {
 				return err
 			}
 		}
@@ -57,34 +57,34 @@ func (b *body) read(in io.Reader, most int) error {
 	}
 }
 
-// grow makes room for size bytes, if the bounds allow that.
+// grow increases the capacity to size bytes, if the budget allows it.
 func (b *body) grow(size int) error {
-	more := size - freeBody - b.held
-	b.from.mu.Lock()
-	defer b.from.mu.Unlock()
-	if b.from.all+more > maxBodies || b.from.byAddress[b.address]+more > maxBodiesOfAddress {
+	more := size - freeBody - b.counted
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	if b.budget.total+more > maxBodies || b.budget.byAddress[b.address]+more > maxBodiesOfAddress {
 		return errBodies
 	}
-	b.from.countLocked(b.address, more)
-	b.held += more
+	b.budget.countLocked(b.address, more)
+	b.counted += more
 	b.bytes = append(make([]byte, 0, size), b.bytes...)
 	return nil
 }
 
-func (b *bodies) countLocked(address netip.Addr, n int) {
+func (b *bodyBudget) countLocked(address netip.Addr, n int) {
 	if b.byAddress == nil {
 		b.byAddress = map[netip.Addr]int{}
 	}
-	b.all += n
+	b.total += n
 	if b.byAddress[address] += n; b.byAddress[address] == 0 {
 		delete(b.byAddress, address)
 	}
 }
 
-// close stops counting the body.
+// close releases the budget of the body.
 func (b *body) close() {
-	b.from.mu.Lock()
-	defer b.from.mu.Unlock()
-	b.from.countLocked(b.address, -b.held)
-	b.held = 0
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	b.budget.countLocked(b.address, -b.counted)
+	b.counted = 0
 }

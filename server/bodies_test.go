@@ -58,8 +58,8 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 		_ = out.Close()
 	}
 	slow.Wait()
-	if j.bodies.all != 0 || len(j.bodies.byAddress) != 0 {
-		t.Errorf("%d bytes, of %v, are counted in the end", j.bodies.all, j.bodies.byAddress)
+	if j.bodies.total != 0 || len(j.bodies.byAddress) != 0 {
+		t.Errorf("%d bytes, of %v, are counted in the end", j.bodies.total, j.bodies.byAddress)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 // may have been held for longer.
 func TestHeldRepliesHaveTimeToBeRead(t *testing.T) {
 	h := answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false)
-	w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
+	w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
 	newHTTPServer(newJSONHandler(h, web.MaxBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || len(w.Set) != 2 || !w.Set[1].After(w.Set[0]) {

@@ -266,7 +266,7 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 		}
 	}
 	open := service(t, answer.Settings{}, oneRule)
-	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "needs TLS") {
+	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "TLS is required") {
 		t.Errorf("/json over TLS without TLS: Listen() = %v, want an error", err)
 	}
 	// Fail closed: a connection without an identity is denied.
@@ -319,11 +319,11 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 		options  Options
 		want     string
 	}{
-		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener asks for no client certificate"},
+		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener requires no client certificate"},
 		{answer.Settings{}, Options{TLS: secure}, ""},
 		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
 		{answer.Settings{}, Options{HTTPAddr: "127.0.0.1:0"}, ""},
-		{answer.Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json is off"},
+		{answer.Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json is disabled"},
 		{answer.Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
 	} {
 		core, logs := observer.New(zap.InfoLevel)
@@ -333,7 +333,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		srv.close()
+		srv.closeListeners()
 		found := ""
 		for _, line := range logs.All() {
 			if strings.Contains(line.Message, "/json") {

@@ -15,60 +15,60 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// retirePatience is the longest that a connection may take to end gently, and maxRetiring the largest number of those that
-// do, beyond the bound.
+// defaultRetireTimeout bounds the time of a graceful close, and maxRetiring the number of connections that are closing gracefully in
+// addition to the bound.
 const (
-	retirePatience = 2 * time.Second
-	maxRetiring    = 64
+	defaultRetireTimeout = 2 * time.Second
+	maxRetiring          = 64
 )
 
-// connections is a listener that bounds its open connections and gives each client address a fair share. To
-// admit one more it ends an idle one, whose client has the most connections or never made a call; see [compareRanks].
-// So a client cannot keep out probes, scrapes and other proxies with connections that it does not use.
-type connections struct {
+// boundedListener bounds the open connections of a listener and gives each client address a fair share. To admit one more connection, it
+// closes an idle one; see [compareRanks]. So a client cannot exclude probes, scrapes and other proxies with connections that it does not
+// use.
+type boundedListener struct {
 	net.Listener
-	max      int
-	elapsed  func() time.Duration
-	patience time.Duration      // longest that a connection may take to end gently
-	rejected prometheus.Counter // of connections ended because of the bound
-	current  prometheus.Gauge   // number of open connections; optional
+	max           int
+	elapsed       func() time.Duration
+	retireTimeout time.Duration      // bound on the time of a graceful close
+	rejected      prometheus.Counter // connections closed because of the bound
+	current       prometheus.Gauge   // number of open connections; optional
 
 	mu        sync.Mutex
 	open      map[*boundedConn]struct{}
 	byAddress map[netip.Addr]int // number of open connections
-	retiring  []*boundedConn     // in the order in which they began to end gently
+	retiring  []*boundedConn     // connections that are closing gracefully, the oldest first
 	surplus   surplus
 }
 
-// boundedConn is a connection of connections.
+// boundedConn is a connection of a boundedListener.
 type boundedConn struct {
 	net.Conn
-	from    *connections
-	address netip.Addr
-	begun   time.Duration
-	once    sync.Once
-	served  transport.Served // guarded by from.mu; optional
+	listener *boundedListener
+	address  netip.Addr
+	openedAt time.Duration
+	once     sync.Once
+	served   transport.Served // protected by listener.mu; nil until it is served
 }
 
 var _ transport.BoundedConn = (*boundedConn)(nil)
 
 // Accept returns the next connection within the bound.
-func (l *connections) Accept() (net.Conn, error) {
+func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		c := &boundedConn{Conn: conn, from: l, address: addressOf(conn.RemoteAddr()), begun: l.elapsed()}
+		c := &boundedConn{Conn: conn, listener: l, address: addressOf(conn.RemoteAddr()), openedAt: l.elapsed()}
 		if l.admit(c) {
 			return c, nil
 		}
 		l.rejected.Inc()
-		_ = conn.Close() // an error changes nothing: the connection is rejected
+		_ = conn.Close() // ignored: the connection is rejected
 	}
 }
 
-// addressOf returns the address by which a client is known; see [access.AddressOf]. All clients of a unix socket have one.
+// addressOf returns the address that identifies a client; see [access.AddressOf]. All clients of a Unix socket have the same.
 func addressOf(addr net.Addr) netip.Addr {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return access.AddressOf(tcp.AddrPort().Addr())
@@ -80,24 +80,24 @@ func addressOf(addr net.Addr) netip.Addr {
 func clientAddress(r *http.Request) netip.Addr {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.Addr{} // of a unix socket
+		return netip.Addr{} // a Unix socket
 	}
 	return access.AddressOf(addr.Addr())
 }
 
-// admit reports whether there is room for c, and counts it then. It may end another connection for that.
-func (l *connections) admit(c *boundedConn) bool {
+// admit counts c as open if the bound allows it, possibly after closing another connection, and reports whether it did.
+func (l *boundedListener) admit(c *boundedConn) bool {
 	l.mu.Lock()
-	var gone, late *boundedConn
-	gently := false
+	var retired, late *boundedConn
+	gracefully := false
 	if len(l.open) >= l.max {
-		if gone, gently = l.takeSurplusLocked(c); gone == nil {
+		if retired, gracefully = l.pickSurplusLocked(c); retired == nil {
 			l.mu.Unlock()
 			return false
 		}
-		l.leaveLocked(gone)
-		if gently {
-			late = l.retireLocked(gone)
+		l.removeLocked(retired)
+		if gracefully {
+			late = l.retireLocked(retired)
 		}
 	}
 	if l.open == nil {
@@ -109,9 +109,9 @@ func (l *connections) admit(c *boundedConn) bool {
 	if l.current != nil {
 		l.current.Inc()
 	}
-	if gone != nil {
+	if retired != nil {
 		l.rejected.Inc()
-		gone.retire(gently)
+		retired.retire(gracefully)
 	}
 	if late != nil {
 		late.retire(false)
@@ -119,8 +119,8 @@ func (l *connections) admit(c *boundedConn) bool {
 	return true
 }
 
-// leaveLocked stops counting c as an open connection.
-func (l *connections) leaveLocked(c *boundedConn) {
+// removeLocked stops counting c as an open connection.
+func (l *boundedListener) removeLocked(c *boundedConn) {
 	if _, ok := l.open[c]; !ok {
 		return
 	}
@@ -130,8 +130,9 @@ func (l *connections) leaveLocked(c *boundedConn) {
 	}
 }
 
-// retireLocked adds c to the connections that end gently. It returns the one whose time is over because of that.
-func (l *connections) retireLocked(c *boundedConn) (late *boundedConn) {
+// retireLocked adds c to the connections that are closing gracefully. If there are too many, it returns the oldest one, which must be
+// closed now.
+func (l *boundedListener) retireLocked(c *boundedConn) (late *boundedConn) {
 	if len(l.retiring) >= min(max(l.max/16, 1), maxRetiring) {
 		late, l.retiring = l.retiring[0], l.retiring[1:]
 	}
@@ -141,41 +142,41 @@ func (l *connections) retireLocked(c *boundedConn) (late *boundedConn) {
 
 // ServedBy implements [transport.Bounded].
 func (c *boundedConn) ServedBy(s transport.Served) {
-	c.from.mu.Lock()
-	defer c.from.mu.Unlock()
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
 	c.served = s
 }
 
-// usageLocked returns the use of the connection.
+// usageLocked returns the usage of the connection.
 func (c *boundedConn) usageLocked() transport.Usage {
 	if c.served == nil {
-		return transport.Usage{Since: c.begun}
+		return transport.Usage{Since: c.openedAt}
 	}
 	return c.served.Usage()
 }
 
-// retire ends the connection. It is called without the lock.
-func (c *boundedConn) retire(gently bool) {
-	c.from.mu.Lock()
+// retire closes the connection. It must be called without the lock.
+func (c *boundedConn) retire(gracefully bool) {
+	c.listener.mu.Lock()
 	served := c.served
-	c.from.mu.Unlock()
+	c.listener.mu.Unlock()
 	if served == nil {
-		_ = c.Close() // an error changes nothing: the connection is not served yet
+		_ = c.Close() // ignored: the connection is not served yet
 		return
 	}
-	served.Retire(gently)
-	if gently {
-		time.AfterFunc(c.from.patience, func() { served.Retire(false) })
+	served.Retire(gracefully)
+	if gracefully {
+		time.AfterFunc(c.listener.retireTimeout, func() { served.Retire(false) })
 	}
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and stops counting it.
 func (c *boundedConn) Close() error {
 	c.once.Do(func() {
-		l := c.from
+		l := c.listener
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.leaveLocked(c)
+		l.removeLocked(c)
 		for i, other := range l.retiring {
 			if other == c {
 				l.retiring = append(l.retiring[:i], l.retiring[i+1:]...)
@@ -189,7 +190,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn lets the built-in transport read without a buffer of its own.
+// SyscallConn lets the built-in transport read without a buffer per connection.
 func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 	if file, ok := c.Conn.(syscall.Conn); ok {
 		return file.SyscallConn()
@@ -197,8 +198,7 @@ func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// CloseWrite lets net/http close its half first. Otherwise a client could see the connection's end
-// before it has read why it was rejected.
+// CloseWrite lets net/http close the write half first, so that a client can read why it was rejected before the connection is closed.
 func (c *boundedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

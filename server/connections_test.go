@@ -185,8 +185,8 @@ func TestEachAddressHasASlot(t *testing.T) {
 func TestUsedConnectionsMakeRoomGently(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
-		if l, ok := s.grpcConn.(*connections); ok {
-			l.patience = time.Hour
+		if l, ok := s.grpcConn.(*boundedListener); ok {
+			l.retireTimeout = time.Hour
 		}
 	})
 	conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)

@@ -17,7 +17,7 @@ import (
 // TestDebugListenerSaysThatItIsOpen holds the log line of one that is not on
 // loopback, and that /counters is off for clients of another address.
 func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
-	const warning = "the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone"
+	const warning = "the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine"
 	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, abstractSocket(t): 0} {
 		core, logs := observer.New(zap.WarnLevel)
 		s := service(t, answer.Settings{}, oneRule)
@@ -25,7 +25,7 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		srv.close()
+		srv.closeListeners()
 		if n := logs.FilterMessage(warning).Len(); n != want {
 			t.Errorf("on %s it warns %d times, want %d", addr, n, want)
 		}
@@ -56,7 +56,7 @@ func TestCountersOverAUnixSocket(t *testing.T) {
 	servertest.Hit(t, s, "user", long, 3, nil)
 	expectUsed("user="+long, 3)
 	_, err := c.Counters(t.Context(), client.CounterQuery{Domain: "d", Descriptor: "user=" + strings.Repeat(long, 10)})
-	if err == nil || !strings.Contains(err.Error(), "the descriptor is longer than what can be asked for") {
+	if err == nil || !strings.Contains(err.Error(), "the descriptor is too long for a query") {
 		t.Errorf("the error for what is too long is %v", err)
 	}
 	if _, err := (&client.Debug{Addr: "unix:@nobody"}).Counters(t.Context(), client.CounterQuery{}); err == nil {

@@ -1,50 +1,47 @@
-// Package server answers envoy.service.ratelimit.v3 over gRPC and HTTP. Here are its listeners and its life:
-// a [Server] opens the ports, is healthy or not, serves, and drains. The rooms below have the rest.
+// Package server serves envoy.service.ratelimit.v3 over gRPC and HTTP. It contains the listeners and the lifecycle of a [Server]: it opens
+// the ports, reports its health, serves, and drains. The subpackages do the rest.
 //
-// # The way of a request
+// # The path of a request
 //
 //	Envoy
-//	  |  TCP or a unix socket
+//	  |  TCP or a Unix socket
 //	  v
-//	server                connections: an idle connection makes room if there are too many
+//	server                    boundedListener: closes an idle connection if there are too many
 //	  |
 //	  v
-//	server/access         the handshake: TLS; whose certificate, so which domains
+//	server/access             TLS handshake; domains that the client may request, by its certificate
 //	  |
 //	  v
-//	server/transport/builtin
-//	  |                   frames to a message, by package h2: within the bounds of server/transport
-//	  |                   (or server/transport/grpcgo, a conventional server of grpc-go)
+//	server/transport/builtin  frames to a message, by package h2, within the bounds of server/transport
+//	  |                       (or server/transport/grpcgo, a conventional grpc-go server)
 //	  v
-//	server/answer         Handler.Begin: counted, the clock is read
-//	  |                   Service.Begin: decoded; may this client ask for that domain?
-//	  |                   planned by package descriptors: which counters, how many hits
-//	  |                   decided by package limiter, or later by a store
-//	  |                   Service.Finish: statuses, metrics, the reply's bytes
-//	  |                   Handler.Finish: the error's status; spans and logs told
+//	server/answer             Handler.Begin: counts the request, reads the clock
+//	  |                       Service.Begin: decodes, checks that the client may request the domain,
+//	  |                       plans by package descriptors (which counters, how many hits),
+//	  |                       decides by package limiter, or asynchronously by a store
+//	  |                       Service.Finish: statuses, metrics, encoded reply
+//	  |                       Handler.Finish: status of an error, spans and logs
 //	  v
-//	server/transport/builtin
-//	  |                   the reply, at once, or held until its turn: frames; one write for many replies
+//	server/transport/builtin  the reply, sent immediately or after its delay: frames, one write for many replies
 //	  |
 //	  v
 //	Envoy
 //
-// One goroutine does all of it, from the read to the write, where the decision is made in memory. No lock is
-// taken but the connection's, whose turn it is, and nothing is allocated. With a store, the goroutine goes on
-// with other calls after Service.Begin, and the store leaves the call in the connection's inbox.
+// If the counters are in memory, a single goroutine does all of this, from the read to the write. It only holds the lock of the connection
+// and does not allocate. With a store, the goroutine continues with other calls after Service.Begin, and the store queues the decision
+// for the connection.
 //
-// Health, reflection and whatever else [Options].Register adds are written for grpc-go. They come the same way
-// as far as the transport, which gives each call a goroutine there.
+// Health, reflection and the services of [Options].Register are written for grpc-go. The built-in transport runs each of their calls in a
+// goroutine.
 //
-// # Over HTTP
+// # HTTP
 //
-// /json decodes JSON into the same bytes, and calls the same Handler. /healthcheck, the metrics and profiles are served
-// here. The rest of the debug listener is package admin: the API for operators. Package web has the bounds that both share,
-// and package client the client's side, for the commands.
+// /json converts JSON to the same bytes and calls the same Handler. This package also serves /healthcheck, the metrics and profiles. The
+// other pages of the debug listener are in package admin, the API for operators. Package web contains the bounds that both share, and
+// package client the client for the commands.
 //
-// # The end
+// # Shutdown
 //
-// [Server.Run] ends when its context does: health turns first, so that clients go elsewhere while calls are
-// still answered; after the drain delay gRPC ends, with the calls in flight; last, the listeners that operators
-// watch.
+// [Server.Run] shuts down when its context is done. First the server turns unhealthy, so that clients use other servers while calls are
+// still answered. After the drain delay it ends gRPC, waiting for calls in flight, and last the listeners for operators.
 package server

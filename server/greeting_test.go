@@ -95,7 +95,7 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 		"or curl --http2-prior-knowledge.\n":                 {JSON: false, HTTPAddr: ":8080"},
 		"sluice call, or curl --http2-prior-knowledge.\n":    {JSON: true},
 	} {
-		if got := string(o.hint()); !strings.HasSuffix(got, want) {
+		if got := string(o.http1Hint()); !strings.HasSuffix(got, want) {
 			t.Errorf("the hint is %q, want %q at its end", got, want)
 		}
 	}

@@ -175,7 +175,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
 	}
 	code, _, body, _ := g.ask(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
-	if code != 403 || !strings.Contains(body, "not for pages of other origins") {
+	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
 		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
 	}
 	for reason, c := range map[string]float64{
@@ -263,11 +263,11 @@ func TestThisMachineHasRights(t *testing.T) {
 	}
 	c.TLS = nil
 	c.Token = ""
-	if _, err := c.State(t.Context(), 1); err == nil || err.Error() != "it speaks TLS: use --tls" {
+	if _, err := c.State(t.Context(), 1); err == nil || err.Error() != "the server speaks TLS: use --tls" {
 		t.Errorf("without TLS: %v", err)
 	}
 	c.Addr, c.Token = "sluice.test:6070", readToken
-	if _, err := c.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "a token is sent over TLS only") {
+	if _, err := c.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "tokens are only sent over TLS") {
 		t.Errorf("a token without TLS, elsewhere: %v", err)
 	}
 }
@@ -279,7 +279,7 @@ func TestRightsNeedTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := New(Options{DebugAddr: "127.0.0.1:0", DebugRights: admin.Rights{Clients: clients}}, service(t, answer.Settings{}, oneRule), zap.NewNop())
-	if err := srv.Listen(t.Context()); err == nil || err.Error() != "debug listener: rights need TLS" {
+	if err := srv.Listen(t.Context()); err == nil || err.Error() != "debug listener: rights require TLS" {
 		t.Errorf("Listen() = %v, want an error", err)
 	}
 }

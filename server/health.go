@@ -12,57 +12,55 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// healthNames are the names under which the health can be asked for: that of the whole server,
-// envoyproxy/ratelimit's, and the gRPC service's.
+// healthNames contains the service names for health checks: of the server, of envoyproxy/ratelimit and of the gRPC service.
 var healthNames = []string{"", "ratelimit", answer.ServiceName}
 
-// quotaHealth and a domain are the name under which Envoys ask who divides the quotas of the domain.
-const quotaHealth = "quota."
+// quotaHealthPrefix and a domain are the name under which Envoys ask who divides the quotas of the domain.
+const quotaHealthPrefix = "quota."
 
-// healthPeriod is how late health may be to follow a store. Proxies look each few seconds.
+// healthPeriod is the interval at which the state of the store is checked. Proxies check health every few seconds.
 const healthPeriod = 100 * time.Millisecond
 
-// liveness is the server's health, the same over gRPC and HTTP. Its methods may be called
-// concurrently.
-type liveness struct {
+// healthState is the server's health for gRPC and HTTP. Its methods may be called concurrently.
+type healthState struct {
 	grpc *health.Server
-	// able reports whether there is what health needs.
-	able    func() bool
+	// ready reports whether the dependencies of health are available.
+	ready   func() bool
 	serving atomic.Bool
 	healthy atomic.Bool
 
-	updating sync.Mutex // so that the last update is the last to be told
+	updating sync.Mutex // held during updates, so that they are sent in order
 	// divides says of each domain with quotas whether this server divides it, nil where none does;
 	// divided is what it has ever named.
 	divides func() map[string]bool
 	divided map[string]bool
 }
 
-func newLiveness(able func() bool) *liveness {
-	l := &liveness{grpc: health.NewServer(), able: able}
+func newHealthState(able func() bool) *healthState {
+	l := &healthState{grpc: health.NewServer(), ready: able}
 	l.update()
 	return l
 }
 
-// shares has the health say of each domain with quotas whether this server divides it.
-func (l *liveness) shares(divides func() map[string]bool) {
+// setQuotaDomains has the health say of each domain with quotas whether this server divides it.
+func (l *healthState) setQuotaDomains(divides func() map[string]bool) {
 	l.updating.Lock()
 	l.divides = divides
 	l.updating.Unlock()
 	l.update()
 }
 
-// serve sets whether the server serves.
-func (l *liveness) serve(serving bool) {
+// setServing sets whether the server is serving.
+func (l *healthState) setServing(serving bool) {
 	l.serving.Store(serving)
 	l.update()
 }
 
-// ok reports whether the server is healthy.
-func (l *liveness) ok() bool { return l.healthy.Load() }
+// isHealthy reports whether the server is healthy.
+func (l *healthState) isHealthy() bool { return l.healthy.Load() }
 
-// follow updates the health until ctx ends. Nothing tells that a store has gone away or come back.
-func (l *liveness) follow(ctx context.Context) {
+// poll updates the health until ctx is done, because there are no notifications from the store.
+func (l *healthState) poll(ctx context.Context) {
 	tick := time.NewTicker(healthPeriod)
 	defer tick.Stop()
 	for {
@@ -75,14 +73,13 @@ func (l *liveness) follow(ctx context.Context) {
 	}
 }
 
-// update works out the health and sends it to the clients that watch it. It must be called when the
-// rules have changed.
-func (l *liveness) update() {
+// update computes the health and sends it to clients that watch it. It must be called after each change of the rules.
+func (l *healthState) update() {
 	l.updating.Lock()
 	defer l.updating.Unlock()
-	l.healthy.Store(l.serving.Load() && l.able())
+	l.healthy.Store(l.serving.Load() && l.ready())
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if l.ok() {
+	if l.isHealthy() {
 		state = grpc_health_v1.HealthCheckResponse_SERVING
 	}
 	for _, name := range healthNames {
@@ -99,10 +96,10 @@ func (l *liveness) update() {
 	}
 	for domain, ours := range divides {
 		state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		if ours && l.ok() {
+		if ours && l.isHealthy() {
 			state = grpc_health_v1.HealthCheckResponse_SERVING
 		}
-		l.grpc.SetServingStatus(quotaHealth+domain, state)
+		l.grpc.SetServingStatus(quotaHealthPrefix+domain, state)
 	}
 	l.divided = divides
 }

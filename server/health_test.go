@@ -129,28 +129,28 @@ func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 		r.checkHealth(t, "before the first rules", !follows)
 		next := r.watchHealth(t, "ratelimit")
 		next(!follows)
-		if err := s.Serve(0, compile(t, oneRule)); err != nil {
+		if err := s.SetRules(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with rules", true)
 		if follows {
 			next(true)
 		}
-		if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
+		if err := s.SetRules(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
 			t.Fatal("rules that cannot be had are served")
 		}
 		r.checkHealth(t, "after rules that were rejected", true)
 		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
-		if err := s.Serve(0, empty); err != nil {
+		if err := s.SetRules(0, empty); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "without any domain", !follows)
-		if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
+		if err := s.SetRules(0, compile(t, "{domain: d}")); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with a domain without rules", true)
-		r.health.serve(false)
-		if err := s.Serve(0, compile(t, oneRule)); err != nil {
+		r.health.setServing(false)
+		if err := s.SetRules(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with rules while it drains", false)

@@ -22,13 +22,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// maxHTTPHead bounds the header of a request on any listener, in bytes.
+// maxHTTPHead bounds the header of HTTP requests, in bytes.
 const maxHTTPHead = 16 << 10
 
-// newHTTPServer returns a server with bounds on what a client can cost.
+// newHTTPServer returns a server whose timeouts and bounds limit the cost of a client.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler:           writeWithin(h),
+		Handler:           withWriteTimeout(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -37,18 +37,18 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 	}
 }
 
-// writeWithin gives each response [web.WriteTime], and a profile as many seconds more as it takes. The deadlines of
-// [http.Server] would be the same for both.
-func writeWithin(h http.Handler) http.Handler {
+// withWriteTimeout bounds the time of each response to [web.WriteTimeout] plus the duration of the requested profile. The timeout of
+// [http.Server] would be the same for all pages.
+func withWriteTimeout(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if web.AllowTime(w, web.WriteTime+profileTime(r)) != nil {
-			return // the connection has ended
+		if web.SetWriteTimeout(w, web.WriteTimeout+profileDuration(r)) != nil {
+			return // the connection is closed
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// publicHandler serves /healthcheck, and json as /json.
+// publicHandler serves /healthcheck, and the given handler at /json.
 func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,13 +56,13 @@ func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		_, _ = io.WriteString(w, "OK") // a prober that went away
+		_, _ = io.WriteString(w, "OK") // an error means that the client has disconnected
 	})
 	mux.Handle("/json", json)
 	return mux
 }
 
-// forbidden answers /json where clients could get around certificates, or where it is switched off.
+// forbidden returns a handler for /json where it is disabled, or where it would bypass client certificates.
 func forbidden(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Forbidden: /json is "+why, http.StatusForbidden)
@@ -70,29 +70,27 @@ func forbidden(why string) http.Handler {
 }
 
 var (
-	jsonOff     = forbidden("answered over TLS only, at --json-addr")
-	jsonLeftOut = forbidden("off, by --no-json")
+	jsonOverTLS  = forbidden("only served over TLS, at --json-addr")
+	jsonDisabled = forbidden("disabled by --no-json")
 )
 
-// jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the reply in JSON, and 400
-// for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask
-// for gets 403, and the body of an error says what is wrong. Web pages of other origins get 403: they could charge,
-// refund and end leases through the browser of an operator.
+// jsonHandler answers RateLimitRequests in proto3 JSON: status 200 or 429 with the response in JSON, and 400 for errors, as in
+// envoyproxy/ratelimit. Unlike there, the body of an error describes it, and a domain that the client may not request gets 403. So do web
+// pages of other origins, which could otherwise charge, refund and release leases through an operator's browser.
 type jsonHandler struct {
 	*answer.Handler
 	maxBytes int
-	bodies   *bodies
+	bodies   *bodyBudget
 }
 
 func newJSONHandler(h *answer.Handler, maxBytes int) jsonHandler {
-	return jsonHandler{h, maxBytes, &bodies{}}
+	return jsonHandler{h, maxBytes, &bodyBudget{}}
 }
 
-// jsonTypes are the content types of /json. The last is that of curl -d, which the documentation of
-// envoyproxy/ratelimit uses.
+// jsonTypes contains the accepted content types. The last one is that of curl -d, which the documentation of envoyproxy/ratelimit uses.
 var jsonTypes = []string{"", "application/json", "application/x-www-form-urlencoded"}
 
-// admitJSON reports whether /json answers r, and answers itself if not.
+// admitJSON reports whether r is a valid request for /json. If not, it writes the error.
 func admitJSON(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -106,7 +104,7 @@ func admitJSON(w http.ResponseWriter, r *http.Request) bool {
 	}
 	err := http.NewCrossOriginProtection().Check(r)
 	if browser := r.Header.Get("Origin") + r.Header.Get("Sec-Fetch-Site"); err == nil && browser != "" {
-		err = web.FromOtherSite(r)
+		err = web.CheckCrossSite(r)
 	}
 	if err != nil {
 		http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
@@ -121,14 +119,14 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body := j.bodies.open(r)
 	defer body.close()
 	var err error
-	whileWaiting(r, func() { err = body.read(http.MaxBytesReader(w, r.Body, int64(j.maxBytes)), j.maxBytes) })
+	whileReading(r, func() { err = body.read(http.MaxBytesReader(w, r.Body, int64(j.maxBytes)), j.maxBytes) })
 	if err != nil {
 		rejectBody(w, err)
 		return
 	}
 	var request rls.RateLimitRequest
 	if err := protojson.Unmarshal(body.bytes, &request); err != nil {
-		j.Malformed(httpPeer(r.RemoteAddr))
+		j.ReportMalformed(httpPeer(r.RemoteAddr))
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -141,7 +139,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
 	err = j.Answer(peer.NewContext(r.Context(), &peer.Peer{Addr: httpPeer(r.RemoteAddr)}), x)
-	if web.AllowTime(w, web.WriteTime) != nil { // the reply may have been held for longer
+	if web.SetWriteTimeout(w, web.WriteTimeout) != nil { // the delay of the reply may have exceeded the timeout
 		return // the connection has ended
 	}
 	if err != nil {
@@ -155,13 +153,13 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var response rls.RateLimitResponse
 	if err := proto.Unmarshal(x.Reply(), &response); err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.Logger.Error("own reply does not decode", zap.Error(err))
+		j.Logger.Error("failed to decode own reply", zap.Error(err))
 		return
 	}
 	text, err := protojson.Marshal(&response)
 	if err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.Logger.Error("own reply has no JSON", zap.Error(err))
+		j.Logger.Error("failed to encode own reply as JSON", zap.Error(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -171,7 +169,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // a client that went away
 }
 
-// rejectBody answers a request whose body was not read.
+// rejectBody writes the error of reading a request body.
 func rejectBody(w http.ResponseWriter, err error) {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -186,13 +184,13 @@ func rejectBody(w http.ResponseWriter, err error) {
 	}
 }
 
-// metricsHandler serves the metrics at path and nothing else.
+// metricsHandler serves the metrics at path only.
 func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
-	return only(path, newScrapes(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	return servePath(path, newScrapeHandler(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
-// only serves h at path and nothing else.
-func only(path string, h http.Handler) http.Handler {
+// servePath serves h at path only.
+func servePath(path string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {
 			http.NotFound(w, r)
@@ -202,20 +200,20 @@ func only(path string, h http.Handler) http.Handler {
 	})
 }
 
-// recovering answers 500 if h panics, or ends the connection if the response has begun: its client would take what it
-// has for all. Without it, net/http would log the value of the panic.
-func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
+// recoverPanics returns status 500 if h panics. If the response has started, it aborts the connection, so that the client does not take
+// the partial response for a complete one. Without this, net/http would log the value of the panic.
+func recoverPanics(h http.Handler, panics *telemetry.Panics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		response := &response{ResponseWriter: w}
 		defer func() {
 			switch p := recover(); p {
 			case nil:
 			case http.ErrAbortHandler:
-				panic(p) //nolint:forbidigo // as above
+				panic(p) //nolint:forbidigo // let net/http handle it
 			default:
 				panics.Report(p)
-				if response.begun {
-					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection
+				if response.started {
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http closes the connection
 				}
 				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 			}
@@ -224,19 +222,19 @@ func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 	})
 }
 
-// response records whether a response has begun.
+// response records whether a response has started.
 type response struct {
 	http.ResponseWriter
-	begun bool
+	started bool
 }
 
 func (r *response) WriteHeader(code int) {
-	r.begun = true
+	r.started = true
 	r.ResponseWriter.WriteHeader(code)
 }
 
 func (r *response) Write(p []byte) (int, error) {
-	r.begun = true
+	r.started = true
 	return r.ResponseWriter.Write(p)
 }
 

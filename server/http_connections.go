@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// httpServed is the serving side of a connection over HTTP.
-type httpServed struct {
+// httpConn records the usage of an HTTP connection.
+type httpConn struct {
 	conn    *boundedConn
 	elapsed func() time.Duration
 
@@ -21,10 +21,10 @@ type httpServed struct {
 	running int // number of handlers; HTTP/2 may have several
 }
 
-type httpServedKey struct{}
+type httpConnKey struct{}
 
-// serveOn has s serve the connections of l.
-func (l *connections) serveOn(s *http.Server) {
+// serveOn configures s to record the usage of connections of l.
+func (l *boundedListener) serveOn(s *http.Server) {
 	handler := s.Handler
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {
@@ -34,21 +34,21 @@ func (l *connections) serveOn(s *http.Server) {
 		if !ok {
 			return ctx
 		}
-		served := &httpServed{conn: bounded, elapsed: l.elapsed, usage: transport.Usage{Since: bounded.begun}}
+		served := &httpConn{conn: bounded, elapsed: l.elapsed, usage: transport.Usage{Since: bounded.openedAt}}
 		bounded.ServedBy(served)
-		return context.WithValue(ctx, httpServedKey{}, served)
+		return context.WithValue(ctx, httpConnKey{}, served)
 	}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h, ok := r.Context().Value(httpServedKey{}).(*httpServed); ok {
-			h.run(1)
-			defer h.run(-1)
+		if h, ok := r.Context().Value(httpConnKey{}).(*httpConn); ok {
+			h.countHandler(1)
+			defer h.countHandler(-1)
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// run counts a handler that begins (1) or ends (-1).
-func (h *httpServed) run(change int) {
+// countHandler adds change to the number of running handlers.
+func (h *httpConn) countHandler(change int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.running += change
@@ -56,20 +56,20 @@ func (h *httpServed) run(change int) {
 }
 
 // Usage implements [transport.Served].
-func (h *httpServed) Usage() transport.Usage {
+func (h *httpConn) Usage() transport.Usage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.usage
 }
 
 // Retire implements [transport.Served].
-func (h *httpServed) Retire(bool) { _ = h.conn.Close() } // an error changes nothing: the connection has ended
+func (h *httpConn) Retire(bool) { _ = h.conn.Close() } // ignored: the connection is closed already
 
-// whileWaiting calls f, in which the handler of r waits for its client.
-func whileWaiting(r *http.Request, f func()) {
-	if h, ok := r.Context().Value(httpServedKey{}).(*httpServed); ok {
-		h.run(-1)
-		defer h.run(1)
+// whileReading calls f, which reads from the client. Meanwhile, the connection counts as idle.
+func whileReading(r *http.Request, f func()) {
+	if h, ok := r.Context().Value(httpConnKey{}).(*httpConn); ok {
+		h.countHandler(-1)
+		defer h.countHandler(1)
 	}
 	f()
 }

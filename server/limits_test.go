@@ -110,10 +110,10 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	rejected := prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	running, release := make(chan struct{}), make(chan struct{})
-	bounded := &connections{Listener: l, max: 1, elapsed: standing, rejected: rejected}
+	bounded := &boundedListener{Listener: l, max: 1, elapsed: standing, rejected: rejected}
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
-			whileWaiting(r, func() {
+			whileReading(r, func() {
 				running <- struct{}{}
 				_, _ = io.ReadAll(r.Body)
 			})

@@ -35,7 +35,7 @@ func TestTakenPort(t *testing.T) {
 		t.Errorf("listeners %v, want grpc and debug", r.addr)
 	}
 	left := map[any]any{}
-	for _, e := range r.logs.FilterMessage("a listener is left out: another process has its port").All() {
+	for _, e := range r.logs.FilterMessage("port already in use; listener disabled").All() {
 		left[e.ContextMap()["listener"]] = e.ContextMap()["moved_by"]
 	}
 	if len(left) != 2 || left["http"] != "--a" || left["metrics"] != "--b" {
@@ -157,14 +157,15 @@ func TestListenOpensAllOrNone(t *testing.T) {
 	}
 }
 
-// roleRequests counts the requests for roles.
-type roleRequests struct{ atomic.Int64 }
+// leadershipRequests counts the requests for leaderships.
+type leadershipRequests struct{ atomic.Int64 }
 
-func (r *roleRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
+func (r *leadershipRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
 	r.Add(1)
 }
 
-// TestListenEndsQuotas lets each listener fail. The quota service of the server, which asks for roles periodically, must end.
+// TestListenEndsQuotas lets each listener fail. The quota service of the server, which periodically requests
+// leaderships, must end.
 func TestListenEndsQuotas(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,17 +176,17 @@ func TestListenEndsQuotas(t *testing.T) {
 		"grpc": {GRPCAddr: taken.Addr().String()}, "http": {HTTPAddr: taken.Addr().String()},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var roles roleRequests
-			options.Elector = &roles
+			var requests leadershipRequests
+			options.Elector = &requests
 			if err := New(options, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {}}}]}"), zap.NewNop()).Listen(t.Context()); err == nil {
 				t.Fatalf("the %s listener is open, want an error", name)
 			}
 			synctest.Wait()
-			first := roles.Load()
+			first := requests.Load()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if n := roles.Load() - first; n > 0 {
-				t.Errorf("after the %s listener failed, %d requests for roles were made, want none", name, n)
+			if n := requests.Load() - first; n > 0 {
+				t.Errorf("after the %s listener failed, %d requests for leaderships were made, want none", name, n)
 			}
 		})
 	}
@@ -209,7 +210,7 @@ func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&connections{Listener: l, max: 1, elapsed: standing}).Accept()
+	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: standing}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

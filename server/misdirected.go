@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// httpPeer is the address of a client of HTTP, as net/http has it.
+// httpPeer is the address of an HTTP client, as in http.Request.RemoteAddr.
 type httpPeer string
 
 var _ net.Addr = httpPeer("")
@@ -21,14 +21,14 @@ func (httpPeer) Network() string { return "tcp" }
 // String implements [net.Addr].
 func (p httpPeer) String() string { return string(p) }
 
-// isGRPC reports whether a client speaks gRPC to a listener of HTTP/1. Most send the preface of HTTP/2, which net/http hands over
-// as a request of the method PRI.
+// isGRPC reports whether r is gRPC sent to an HTTP/1 listener. Most clients send the HTTP/2 preface, which net/http parses as a request
+// with the method PRI.
 func isGRPC(r *http.Request) bool {
 	return r.Method == "PRI" && r.ProtoMajor == 2 || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 }
 
-// withoutGRPC answers gRPC with an error that says where to send it, and reports it. Other requests go to next.
-func withoutGRPC(listener string, h *answer.Handler, next http.Handler) http.Handler {
+// rejectGRPC returns an error to gRPC clients that names the right port, and reports it. Other requests are handled by next.
+func rejectGRPC(listener string, h *answer.Handler, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isGRPC(r) {
 			next.ServeHTTP(w, r)

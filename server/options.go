@@ -14,28 +14,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
-// those of [transport.Limits] do. An empty address switches a listener off.
+// Options configure a [Server]. Most fields define a flag by their tags. An empty address disables a listener.
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"Listen address of the rate limit service: host:port, unix:///path or unix:@name."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"File mode of the Unix socket of --grpc-addr: 0660 lets its user and group connect, 0666 everyone who can reach the file."`
 	Transport      string      `group:"listeners" name:"grpc-transport" enum:"builtin,grpc-go" default:"builtin" placeholder:"builtin|grpc-go" help:"gRPC server: builtin, or grpc-go as a fallback for incompatible clients, with fewer bounds (docs/threats.md)."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"Listen address of /healthcheck and /json."`
-	// JSON is off where /json must not be asked without identifying its client.
+	// JSON must be disabled if clients of /json must be authenticated.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
 	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig, /stats and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"Listen address of the Prometheus metrics."`
 	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`
-	// ReusePort lets another sluice take a port by mistake, without an error.
+	// ReusePort also lets another sluice listen on the same port by mistake, without an error.
 	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Set SO_REUSEPORT on TCP listeners, so that a new process of the same user can start before the old one exits. Default: false; true if the program is named ratelimit."`
 	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"Listen address of /json over TLS, with the certificates of the rate limit service. Replaces /json on --http-addr. Default: none."`
 
 	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"gRPC status codes of errors: compatible (UNKNOWN, as envoyproxy/ratelimit) or precise (INVALID_ARGUMENT and UNAVAILABLE)."`
 	Limits      transport.Limits `embed:"" group:"bounds"`
 
-	// UnhealthyWithoutRules makes no difference to rules that do not load.
+	// UnhealthyWithoutRules has no effect on rules that cannot be loaded.
 	UnhealthyWithoutRules bool `group:"process" help:"Report unhealthy while no domain is configured. Default: report healthy; requests are allowed or get errors."`
-	// UnhealthyWithoutStore needs a [answer.Settings].Decider.
+	// UnhealthyWithoutStore requires [answer.Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Report unhealthy while the store is unavailable. Default: report healthy; --store-fallback decides."`
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time after SIGTERM between reporting unhealthy and rejecting new calls."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Maximum time to wait for calls in flight when draining."`
@@ -44,25 +43,24 @@ type Options struct {
 	// Name is the name of this replica in messages.
 	Elector rlqs.Elector `kong:"-"`
 	Name    string       `kong:"-"`
-	// Optional names the HTTP listeners that are left out, with a warning, if another process
-	// has their port. The value says how to move the listener.
+	// Optional contains the HTTP listeners that are skipped, with a warning, if their port is in use. The value is the flag that moves the
+	// listener.
 	Optional map[string]string `kong:"-"`
-	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
-	// runs it. [answer.Settings].Allow needs one that asks clients for certificates.
+	// TLS secures the gRPC listener and JSONAddr. Nil means plain text. The caller must run it. [answer.Settings].Allow requires one that
+	// checks client certificates.
 	TLS *access.TLS `kong:"-"`
-	// DebugTLS secures the debug listener. Nil means plain text. The caller runs it and the tokens of
-	// DebugRights, which need TLS.
+	// DebugTLS secures the debug listener. Nil means plain text. DebugRights require it. The caller must run it and the tokens of
+	// DebugRights.
 	DebugTLS    *access.TLS  `kong:"-"`
 	DebugRights admin.Rights `kong:"-"`
-	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
+	// Tracing creates a span for each rate-limit request over gRPC. Optional.
 	Tracing *telemetry.Tracing `kong:"-"`
-	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls
-	// are kept for them. Suites that judge a transport bring services of their own.
+	// Register registers further gRPC services, such as those of conformance suites. Then the headers of all calls are kept. Optional.
 	Register func(grpc.ServiceRegistrar) `kong:"-"`
 }
 
-// hint is the answer to a client of HTTP/1 at the port of gRPC.
-func (o *Options) hint() []byte {
+// http1Hint returns the response to HTTP/1 clients of the gRPC port.
+func (o *Options) http1Hint() []byte {
 	text := "This port speaks gRPC over HTTP/2, and you speak HTTP/1. Try grpcurl, sluice call, or curl --http2-prior-knowledge.\n"
 	switch {
 	case o.JSONAddr != "":

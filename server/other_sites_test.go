@@ -31,7 +31,7 @@ func TestOtherSitesReadNothing(t *testing.T) {
 			{"", nil, 403},
 		} {
 			for _, own := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
-				if w := servertest.AskAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
+				if w := servertest.RequestAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
 					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, own, tt.header, w.Code, tt.want)
 				}
 			}
@@ -62,7 +62,7 @@ func TestJSONIsForPrograms(t *testing.T) {
 		{"GET", "localhost:8080", nil, 405},
 		{"PUT", "localhost:8080", nil, 405},
 	} {
-		if w := servertest.AskAt(servertest.Loopback, h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
+		if w := servertest.RequestAt(servertest.Loopback, h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
 			t.Errorf("%s /json of %s with %q = %d %s, want %d", tt.method, tt.host, tt.header, w.Code, w.Body, tt.want)
 		}
 	}

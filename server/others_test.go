@@ -380,12 +380,12 @@ func TestClientsCheckTheHealth(t *testing.T) {
 	ready := func(state connectivity.State) bool { return state == connectivity.Ready }
 	checkOK(t, conn)
 	await("healthy", ready) // which a call may be before its state
-	r.health.serve(false)
+	r.health.setServing(false)
 	await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
 		t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
 	}
-	r.health.serve(true)
+	r.health.setServing(true)
 	await("healthy again", ready)
 	checkOK(t, conn)
 }

@@ -33,7 +33,7 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		{"an error", func() { panic(errors.New("bad value secret")) }, "*errors.errorString"},
 		{"an error of Go", func() { _ = make([]int, 3)[len(t.Name())] }, "runtime.boundsError"},
 	} {
-		h := recovering(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), telemetry.NewPanics(metrics.Panics, zap.New(core)))
+		h := recoverPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), telemetry.NewPanics(metrics.Panics, zap.New(core)))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if w.Code != http.StatusInternalServerError {
@@ -65,7 +65,7 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		}
 	}()
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	recovering(http.HandlerFunc(abort), telemetry.NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
+	recoverPanics(http.HandlerFunc(abort), telemetry.NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
 }
 
 // TestPanicsEndAResponseThatHasBegun holds that a client never takes the beginning of a response for all of it.
@@ -74,7 +74,7 @@ func TestPanicsEndAResponseThatHasBegun(t *testing.T) {
 		_, _ = io.WriteString(w, "y,12\n")
 		panic("a bug")
 	}
-	srv := httptest.NewServer(recovering(http.HandlerFunc(half), telemetry.NewPanics(newMetrics(t).Panics, zap.NewNop())))
+	srv := httptest.NewServer(recoverPanics(http.HandlerFunc(half), telemetry.NewPanics(newMetrics(t).Panics, zap.NewNop())))
 	defer srv.Close()
 	response, err := http.Get(srv.URL)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 
 const profilesPath = "/debug/pprof/"
 
-// debugPages are the pages of the debug listener that tell of the process, by path.
+// debugPages returns the pages of the debug listener about the process, by path.
 func debugPages(m *telemetry.Metrics) map[string]http.Handler {
-	pages := map[string]http.Handler{"/stats": newScrapes(m, promhttp.HandlerOpts{})}
+	pages := map[string]http.Handler{"/stats": newScrapeHandler(m, promhttp.HandlerOpts{})}
 	maps.Copy(pages, profiles)
 	return pages
 }
 
-// profiles are the pages of package pprof, by path.
+// profiles contains the pages of package pprof, by path.
 var profiles = map[string]http.Handler{
 	profilesPath:             profile(pprof.Index),
 	profilesPath + "cmdline": profile(commandLine),
@@ -33,8 +33,8 @@ var profiles = map[string]http.Handler{
 	profilesPath + "trace":   profile(pprof.Trace),
 }
 
-// profile returns the handler of a page without its request bodies: package pprof reads forms of any size, which it writes
-// to disk, and the time of a profile from them. Only symbols are asked for in a body.
+// profile returns the handler of a page that ignores request bodies: package pprof parses forms of any size, which it writes to disk, and
+// reads the duration of a profile from them. Only /symbol needs a body.
 func profile(page http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -47,9 +47,9 @@ func profile(page http.HandlerFunc) http.Handler {
 	})
 }
 
-// profileTime returns how long the profile that r asks for takes: the seconds of its query, as package pprof reads
-// them, or pprof's default of 30; 0 for any other page. It does not read the body, since no right has been checked.
-func profileTime(r *http.Request) time.Duration {
+// profileDuration returns the duration of the requested profile: the parameter seconds, parsed as in package pprof, or pprof's default of
+// 30; 0 for other pages. It does not read the body, because r is not authorized yet.
+func profileDuration(r *http.Request) time.Duration {
 	if !strings.HasPrefix(r.URL.Path, profilesPath) {
 		return 0
 	}
@@ -60,7 +60,7 @@ func profileTime(r *http.Request) time.Duration {
 	return time.Duration(min(seconds, time.Hour.Seconds()) * float64(time.Second))
 }
 
-// commandLine answers as [pprof.Cmdline] does, with the passwords of URLs replaced.
+// commandLine is [pprof.Cmdline] with redacted passwords in URLs.
 func commandLine(w http.ResponseWriter, _ *http.Request) {
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
@@ -69,11 +69,11 @@ func commandLine(w http.ResponseWriter, _ *http.Request) {
 	for i, arg := range os.Args {
 		args[i] = redact(arg)
 	}
-	_, _ = w.Write([]byte(strings.Join(args, "\x00"))) // a client that went away
+	_, _ = w.Write([]byte(strings.Join(args, "\x00"))) // an error means that the client has disconnected
 }
 
-// redact replaces the user and the password of a URL in an argument, such as --store=redis://user:password@host. A
-// host, a port and a path contain no @.
+// redact replaces user and password of a URL in an argument, such as --store=redis://user:password@host. Hosts, ports and paths do not
+// contain @.
 func redact(arg string) string {
 	scheme := strings.Index(arg, "://")
 	at := strings.LastIndexByte(arg, '@')

@@ -35,7 +35,7 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 		handler http.Handler
 		most    int
 	}{
-		"public": {publicHandler(func() bool { return true }, jsonOff), 0},
+		"public": {publicHandler(func() bool { return true }, jsonOverTLS), 0},
 		"debug":  {profiles[profilesPath+"symbol"], 2 * web.MaxBody},
 		"index":  {profiles[profilesPath], 0},
 	} {

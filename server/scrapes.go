@@ -10,54 +10,54 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds on the scrapes in flight: of all clients, and of one client address, so that one that does not read its
-// responses leaves room for Prometheus. An address gets a second one only while fewer than half are in flight.
+// Bounds on the scrapes in flight: in total and per client address, so that a client that does not read its responses does not exclude
+// Prometheus. An address gets a second one only while fewer than half of the total are in flight.
 const (
 	maxScrapes          = 8
 	maxScrapesOfAddress = 2
 )
 
-// scrapes answers with metrics, within bounds on the scrapes in flight. Beyond them it answers 503.
-type scrapes struct {
+// scrapeHandler serves metrics within bounds on the scrapes in flight. Beyond them it returns status 503.
+type scrapeHandler struct {
 	metrics http.Handler
 
 	mu        sync.Mutex
-	all       int
+	total     int
 	byAddress map[netip.Addr]int
 }
 
-func newScrapes(m *telemetry.Metrics, o promhttp.HandlerOpts) *scrapes {
-	return &scrapes{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[netip.Addr]int{}}
+func newScrapeHandler(m *telemetry.Metrics, o promhttp.HandlerOpts) *scrapeHandler {
+	return &scrapeHandler{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[netip.Addr]int{}}
 }
 
-func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *scrapeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address := clientAddress(r)
-	if !s.begin(address) {
+	if !s.acquire(address) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many scrapes are in flight", http.StatusServiceUnavailable)
 		return
 	}
-	defer s.end(address)
+	defer s.release(address)
 	s.metrics.ServeHTTP(w, r)
 }
 
-// begin reports whether a scrape of the address has room, and counts it then.
-func (s *scrapes) begin(address netip.Addr) bool {
+// acquire counts a scrape of the address if the bounds allow it, and reports whether they do.
+func (s *scrapeHandler) acquire(address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.byAddress[address]
-	if s.all >= maxScrapes || of >= maxScrapesOfAddress || of > 0 && s.all >= maxScrapes/2 {
+	n := s.byAddress[address]
+	if s.total >= maxScrapes || n >= maxScrapesOfAddress || n > 0 && s.total >= maxScrapes/2 {
 		return false
 	}
-	s.all++
+	s.total++
 	s.byAddress[address]++
 	return true
 }
 
-func (s *scrapes) end(address netip.Addr) {
+func (s *scrapeHandler) release(address netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all--
+	s.total--
 	if s.byAddress[address]--; s.byAddress[address] == 0 {
 		delete(s.byAddress, address)
 	}

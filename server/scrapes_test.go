@@ -19,7 +19,7 @@ import (
 // TestSlowScrapesLeaveRoom holds that clients who do not read their metrics keep out nobody but themselves.
 func TestSlowScrapesLeaveRoom(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	s := &scrapes{byAddress: map[netip.Addr]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s := &scrapeHandler{byAddress: map[netip.Addr]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- struct{}{}
 		<-release
 	})}
@@ -57,8 +57,8 @@ func TestSlowScrapesLeaveRoom(t *testing.T) {
 	}
 	close(release)
 	running.Wait()
-	if s.all != 0 || len(s.byAddress) != 0 {
-		t.Errorf("%d scrapes, of %v, are counted after their end", s.all, s.byAddress)
+	if s.total != 0 || len(s.byAddress) != 0 {
+		t.Errorf("%d scrapes, of %v, are counted after their end", s.total, s.byAddress)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestResponsesHaveADeadline(t *testing.T) {
 		"/metrics": 10 * time.Second, "/stats?seconds=50": 10 * time.Second, "/debug/pprof/trace?seconds=1.5": 11500 * time.Millisecond,
 		"/debug/pprof/profile": 40 * time.Second, "/debug/pprof/profile?seconds=1e300": time.Hour + 10*time.Second, "/debug/pprof/profile?seconds=x": 40 * time.Second,
 	} {
-		w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
+		w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		before := time.Now()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		after := time.Now()

@@ -32,20 +32,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// defaultSocketMode lets the socket's user and group connect.
+// defaultSocketMode lets the owner and the group of a socket connect.
 const defaultSocketMode fs.FileMode = 0o660
 
 // transportBuiltin is the default of [Options].Transport.
 const transportBuiltin = "builtin"
 
-// Server answers on all listeners.
+// Server serves all listeners of a sluice.
 type Server struct {
 	options  Options
 	service  *answer.Service
 	metrics  *telemetry.Metrics
 	logger   *zap.Logger
-	health   *liveness
-	draining chan struct{} // closed when the drain delay is over
+	health   *healthState
+	draining chan struct{} // closed after the drain delay
 	tracer   stats.Handler // nil without tracing
 	quotas   *rlqs.Service
 	admin    *admin.API
@@ -59,7 +59,7 @@ type httpListener struct {
 	net.Listener
 }
 
-// New returns a server that does not listen yet.
+// New returns a server. The caller must call Listen and Run.
 func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	options.Transport = cmp.Or(options.Transport, transportBuiltin)
 	s := &Server{
@@ -69,13 +69,13 @@ func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	if options.Tracing != nil {
 		s.tracer = answer.NewTracer(options.Tracing)
 	}
-	s.health = newLiveness(s.able)
-	service.OnServe(s.health.update)
+	s.health = newHealthState(s.ready)
+	service.OnRulesChanged(s.health.update)
 	return s
 }
 
-// able reports whether there is all without which the server is to be unhealthy.
-func (s *Server) able() bool {
+// ready reports whether the rules and the store that health depends on are available.
+func (s *Server) ready() bool {
 	if s.options.UnhealthyWithoutRules {
 		if set := s.service.Rules(); set == nil || len(set.Domains()) == 0 {
 			return false
@@ -84,8 +84,8 @@ func (s *Server) able() bool {
 	return !s.options.UnhealthyWithoutStore || s.service.Up()
 }
 
-// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns
-// why. It leaves out those of [Options].Optional whose port is taken.
+// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns the error, unless the port of a listener
+// in [Options].Optional is in use: then it skips that listener.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
 	creds, err := access.Credentials(secure, s.service.Settings().Allow)
@@ -93,20 +93,20 @@ func (s *Server) Listen(ctx context.Context) error {
 	case err != nil:
 		return err
 	case s.options.JSONAddr != "" && secure == nil:
-		return errors.New("json listener: it needs TLS")
-	case s.options.DebugRights.Given() && s.options.DebugTLS == nil:
-		return errors.New("debug listener: rights need TLS")
+		return errors.New("json listener: TLS is required")
+	case s.options.DebugRights.Configured() && s.options.DebugTLS == nil:
+		return errors.New("debug listener: rights require TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
-	s.divide(h)
+	s.newQuotas(h)
 	s.admin = admin.New(h, s.quotas, s.options.DebugRights)
 	if s.options.GRPCAddr != "" {
-		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
+		l, err := s.openListener(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
-			s.close()
+			s.closeListeners()
 			return err
 		}
-		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport))
+		s.grpcConn = s.limitConnections(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
 	json := http.Handler(newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
@@ -115,30 +115,30 @@ func (s *Server) Listen(ctx context.Context) error {
 		name, addr string
 		handler    http.Handler
 	}{
-		{"http", s.options.HTTPAddr, publicHandler(s.health.ok, plainJSON)},
-		{"json", s.options.JSONAddr, only("/json", json)},
+		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plainJSON)},
+		{"json", s.options.JSONAddr, servePath("/json", json)},
 		{"debug", s.options.DebugAddr, s.admin.Handler(debugPages(s.metrics))},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
 			continue
 		}
-		conn, err := s.open(ctx, l.name, l.addr, defaultSocketMode)
+		conn, err := s.openListener(ctx, l.name, l.addr, defaultSocketMode)
 		if remedy, optional := s.options.Optional[l.name]; optional && errors.Is(err, syscall.EADDRINUSE) {
-			s.logger.Warn("a listener is left out: another process has its port",
+			s.logger.Warn("port already in use; listener disabled",
 				zap.String("listener", l.name), zap.String("moved_by", remedy), zap.Error(err))
 			continue
 		}
 		if err != nil {
-			s.close()
+			s.closeListeners()
 			return err
 		}
-		if l.name == "debug" && !s.options.DebugRights.Given() && !web.IsLocal(conn.Addr()) {
-			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
+		if l.name == "debug" && !s.options.DebugRights.Configured() && !web.IsLocalAddress(conn.Addr()) {
+			s.logger.Warn("the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine")
 		}
 		most, head := s.httpBounds(l.name)
-		bounded := s.bound(conn, most, h, nil)
-		server := newHTTPServer(recovering(withoutGRPC(l.name, h, l.handler), h.Panics), head, s.logger)
+		bounded := s.limitConnections(conn, most, h, nil)
+		server := newHTTPServer(recoverPanics(rejectGRPC(l.name, h, l.handler), h.Panics), head, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
 		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
@@ -149,15 +149,15 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
-// maxOperatorConnections is the largest number of connections of a listener for operators and Prometheus.
+// maxOperatorConnections bounds the connections of the debug and metrics listeners.
 const maxOperatorConnections = 100
 
-// httpBounds returns the largest number of connections of a listener, and of bytes of the header of a request.
+// httpBounds returns the maximum number of connections of a listener, and the maximum size of a request header.
 func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
 	switch listener {
 	case "debug":
-		// The query of /counters may have any descriptor, and a byte takes up to three.
+		// The query of /counters can contain any descriptor. A byte is encoded in up to three.
 		return min(connections, maxOperatorConnections), headerBytes + 3*web.MaxBody
 	case "metrics":
 		connections = min(connections, maxOperatorConnections)
@@ -165,22 +165,22 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	return connections, headerBytes
 }
 
-// bound bounds the connections of a listener. The gauge shows their number, if it is not nil.
-func (s *Server) bound(l net.Listener, most int, h *answer.Handler, current prometheus.Gauge) *connections {
-	return &connections{
-		Listener: l, max: most, elapsed: h.Clock.Elapsed, patience: retirePatience, rejected: s.metrics.RejectedConnections, current: current,
+// limitConnections bounds the connections of a listener. The gauge current shows their number; it may be nil.
+func (s *Server) limitConnections(l net.Listener, most int, h *answer.Handler, current prometheus.Gauge) *boundedListener {
+	return &boundedListener{
+		Listener: l, max: most, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
 	}
 }
 
-// divide makes the rate limit quota service, and has it follow the rules.
-func (s *Server) divide(h *answer.Handler) {
+// newQuotas creates the rate limit quota service, which follows the rules.
+func (s *Server) newQuotas(h *answer.Handler) {
 	settings := s.service.Settings()
 	s.quotas = rlqs.New(rlqs.Options{
 		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 		Elector: s.options.Elector, Name: s.options.Name, LeaderChanged: s.logLeader,
 	})
-	s.health.shares(s.quotas.DividedDomains)
-	s.service.OnServe(s.quotas.RulesChanged)
+	s.health.setQuotaDomains(s.quotas.DividedDomains)
+	s.service.OnRulesChanged(s.quotas.RulesChanged)
 }
 
 // logLeader logs which replica divides the quotas of a domain.
@@ -197,10 +197,10 @@ func (s *Server) logLeader(domain string, leads bool, leader string) {
 	}
 }
 
-// transport returns what carries gRPC.
+// transport returns the gRPC transport.
 func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
 	c := transport.Config{
-		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Creds: creds, Hint: s.options.hint(), Draining: s.draining,
+		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Creds: creds, Hint: s.options.http1Hint(), Draining: s.draining,
 		Tracer: s.tracer, Register: s.register,
 	}
 	if s.options.Tracing != nil {
@@ -212,7 +212,7 @@ func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredent
 	return grpcgo.New(c)
 }
 
-// register registers the services beside RateLimitService.
+// register registers the gRPC services other than RateLimitService.
 func (s *Server) register(own reflection.GRPCServer, others grpc.ServiceRegistrar) {
 	grpc_health_v1.RegisterHealthServer(own, s.health.grpc)
 	if s.options.Register != nil {
@@ -221,25 +221,24 @@ func (s *Server) register(own reflection.GRPCServer, others grpc.ServiceRegistra
 	reflection.Register(own)
 }
 
-// plainJSON returns the handler of /json on the plain listener. It logs a setting that may
-// surprise the operator.
+// plainJSON returns the handler of /json on the plain-text listener. It logs settings that may surprise the operator.
 func (s *Server) plainJSON(json http.Handler) http.Handler {
 	secure := s.options.TLS
 	switch {
 	case s.options.JSONAddr != "":
-		return jsonOff
+		return jsonOverTLS
 	case !s.options.JSON:
-		return jsonLeftOut
+		return jsonDisabled
 	case s.service.Settings().Allow != nil:
-		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")
-		return jsonOff
+		s.logger.Info("/json is disabled: with --grpc-allow it is only served over TLS, at --json-addr")
+		return jsonOverTLS
 	case secure.ChecksClients() && s.options.HTTPAddr != "":
-		s.logger.Warn("/json on the http listener asks for no client certificate, though the gRPC listener does: --json-addr moves it to TLS")
+		s.logger.Warn("/json on the http listener requires no client certificate, unlike the gRPC listener; to serve it over TLS, set --json-addr")
 	}
 	return json
 }
 
-func (s *Server) open(ctx context.Context, name, addr string, mode fs.FileMode) (net.Listener, error) {
+func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.FileMode) (net.Listener, error) {
 	l, err := listen(ctx, addr, s.options.ReusePort, mode)
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
@@ -252,8 +251,8 @@ func (s *Server) open(ctx context.Context, name, addr string, mode fs.FileMode) 
 	return l, nil
 }
 
-// close closes the open listeners. None has accepted a connection yet.
-func (s *Server) close() {
+// closeListeners closes the quota service and the open listeners. None has accepted a connection yet.
+func (s *Server) closeListeners() {
 	s.quotas.Close()
 	if s.grpc != nil {
 		s.grpc.Stop()
@@ -264,16 +263,16 @@ func (s *Server) close() {
 	}
 }
 
-// Run serves until ctx is done. Then it turns unhealthy, waits for the drain delay, lets the calls
-// in flight finish, and returns nil. If a listener fails, it returns why. Call Listen first.
+// Run serves until ctx is done. Then it turns unhealthy, waits for the drain delay, lets calls in flight finish, and returns nil. If a
+// listener fails, it returns the error. Listen must be called before.
 func (s *Server) Run(ctx context.Context) error {
-	// The listeners are open, so clients may already wait for an answer. The server is healthy
-	// before it gives the first; otherwise a client that asks at once would get NOT_SERVING.
-	s.health.serve(true)
+	// The listeners are open, so clients may already be waiting. The server must be healthy before it serves them; otherwise their first
+	// health check would return NOT_SERVING.
+	s.health.setServing(true)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.grpc != nil {
 		group.Go(func() error {
-			// ErrServerStopped: told to stop before it began.
+			// ErrServerStopped: stopped before it started to serve.
 			if err := s.grpc.Serve(s.grpcConn); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				return fmt.Errorf("serve grpc: %w", err)
 			}
@@ -294,7 +293,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	if s.options.UnhealthyWithoutStore {
 		group.Go(func() error {
-			s.health.follow(ctx)
+			s.health.poll(ctx)
 			return nil
 		})
 	}
@@ -306,13 +305,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// drain ends the server in three steps. Health turns first, so that clients go elsewhere while
-// calls are still answered. Then gRPC ends, and last the listeners that operators watch.
+// drain shuts down the server in three steps. First it turns unhealthy, so that clients use other servers while calls are still answered.
+// Then it ends gRPC, and last the listeners for operators.
 func (s *Server) drain(ctx context.Context) {
 	telemetry.Raise(s.logger, telemetry.Draining, "", zap.Duration("delay", s.options.DrainDelay))
-	s.health.serve(false)
+	s.health.setServing(false)
 	resigned := make(chan struct{})
-	go func() { // while calls are answered, another sluice takes over what is divided
+	go func() { // meanwhile another sluice takes over the divided quotas
 		defer close(resigned)
 		s.quotas.Resign()
 	}()
@@ -320,7 +319,7 @@ func (s *Server) drain(ctx context.Context) {
 	close(s.draining)
 	if s.grpc != nil {
 		bound := time.AfterFunc(s.options.DrainTimeout, func() {
-			s.logger.Warn("calls are still in flight at the end of the drain timeout", zap.Duration("timeout", s.options.DrainTimeout))
+			s.logger.Warn("drain timeout exceeded; aborting calls in flight", zap.Duration("timeout", s.options.DrainTimeout))
 			s.grpc.Stop()
 		})
 		s.grpc.GracefulStop()
@@ -337,13 +336,13 @@ func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("stopped", telemetry.Clear("", telemetry.Draining))
 }
 
-// shutDown ends HTTP listeners. Each finishes its responses until ctx is done, however slowly clients of the others read.
+// shutDown shuts down HTTP listeners concurrently, so that a slow client of one does not delay the others. It ends when ctx is done.
 func shutDown(ctx context.Context, all []*httpListener) {
 	var ending sync.WaitGroup
 	for _, l := range all {
 		ending.Go(func() {
 			if err := l.Shutdown(ctx); err != nil {
-				_ = l.Server.Close() // a client holds on to its connection
+				_ = l.Server.Close() // a client keeps its connection open
 			}
 		})
 	}

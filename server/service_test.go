@@ -49,9 +49,9 @@ var (
 	serviceOn     = servertest.ServiceOn
 	entry         = servertest.Entry
 	marshal       = servertest.Marshal
-	gathered      = servertest.Gathered
-	endedBy       = servertest.EndedBy
-	await         = servertest.Await
+	gathered      = servertest.MetricByLabel
+	endedBy       = servertest.EndedConnections
+	await         = servertest.WaitFor
 	fillLimits    = servertest.Limits
 	simpleRequest = servertest.SimpleRequest
 	checkOK       = servertest.CheckOK

@@ -10,40 +10,39 @@ import (
 )
 
 const (
-	// freshTime is the age below which an unused connection may be about to make its first call.
-	freshTime = time.Second
-	// maxSurplus is the largest number of connections that one search finds.
+	// freshAge is the age below which an unused connection may be about to make its first call.
+	freshAge = time.Second
+	// maxSurplus bounds the number of connections that a search returns.
 	maxSurplus = 256
-	// searchAgain is the shortest time until a search that is not used up is repeated, and surplusTime the longest
-	// that its result is used: a search looks at all connections.
-	searchAgain = 50 * time.Millisecond
-	surplusTime = time.Second
+	// searchInterval is the minimum time between searches, unless all results are used, and maxSurplusAge the maximum time for which
+	// results are used. A search visits all connections.
+	searchInterval = 50 * time.Millisecond
+	maxSurplusAge  = time.Second
 )
 
-// The classes of the connections of a full listener, from the first that makes room to the last.
+// Classes of the connections of a full listener, in the order in which they are closed.
 const (
-	classExcess = iota // idle, of an address with more than an eighth of the connections
-	classUnused        // without a call, and older than freshTime
+	classExcess = iota // idle, and its address has more than an eighth of all connections
+	classUnused        // without a call, and older than freshAge
 	classIdle
 	classBusy
 )
 
-// rank is the value of a connection of a full listener. The lowest makes room first.
+// rank orders the connections of a full listener. The lowest is closed first.
 type rank struct {
-	conn   *boundedConn
-	class  int
-	count  int // number of connections of the address
-	gently bool
-	usage  transport.Usage
+	conn       *boundedConn
+	class      int
+	count      int // number of connections of the address
+	gracefully bool
+	usage      transport.Usage
 }
 
-// compareRanks returns a negative number if a makes room before b: by its class, then by its address, of which the one
-// with the most connections comes first, and then by its use. Connections that need not end gently come first, and
-// then those that have been idle for longest.
+// compareRanks returns a negative number if a is closed before b. It compares classes, then the connections of the addresses in descending
+// order, then the usage: connections that need no graceful close are first, then those that have been idle for the longest time.
 func compareRanks(a, b rank) int {
 	byUse := 0
-	if a.gently != b.gently {
-		if byUse = 1; b.gently {
+	if a.gracefully != b.gracefully {
+		if byUse = 1; b.gracefully {
 			byUse = -1
 		}
 	}
@@ -51,29 +50,29 @@ func compareRanks(a, b rank) int {
 }
 
 // rankLocked returns the rank of c.
-func (l *connections) rankLocked(c *boundedConn, now time.Duration) rank {
+func (l *boundedListener) rankLocked(c *boundedConn, now time.Duration) rank {
 	r := rank{conn: c, count: l.byAddress[c.address], usage: c.usageLocked()}
 	switch {
 	case r.usage.Busy:
-		r.class, r.gently = classBusy, true
+		r.class, r.gracefully = classBusy, true
 	case r.count > l.max/8:
-		r.class, r.gently = classExcess, r.usage.Used
-	case !r.usage.Used && now-c.begun >= freshTime:
+		r.class, r.gracefully = classExcess, r.usage.Used
+	case !r.usage.Used && now-c.openedAt >= freshAge:
 		r.class = classUnused
 	default:
-		r.class, r.gently = classIdle, true
+		r.class, r.gracefully = classIdle, true
 	}
 	return r
 }
 
-// surplus are the connections that make room next, as one search has found them.
+// surplus contains the connections to close next, as found by the last search.
 type surplus struct {
-	ranks    []rank // the first makes room first
+	ranks    []rank // sorted
 	searched time.Duration
 }
 
-// searchLocked finds the connections that make room next.
-func (l *connections) searchLocked(now time.Duration) {
+// searchLocked finds the connections to close next.
+func (l *boundedListener) searchLocked(now time.Duration) {
 	n := min(max(l.max/16, 1), maxSurplus)
 	ranks := l.surplus.ranks[:0]
 	for c := range l.open {
@@ -90,41 +89,40 @@ func (l *connections) searchLocked(now time.Duration) {
 	l.surplus = surplus{ranks, now}
 }
 
-// takeSurplusLocked returns the connection that makes room for c, and reports whether it is to end gently. It returns
-// nil if each of the others has a better claim than c.
-func (l *connections) takeSurplusLocked(c *boundedConn) (surplus *boundedConn, gently bool) {
-	now, s := c.begun, &l.surplus
-	if now-s.searched >= surplusTime {
+// pickSurplusLocked returns the connection to close in favour of c, and whether to close it gracefully. It returns nil if all others have
+// priority over c.
+func (l *boundedListener) pickSurplusLocked(c *boundedConn) (surplus *boundedConn, gracefully bool) {
+	now, s := c.openedAt, &l.surplus
+	if now-s.searched >= maxSurplusAge {
 		s.ranks = s.ranks[:0]
 	}
-	surplus, gently = l.nextSurplusLocked(c.address)
-	if surplus == nil && (len(s.ranks) == 0 || now-s.searched >= searchAgain) {
+	surplus, gracefully = l.nextSurplusLocked(c.address)
+	if surplus == nil && (len(s.ranks) == 0 || now-s.searched >= searchInterval) {
 		l.searchLocked(now)
-		surplus, gently = l.nextSurplusLocked(c.address)
+		surplus, gracefully = l.nextSurplusLocked(c.address)
 	}
-	return surplus, gently
+	return surplus, gracefully
 }
 
-// nextSurplusLocked returns the first of the surplus connections whose use has not changed, if it may make room for a
-// connection of the address.
-func (l *connections) nextSurplusLocked(address netip.Addr) (surplus *boundedConn, gently bool) {
+// nextSurplusLocked returns the first surplus connection whose usage has not changed, if it may be replaced by one of the address.
+func (l *boundedListener) nextSurplusLocked(address netip.Addr) (surplus *boundedConn, gracefully bool) {
 	s := &l.surplus
 	for len(s.ranks) > 0 {
 		r := s.ranks[0]
 		changed := l.changedLocked(&r)
-		if !changed && !l.yieldsLocked(&r, address) {
+		if !changed && !l.mayReplaceLocked(&r, address) {
 			return nil, false
 		}
 		s.ranks = slices.Delete(s.ranks, 0, 1)
 		if !changed {
-			return r.conn, r.gently
+			return r.conn, r.gracefully
 		}
 	}
 	return nil, false
 }
 
-// changedLocked reports whether r is no longer the rank of its connection.
-func (l *connections) changedLocked(r *rank) bool {
+// changedLocked reports whether the rank r of a connection is outdated.
+func (l *boundedListener) changedLocked(r *rank) bool {
 	if _, ok := l.open[r.conn]; !ok {
 		return true
 	}
@@ -132,13 +130,13 @@ func (l *connections) changedLocked(r *rank) bool {
 	return usage.Busy != r.usage.Busy || !usage.Busy && usage != r.usage
 }
 
-// yieldsLocked reports whether the connection with the rank may make room for one of the address. One with an open call
-// does only for an address that has fewer than half as many connections. An address with more than an eighth of all
-// connections gets no room from those that have fewer.
-func (l *connections) yieldsLocked(r *rank, address netip.Addr) bool {
-	count, of := l.byAddress[address], l.byAddress[r.conn.address]
+// mayReplaceLocked reports whether a connection of the address may replace the one with rank r. One with an open call is only replaced if
+// its address has at least twice as many connections as the given address would then have. Addresses with more than an eighth of all
+// connections do not replace connections of addresses with fewer.
+func (l *boundedListener) mayReplaceLocked(r *rank, address netip.Addr) bool {
+	count, other := l.byAddress[address], l.byAddress[r.conn.address]
 	if r.class == classBusy {
-		return of >= 2*(count+1)
+		return other >= 2*(count+1)
 	}
-	return count <= l.max/8 || of >= count
+	return count <= l.max/8 || other >= count
 }

@@ -46,7 +46,7 @@ type group struct {
 
 // crowd is a listener with groups of connections.
 type crowd struct {
-	connections
+	boundedListener
 	groups map[string][]*seat
 	looked int
 }
@@ -54,7 +54,7 @@ type crowd struct {
 func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
 	t.Helper()
 	c := &crowd{groups: map[string][]*seat{}}
-	c.max, c.patience, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
+	c.max, c.retireTimeout, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	for _, g := range groups {
 		for i := range g.n {
 			if !c.join(g, i) {
@@ -71,7 +71,7 @@ func (c *crowd) join(g group, i int) bool {
 	if g.n > 1 && len(text) > 0 && text[0] == 'x' {
 		text = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
 	}
-	conn := &boundedConn{from: &c.connections, address: netip.MustParseAddr(text), begun: g.begun}
+	conn := &boundedConn{listener: &c.boundedListener, address: netip.MustParseAddr(text), openedAt: g.begun}
 	if !c.admit(conn) {
 		return false
 	}
@@ -166,7 +166,7 @@ func TestGentleEndsHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
 		c := newCrowd(t, 32, used)
-		c.patience = time.Second
+		c.retireTimeout = time.Second
 		for i, want := range []string{
 			"honest 0 gently;",
 			"honest 0 gently;honest 1 gently;",

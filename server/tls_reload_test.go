@@ -109,9 +109,9 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 				put(t, files.Key, first.Key)
 			}, first, false, "TLS files loaded"},
 			{"half a certificate", func() { put(t, files.Cert, first.Cert[:100]) }, first, false, files.Cert + ": 1 PEM blocks begin and 0 can be decoded"},
-			{"an empty one", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " holds no PEM certificate"},
+			{"an empty one", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " contains no PEM certificate"},
 			{"none", func() { _ = os.Remove(files.Cert) }, first, false, "open " + files.Cert + ": no such file"},
-			{"what was there", func() { put(t, files.Cert, first.Cert) }, first, false, "back at what is in use"},
+			{"what was there", func() { put(t, files.Cert, first.Cert) }, first, false, "match those in use again"},
 			{"half a bundle", func() { put(t, files.CA, both[:len(both)-10]) }, first, false, files.CA + ": 2 PEM blocks begin and 1 can be decoded"},
 			{"another authority beside the first", func() { put(t, files.CA, both) }, first, true, "TLS files loaded"},
 			{"an expired pair", func() { put(t, files.Cert, stale.Cert); put(t, files.Key, stale.Key) }, first, true, files.Cert + ": the certificate expired at"},
@@ -136,7 +136,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			switch {
 			case step.logged == "TLS files loaded":
 				wantReloads = 1
-			case step.logged != "" && !strings.Contains(step.logged, "back at"):
+			case step.logged != "" && !strings.Contains(step.logged, "in use again"):
 				wantFailures, wantOK = 1, 0
 			}
 			if ok := testutil.ToFloat64(metrics.LastOK); reloads != wantReloads || failures != wantFailures || ok != wantOK {

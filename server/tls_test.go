@@ -265,9 +265,9 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		{"mismatched pair", access.TLSOptions{Cert: mismatched.Cert, Key: mismatched.Key}, mismatched.Key + ": tls: private key does not match"},
 		{"chain that is cut short", access.TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": 2 PEM blocks begin and 1 can be decoded"},
 		{"authorities that are cut short", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": 2 PEM blocks begin and 1 can be decoded"},
-		{"empty certificate", access.TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " holds no PEM certificate"},
-		{"empty authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " holds no PEM certificate"},
-		{"a key in the certificate's place", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " holds no PEM certificate"},
+		{"empty certificate", access.TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " contains no PEM certificate"},
+		{"empty authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " contains no PEM certificate"},
+		{"a key in the certificate's place", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " contains no PEM certificate"},
 		{"far too large", access.TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -285,7 +285,7 @@ func TestCollectorIsAway(t *testing.T) {
 	}
 	r.endWith(t, tracing)
 	_, metrics := get(t, "http://"+r.addr["metrics"]+"/metrics")
-	if want := "\nsluice_trace_export_errors_total 3\n"; !strings.Contains(metrics, want) {
+	if want := "\nsluice_trace_spans_dropped_total 3\n"; !strings.Contains(metrics, want) {
 		t.Errorf("the metrics lack %q", want)
 	}
 	if got := logs.FilterMessage("tracing: failed to send spans; they are dropped").Len(); got != 1 {

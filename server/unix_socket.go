@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// socketFile is a listener on a unix socket with a file. Close removes the file only if it still is the one that
-// this listener created: another process may have replaced it.
+// socketFile is a listener on a Unix socket with a file. Close removes the file unless another process has replaced it.
 type socketFile struct {
 	*net.UnixListener
 	path   string
@@ -20,10 +19,10 @@ type socketFile struct {
 	remove sync.Once
 }
 
-// listenSocketFile listens on the socket file path, which gets the mode. It replaces a file on which no process
-// listens, since a container that restarts keeps its volumes.
+// listenSocketFile listens on the socket file path and sets its mode. It replaces a file without a listener, because containers keep their
+// volumes when they restart.
 func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
-	if err := removeStale(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
@@ -35,8 +34,7 @@ func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.L
 		return nil, errors.Join(fmt.Errorf("a unix listener is a %T", l), l.Close())
 	}
 	unix.SetUnlinkOnClose(false)
-	// To connect is to write to the file. Without this the umask would decide which users may, and
-	// Envoy runs as another user.
+	// Connecting requires the permission to write. Without chmod it would depend on the umask, and Envoy runs as another user.
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, os.Remove(path), l.Close())
 	}
@@ -47,7 +45,7 @@ func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.L
 	return &socketFile{UnixListener: unix, path: path, info: info}, nil
 }
 
-// Close removes the file, if it is still the listener's own, and closes the listener.
+// Close removes the file, if it is still the listener's, and closes the listener.
 func (l *socketFile) Close() error {
 	l.remove.Do(func() {
 		if info, err := os.Lstat(l.path); err == nil && os.SameFile(info, l.info) {
@@ -57,9 +55,9 @@ func (l *socketFile) Close() error {
 	return l.UnixListener.Close()
 }
 
-// removeStale removes the socket file path if no process listens on it. Only a refused connection shows that. All
-// other errors, such as a full queue or a missing permission, leave the file alone.
-func removeStale(ctx context.Context, path string) error {
+// removeStaleSocket removes the socket file path if no process listens on it. Only a refused connection proves that. After other errors,
+// such as a full queue or a missing permission, the file stays.
+func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -68,7 +66,7 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return errors.New("a file that is no socket is in the way")
+		return errors.New("the path exists and is not a socket")
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -77,7 +75,7 @@ func removeStale(ctx context.Context, path string) error {
 		return errors.Join(errors.New("another process listens on it"), conn.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return os.Remove(path)
-	case errors.Is(err, os.ErrNotExist): // the other process has just ended
+	case errors.Is(err, os.ErrNotExist): // another process has just removed it
 		return nil
 	}
 	return fmt.Errorf("the socket may be in use by another process (remove the file if it is not): %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// fourLimits charge each request of the benchmark's logs four times.
+// fourLimits charge each request of the benchmark four times.
 const fourLimits = `
 domain: simulated
 descriptors:
@@ -26,11 +26,11 @@ descriptors:
       - {unit: minute, requests_per_unit: 2000}
 `
 
-// benchLines is how many lines a log of the benchmark has.
+// benchLines is the number of lines of a log.
 const benchLines = 1_000_000
 
-// benchLogs are what the benchmark reads: a line each of Envoy's default format, and of Envoy
-// Gateway's JSON. They take a time, a number and an address.
+// benchLogs are formats of a line with a time, a number and an address: Envoy's default format, and
+// Envoy Gateway's JSON.
 var benchLogs = map[string]string{
 	"text": `[%s] "GET /api/v1/items/%d HTTP/1.1" 200 - 0 1482 37 35 "%s" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0" ` +
 		`"00a1b2c3-1c5e-4c8f-9d3b-2f6a7e0b9c41" "shop.example.com" "10.42.3.17:8080"` + "\n",
@@ -43,8 +43,8 @@ var benchLogs = map[string]string{
 		`"x-envoy-upstream-service-time":"35","x-forwarded-for":"%s","x-request-id":"00a1b2c3-1c5e-4c8f-9d3b-2f6a7e0b9c41"}` + "\n",
 }
 
-// BenchmarkRun simulates logs whose requests are charged to four limits each. What counts is
-// lines/cpu-s: lines for each second of CPU time, whatever the number of cores.
+// BenchmarkRun simulates logs whose requests are charged to four limits each. lines/cpu-s is the
+// number of lines per second of CPU time, which does not depend on the number of cores.
 //
 //	go test ./simulate -run - -bench Run -benchtime 3x
 func BenchmarkRun(b *testing.B) {
@@ -57,7 +57,7 @@ func BenchmarkRun(b *testing.B) {
 				fmt.Fprintf(&log, benchLogs[name], at, i%500, fmt.Sprintf("10.%d.%d.%d", address>>16, address>>8&255, address&255))
 			}
 			set := compile(b, fourLimits)
-			runtime.GC() // what growing the log left is not simulate's to clear away
+			runtime.GC() // collect the garbage of creating the log
 			b.SetBytes(int64(log.Len()))
 			b.ReportAllocs()
 			before := cpuTime(b)
@@ -78,7 +78,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// cpuTime is what the process has used so far.
+// cpuTime is the CPU time of the process.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage

@@ -7,49 +7,50 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// demand counts in how many windows of its keys a limit was asked for so many hits. It is
-// exact: n hits make at most about the root of 2n different numbers.
+// demand is a distribution of the hits that keys of a limit request per window. It is exact: n hits
+// make at most about sqrt(2n) different numbers.
 type demand struct {
-	few  []uint64 // by number
-	many map[uint64]uint64
-	n    uint64
-	max  uint64
+	dense  []uint64 // by number of hits
+	sparse map[uint64]uint64
+	n      uint64
+	max    uint64
 }
 
-// fewHits is up to which number counts have a place of their own.
-const fewHits = 1024
+// denseHits is the number of counts stored in demand.dense.
+const denseHits = 1024
 
 func (d *demand) add(hits, windows uint64) {
 	d.n += windows
 	d.max = max(d.max, hits)
-	if hits < fewHits {
-		for uint64(len(d.few)) <= hits {
-			d.few = append(d.few, 0)
+	if hits < denseHits {
+		for uint64(len(d.dense)) <= hits {
+			d.dense = append(d.dense, 0)
 		}
-		d.few[hits] += windows
+		d.dense[hits] += windows
 		return
 	}
-	if d.many == nil {
-		d.many = map[uint64]uint64{}
+	if d.sparse == nil {
+		d.sparse = map[uint64]uint64{}
 	}
-	d.many[hits] += windows
+	d.sparse[hits] += windows
 }
 
-// each calls use with each number of hits, in order, and in how many windows it was asked.
+// each calls use with each number of hits in increasing order and the number of windows with that
+// demand.
 func (d *demand) each(use func(hits, windows uint64) bool) {
-	for hits, windows := range d.few {
+	for hits, windows := range d.dense {
 		if windows > 0 && !use(uint64(hits), windows) {
 			return
 		}
 	}
-	for _, hits := range slices.Sorted(maps.Keys(d.many)) {
-		if !use(hits, d.many[hits]) {
+	for _, hits := range slices.Sorted(maps.Keys(d.sparse)) {
+		if !use(hits, d.sparse[hits]) {
 			return
 		}
 	}
 }
 
-// quantile returns the number of hits that so many of all windows do not exceed.
+// quantile returns the smallest demand that at least the given share of windows does not exceed.
 func (d *demand) quantile(share float64) uint64 {
 	before, found := uint64(0), uint64(0)
 	for hits, windows := range d.each {
@@ -61,23 +62,23 @@ func (d *demand) quantile(share float64) uint64 {
 	return found
 }
 
-// shares are the borders of a histogram.
-var shares = []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
+// histogramBounds are shares of the limit.
+var histogramBounds = []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
 
-// histogram sorts windows by what was asked for.
+// histogram groups windows by the demand relative to the limit.
 func (d *demand) histogram(limit uint64) []report.Use {
 	var all []report.Use
 	from := 0.0
-	for _, upTo := range append(shares, 0) {
+	for _, upTo := range append(histogramBounds, 0) {
 		all = append(all, report.Use{From: from, UpTo: upTo})
 		from = upTo
 	}
 	for hits, windows := range d.each {
 		share := 0.0
 		if hits > 0 {
-			share = float64(hits) / float64(limit) // +Inf of a limit of 0
+			share = float64(hits) / float64(limit) // +Inf if limit is 0
 		}
-		i, _ := slices.BinarySearch(shares, share)
+		i, _ := slices.BinarySearch(histogramBounds, share)
 		all[i].Windows += windows
 	}
 	return all

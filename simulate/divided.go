@@ -12,90 +12,91 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// division is Envoys with the filter rate_limit_quota, which decide what leads to rules with quota.
+// division simulates Envoys with the filter rate_limit_quota, which decide descriptors of rules
+// with quota.
 type division struct {
 	fleet *filter.Fleet
-	// envoy is where the request goes that is decided, and begun the time of the first.
+	// envoy is the Envoy of the current request, and start the time of the first request.
 	envoy int
-	begun limiter.Time
+	start limiter.Time
 
 	limits map[*descriptors.Rule]*quota.Limit
-	// own and rest are the descriptors of a request that Envoys decide and that they ask about.
-	own, rest descriptors.Request
-	quotas    descriptors.Plan
-	// denied says that Envoys denied the last request.
+	// dividedReq has the descriptors of a request that Envoys decide, and restReq those that the
+	// service decides.
+	dividedReq, restReq descriptors.Request
+	quotas              descriptors.Plan
+	// denied reports that Envoys denied the last request.
 	denied bool
 }
 
-// bytesOfBucket is what a bucket of an Envoy takes, with what the divider keeps of it.
-const bytesOfBucket = 350
+// bucketBytes is the memory of an Envoy's bucket, including the divider's state.
+const bucketBytes = 350
 
-// newDivided returns the side in which Envoys divide the limits of the rules.
-func newDivided(o *Options) (*side, error) {
+// newDividedVariant returns the variant in which Envoys divide the limits of the rules.
+func newDividedVariant(o *Options) (*variant, error) {
 	switch {
 	case !o.Rules.Divides():
-		return nil, errors.New(`--rlqs: no rule has "quota", so that Envoys have nothing to divide: add "quota: {}" to a token_bucket, or say how many services count with --replicas`)
+		return nil, errors.New(`--rlqs: no rule has "quota", so Envoys have nothing to divide; add "quota: {}" to a token_bucket, or simulate several services with --replicas`)
 	case len(o.Against) > 0:
-		return nil, errors.New("--rlqs compares Envoys with one counter by the same rules: leave --against out, and simulate other rules by themselves")
+		return nil, errors.New("--rlqs and --against exclude each other; simulate other rules separately")
 	case o.Replicas > 1:
-		return nil, errors.New("--rlqs and --replicas exclude each other: one sluice divides a limit among all Envoys")
+		return nil, errors.New("--rlqs and --replicas exclude each other; one sluice divides a limit among all Envoys")
 	case o.Recommend > 0:
-		return nil, errors.New("--rlqs and --recommend exclude each other: numbers are recommended for one counter; simulate those that you have in mind")
+		return nil, errors.New("--rlqs and --recommend exclude each other; recommendations are for one counter")
 	}
-	s, err := newSide(o.Rules, fmt.Sprintf("%d Envoys", o.Envoys), o)
+	s, err := newVariant(o.Rules, fmt.Sprintf("%d Envoys", o.Envoys), o)
 	if err != nil {
 		return nil, err
 	}
-	s.division = &division{fleet: filter.NewFleet(o.Envoys, true), limits: map[*descriptors.Rule]*quota.Limit{}, begun: -1}
+	s.division = &division{fleet: filter.NewFleet(o.Envoys, true), limits: map[*descriptors.Rule]*quota.Limit{}, start: -1}
 	return s, nil
 }
 
-// divide decides the descriptors of a request that lead to rules with quota, and returns the others. As in Envoy a
-// request counts 1, and brings neither a limit nor a refund.
-func (s *side) divide(at limiter.Time, req *descriptors.Request) (rest *descriptors.Request, denied bool) {
+// decideDivided decides the descriptors of rules with quota and returns the others. As in Envoy, a
+// request counts 1 and has neither an override nor a refund.
+func (s *variant) decideDivided(at limiter.Time, req *descriptors.Request) (rest *descriptors.Request, denied bool) {
 	d := s.division
 	d.denied = false
-	if d.begun < 0 {
-		d.begun = at
+	if d.start < 0 {
+		d.start = at
 	}
-	d.own.Domain, d.own.Descriptors = req.Domain, d.own.Descriptors[:0]
-	d.rest.Domain, d.rest.HitsAddend, d.rest.Descriptors = req.Domain, req.HitsAddend, d.rest.Descriptors[:0]
+	d.dividedReq.Domain, d.dividedReq.Descriptors = req.Domain, d.dividedReq.Descriptors[:0]
+	d.restReq.Domain, d.restReq.HitsAddend, d.restReq.Descriptors = req.Domain, req.HitsAddend, d.restReq.Descriptors[:0]
 	for i := range req.Descriptors {
 		of := &req.Descriptors[i]
 		switch rule := s.set.Match(req.Domain, of.Entries); {
 		case rule == nil || rule.Divided() == nil:
-			d.rest.Descriptors = append(d.rest.Descriptors, *of)
+			d.restReq.Descriptors = append(d.restReq.Descriptors, *of)
 		case !of.Refund:
-			d.own.Descriptors = append(d.own.Descriptors, descriptors.Descriptor{Entries: of.Entries})
+			d.dividedReq.Descriptors = append(d.dividedReq.Descriptors, descriptors.Descriptor{Entries: of.Entries})
 		}
 	}
-	if len(d.own.Descriptors) == 0 {
-		return &d.rest, false
+	if len(d.dividedReq.Descriptors) == 0 {
+		return &d.restReq, false
 	}
-	s.set.Plan(&d.quotas, &d.own, descriptors.Global{})
+	s.set.Plan(&d.quotas, &d.dividedReq, descriptors.Global{})
 	b := &d.quotas.Batch
 	b.Decisions = slices.Grow(b.Decisions[:0], len(b.Charges))[:len(b.Charges)]
 	clear(b.Decisions)
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		passes := d.fleet.Request(quota.Time(at-d.begun), d.envoy, quota.Bucket{c.ID.Hi, c.ID.Lo}, d.limit(d.quotas.Limits[i].Rule))
+		passes := d.fleet.Request(quota.Time(at-d.start), d.envoy, quota.Bucket{c.ID.Hi, c.ID.Lo}, d.limit(d.quotas.Limits[i].Rule))
 		if !passes {
 			b.Decisions[i].Over, b.Decisions[i].Denied, d.denied = true, true, true
 		}
 	}
-	s.tally.add(&d.own, &d.quotas, 0)
-	return &d.rest, d.denied
+	s.tally.addCharges(&d.dividedReq, &d.quotas, 0)
+	return &d.restReq, d.denied
 }
 
-// decided is the plan by which the last call was denied or admitted.
-func (s *side) decided() *descriptors.Plan {
+// decidedPlan returns the plan that decided the last call.
+func (s *variant) decidedPlan() *descriptors.Plan {
 	if s.division != nil && s.division.denied {
 		return &s.quotas
 	}
 	return &s.plan
 }
 
-// limit returns what is divided of a rule.
 func (d *division) limit(r *descriptors.Rule) *quota.Limit {
 	l := d.limits[r]
 	if l == nil {
@@ -105,26 +106,26 @@ func (d *division) limit(r *descriptors.Rule) *quota.Limit {
 	return l
 }
 
-// comparison is what a side makes of the requests, beside the first.
-func (r *run) comparison(s *side) report.Comparison {
-	most := ranking{n: 3, of: func(k *key) uint64 { return uint64(k.more) }}
+// newComparison compares a variant with the rules.
+func (r *run) newComparison(s *variant) report.Comparison {
+	most := ranking{n: 3, score: func(k *key) uint64 { return uint64(k.moreDenied) }}
 	for i := range s.tally.keys.n {
-		most.take(i, s.tally.keys.at(i))
+		most.add(i, s.tally.keys.at(i))
 	}
-	c := report.Comparison{Outcome: s.outcome(), More: s.more, Fewer: s.fewer, Most: s.tally.named(&most)}
+	c := report.Comparison{Outcome: s.outcome(), More: s.onlyDenied, Fewer: s.onlyAdmitted, MostDenied: s.tally.reportKeys(&most)}
 	c.MoreKeys = s.tally.keysOver() - r.rules.tally.keysOver()
 	return c
 }
 
-// division reports what the Envoys made of each limit with quota.
-func (r *run) division() *report.Division {
-	out := &report.Division{Comparison: r.comparison(r.divided), Envoys: r.options.Envoys, Without: r.divided.fleet.UnassignedAllowed(), Divided: []report.Divided{}}
-	for _, i := range r.divided.tally.touched {
+// newDivision reports the Envoys' decisions for each limit with quota.
+func (r *run) newDivision() *report.Division {
+	out := &report.Division{Comparison: r.newComparison(r.divided), Envoys: r.options.Envoys, WithoutShare: r.divided.fleet.UnassignedAllowed(), Divided: []report.Divided{}}
+	for _, i := range r.divided.tally.active {
 		of, by := &r.divided.tally.limits[i], &r.rules.tally.limits[i]
 		if of.limit == nil || of.limit.Rule.Divided() == nil {
 			continue
 		}
-		l := r.divided.tally.limit(i)
+		l := r.divided.tally.reportLimit(i)
 		out.Divided = append(out.Divided, report.Divided{
 			Rule: l.Rule, Name: l.Name, Limit: l.Limit, Place: l.Place, Requests: of.hits, Envoys: of.hits - of.over, Counter: by.hits - by.over,
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// dividedRules divide a limit of each user, and have another one that is not divided.
+// dividedRules divide a limit per user, and have another limit that is not divided.
 const dividedRules = `
 domain: shop
 descriptors:
@@ -28,7 +28,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 0, algorithm: token_bucket, quota: {} }
 `
 
-// TestDivided compares what is found with Envoys that get the same requests, one by one.
+// TestDivided compares the result with Envoys that receive the same requests one by one.
 func TestDivided(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var log strings.Builder
@@ -68,8 +68,8 @@ func TestDivided(t *testing.T) {
 			t.Fatalf("%s: found %+v", name, d)
 		}
 		l, main := d.Divided[0], found.Rules.Limits[0]
-		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.Without != fleet.UnassignedAllowed() || d.Envoys != 3 {
-			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.Without, want, len(at), fleet.UnassignedAllowed())
+		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.WithoutShare != fleet.UnassignedAllowed() || d.Envoys != 3 {
+			t.Errorf("%s: %+v, %d without a share; want %d of %d admitted, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
 		}
 		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
 			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
@@ -77,8 +77,9 @@ func TestDivided(t *testing.T) {
 	}
 }
 
-// TestDividedBesideOthers has rules without quota be decided as before, after those that Envoys decide.
-func TestDividedBesideOthers(t *testing.T) {
+// TestDividedWithOtherLimits checks that rules without quota are decided as before, after the
+// Envoys' decision.
+func TestDividedWithOtherLimits(t *testing.T) {
 	var log strings.Builder
 	for i := range 1000 {
 		log.WriteString(usersLine(noon.Add(time.Duration(i)*10*time.Millisecond), 200, "al"))
@@ -96,18 +97,19 @@ func TestDividedBesideOthers(t *testing.T) {
 		return found.Divided.Denied, l
 	}
 	if denied, l := run("name={x-user}"); denied != 700 || l["name"] != 1000 {
-		t.Errorf("without a divided limit %d are denied, with hits %v", denied, l)
+		t.Errorf("without a divided limit: %d denied, hits %v", denied, l)
 	}
 	if denied, l := run("name={x-user}", "free={x-user}"); denied != 700 || l["name"] != 1000 || len(l) != 1 {
-		t.Errorf("beside one that is unlimited %d are denied, with hits %v", denied, l)
+		t.Errorf("with an unlimited descriptor: %d denied, hits %v", denied, l)
 	}
-	// Each Envoy lets a first request pass, and is told then that none does. Those that it denies are not asked about.
+	// Each Envoy admits the first request, before it learns that the limit is 0. Requests that it
+	// denies do not reach the service.
 	if denied, l := run("name={x-user}", "none={x-user}"); denied != 998 || l["name"] != 2 || l["none"] != 1000 {
-		t.Errorf("beside one of 0 %d are denied, with hits %v", denied, l)
+		t.Errorf("with a limit of 0: %d denied, hits %v", denied, l)
 	}
 }
 
-// TestDividedCountsRequests has a request that costs five hits, and one that gives hits back: Envoys know of neither.
+// TestDividedCountsRequests has a request with five hits and a refund. Envoys support neither.
 func TestDividedCountsRequests(t *testing.T) {
 	log := `{"time": "2026-11-21T12:00:00Z", "domain": "shop", "descriptors": [{"entries": [["user", "al"]], "hits": 5}, {"entries": [["user", "bo"]]}]}
 {"time": "2026-11-21T12:00:01Z", "domain": "shop", "descriptors": [{"entries": [["user", "al"]], "refund": true, "hits": 2}]}
@@ -121,14 +123,14 @@ func TestDividedCountsRequests(t *testing.T) {
 	}
 }
 
-// TestDividedErrors has options that do not go together.
+// TestDividedErrors has options that exclude each other.
 func TestDividedErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(o *Options)
 		want   string
 	}{
 		"no quota":  {func(o *Options) { o.Rules = compile(t, perUser) }, `no rule has "quota"`},
-		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "leave --against out"},
+		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "--against exclude each other"},
 		"replicas":  {func(o *Options) { o.Replicas = 2 }, "--replicas exclude each other"},
 		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
@@ -143,7 +145,7 @@ func TestDividedErrors(t *testing.T) {
 	}
 }
 
-// TestDividedText shows Envoys beside one counter, in text and as a page.
+// TestDividedText checks the comparison with one counter in the text and the page.
 func TestDividedText(t *testing.T) {
 	var log strings.Builder
 	for i := range 2000 {
@@ -152,14 +154,14 @@ func TestDividedText(t *testing.T) {
 	denials := uint64(0)
 	found := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Envoys = compile(t, dividedRules), 2
-		o.Each = func(_ limiter.Time, _, denied bool) {
+		o.OnDecision = func(_ limiter.Time, _, denied bool) {
 			if denied {
 				denials++
 			}
 		}
 	}, logOf("log", log.String()))
 	if denials != found.Rules.Denied {
-		t.Errorf("%d requests are told as denied, %d are by one counter", denials, found.Rules.Denied)
+		t.Errorf("OnDecision reported %d denials, want %d", denials, found.Rules.Denied)
 	}
 	var text, page strings.Builder
 	if err := found.WriteText(&text); err != nil {
@@ -168,7 +170,7 @@ func TestDividedText(t *testing.T) {
 	if err := found.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " passed before there was a share", "one counter admits", "2 Envoys admit"} {
+	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " admitted before a share was assigned", "one counter admits", "2 Envoys admit"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, &text)
 		}

@@ -1,27 +1,25 @@
-// Package simulate says what rules would do to recorded traffic: it reads access logs,
-// computes what Envoy asked about each request, and decides it with the code that serves,
-// [descriptors.Set.Plan] and [limiter.Table.Decide], at the time that the line says.
+// Package simulate replays access logs through rules. It computes the descriptors that Envoy sent
+// for each request and decides them with the service's code, [descriptors.Set.Plan] and
+// [limiter.Table.Decide], at the logged time.
 //
-// # From lines to requests
+// # From lines to decisions
 //
-// Package accesslog cuts a log into chunks of whole lines, which goroutines on all cores
-// read. A line becomes a record: its time, what the log says became of the request, and
-// calls with their descriptors, which come from the log itself, from Envoy's configuration
-// or from templates. One goroutine takes the records of all logs in the order of their times
-// and decides them. So the result has the same bytes whatever the number of cores. What it
-// counts becomes a report, of package report.
+// Package accesslog splits a log into chunks of complete lines, which workers on all cores parse. A
+// line becomes a record: its time, its recorded outcome, and its calls with their descriptors,
+// which come from the log itself, from Envoy's configuration or from templates. One goroutine
+// merges the records of all logs in order of time and decides them, so the result does not depend
+// on the number of cores. Package report formats it.
 //
-// # What is not known
+// # Unknown descriptors
 //
-// Nothing is guessed. A descriptor that cannot be computed is unknown, with the reason, and
-// is counted. A value of a line that can be read in several ways, because text logs escape
-// nothing, is not certain, and what needs it is unknown. A line that cannot be read costs
-// that line, and is counted.
+// Nothing is guessed. A descriptor that cannot be computed, for example because a value is
+// ambiguous in a text log, is unknown and is counted with the reason. An unreadable line is skipped
+// and counted.
 //
-// Arrivals are as recorded: no client reacts to what the simulated rules deny.
+// Arrivals are as recorded: no client reacts to simulated denials.
 //
 // # Memory
 //
-// A minute of records waits to be put into order, about 120 bytes each. Each key of each
-// limit takes about 90 bytes, beside its counter. Logs are not kept.
+// A minute of records waits to be sorted, at about 120 bytes each. Each key of each limit takes
+// about 90 bytes in addition to its counter. Logs are not kept.
 package simulate

@@ -10,55 +10,52 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// envoySource computes what Envoy asked from its configuration and what the log has of a
-// request.
+// envoySource computes the descriptors of a request from Envoy's configuration.
 type envoySource struct {
-	config   *envoyconfig.Config
-	listener string
-	only     string
-	// slots are where headers are, by name; -1 for those that the log has not.
+	config     *envoyconfig.Config
+	listener   string
+	onlyDomain string
+	// slots are those of headers by name, or -1.
 	slots map[string]int
-	// remote, direct and route are slots, -1 if the log lacks the field.
+	// remote, direct and route are slots, or -1.
 	remote, direct, route int
-	// metadata are the fields of other dynamic metadata, by the name that an action gives
-	// it.
+	// metadata are the slots of other dynamic metadata, by an action's name of it.
 	metadata map[string]int
 }
 
 func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
-	s := &envoySource{config: o.Envoy, listener: o.Listener, only: o.Domain, slots: map[string]int{}, metadata: map[string]int{}}
-	s.remote, s.direct, s.route = f.Want(accesslog.FieldRemote), f.Want(accesslog.FieldDirect), f.Want(accesslog.FieldRoute)
+	s := &envoySource{config: o.Envoy, listener: o.Listener, onlyDomain: o.Domain, slots: map[string]int{}, metadata: map[string]int{}}
+	s.remote, s.direct, s.route = f.Select(accesslog.FieldRemote), f.Select(accesslog.FieldDirect), f.Select(accesslog.FieldRoute)
 	for _, name := range o.Envoy.Inputs() {
-		s.slots[name] = f.Want(name)
+		s.slots[name] = f.Select(name)
 	}
 	for _, name := range []string{":path", ":authority", ":method", ":scheme", accesslog.FieldXFF} {
-		s.slots[name] = f.Want(name)
+		s.slots[name] = f.Select(name)
 	}
 	for _, name := range o.Envoy.MetadataInputs() {
 		field := strings.ReplaceAll(name, ".", ":")
-		if namespace, path, ok := strings.Cut(name, ":"); ok { // which may have points
+		if namespace, path, ok := strings.Cut(name, ":"); ok { // the path may have dots
 			field = namespace + ":" + strings.ReplaceAll(path, ".", ":")
 		}
-		if slot := f.Want("dynamic_metadata(" + strings.ToLower(field) + ")"); slot >= 0 {
+		if slot := f.Select("dynamic_metadata(" + strings.ToLower(field) + ")"); slot >= 0 {
 			s.metadata[name] = slot
 		}
 	}
-	// Whether the configuration asks at all shows with the first request.
+	// An arbitrary request shows whether the configuration calls the service at all.
 	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
 	if err == nil && calls.NotCalled == envoyconfig.OnlyConnections {
-		err = errors.New(calls.NotCalled + ", and a log of requests does not show when that is")
+		err = errors.New(calls.NotCalled + ", which a log of requests does not show")
 	}
 	return s, err
 }
 
-// logged returns a header of the line.
-func (s *envoySource) logged(l *accesslog.Line, name string) (value string, ok bool, unknown string) {
+func (s *envoySource) header(l *accesslog.Line, name string) (value string, ok bool, unknown string) {
 	slot, known := s.slots[name]
 	switch {
 	case !known || slot < 0:
-		return "", false, "the log does not tell it: add %REQ(" + strings.ToUpper(name) + ")% to its format"
-	case l.IsUnsure(slot):
-		return "", false, "the line can be read in several ways, since values have what stands between them"
+		return "", false, "not in the log; add %REQ(" + strings.ToUpper(name) + ")% to its format"
+	case l.IsAmbiguous(slot):
+		return "", false, "ambiguous: a value contains a separator of the format"
 	case l.Value(slot) == nil:
 		return "", false, ""
 	default:
@@ -66,9 +63,9 @@ func (s *envoySource) logged(l *accesslog.Line, name string) (value string, ok b
 	}
 }
 
-func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
+func (s *envoySource) appendCalls(r *worker, l *accesslog.Line) error {
 	q := envoyconfig.Request{Listener: s.listener, RouteName: string(l.Value(s.route))}
-	q.Logged = func(name string) (string, bool, string) { return s.logged(l, name) }
+	q.Logged = func(name string) (string, bool, string) { return s.header(l, name) }
 	q.Method, _, _ = q.Logged(":method")
 	q.Authority, _, _ = q.Logged(":authority")
 	q.Path, _, _ = q.Logged(":path")
@@ -85,30 +82,30 @@ func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
 		return err
 	}
 	if why, ok := strings.CutPrefix(calls.NotCalled, envoyconfig.Unknowable); ok {
-		r.unknown(why)
+		r.addUnknown(why)
 		return nil
 	}
 	for i := range calls.ByFilter {
-		s.call(r, &calls.ByFilter[i])
+		s.appendCall(r, &calls.ByFilter[i])
 	}
 	return nil
 }
 
-func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
+func (s *envoySource) appendCall(r *worker, c *envoyconfig.Call) {
 	if why, ok := strings.CutPrefix(c.NotCalled, envoyconfig.Unknowable); ok {
-		r.unknown(why)
+		r.addUnknown(why)
 		return
 	}
 	if c.NotCalled != "" {
 		return
 	}
-	if s.only != "" && s.only != c.Domain {
+	if s.onlyDomain != "" && s.onlyDomain != c.Domain {
 		r.batch.otherDomain++
 		return
 	}
 	w := &r.writer
 	call := len(w.arena)
-	if !w.call([]byte(c.Domain), 0) {
+	if !w.beginCall([]byte(c.Domain), 0) {
 		return
 	}
 	for i := range c.Descriptors {
@@ -117,29 +114,29 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 		case d.NotSent != "":
 			continue
 		case d.Unknown != "":
-			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.Unknown))
+			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.Unknown))
 			continue
 		case d.Lease && r.duration >= 0:
-			continue // the line says when it was given back
+			continue // the lease ends after the logged duration
 		case d.HitsUnknown != "":
-			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
+			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
 			continue
 		case d.OverrideUnknown != "":
-			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.OverrideUnknown))
+			r.addUnknown(fmt.Sprintf("%v: %s", d.Pos, d.OverrideUnknown))
 			continue
 		case d.StreamDone:
-			r.unknown(fmt.Sprintf("%v: it is sent at the end of the stream, in a call that no log tells of", d.Pos))
+			r.addUnknown(fmt.Sprintf("%v: sent at the end of the stream, which is not in the log", d.Pos))
 			continue
 		}
-		if !w.descriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override}) {
+		if !w.beginDescriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override}) {
 			break
 		}
 		for _, e := range d.Entries {
-			if !w.entry([]byte(e.Key), []byte(e.Value)) {
+			if !w.addEntry([]byte(e.Key), []byte(e.Value)) {
 				break
 			}
 		}
 		r.batch.computed++
 	}
-	w.endCall(call)
+	w.dropEmptyCall(call)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// What a limit of two a minute would have done to four requests of a log.
+// Decides four requests of a log by a limit of two per minute.
 func ExampleRun() {
 	const log = `{"start_time":"2026-11-21T09:00:01Z","x-user":"alice","response_code":200}
 {"start_time":"2026-11-21T09:00:02Z","x-user":"bob","response_code":200}
@@ -43,10 +43,10 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	_ = report.WriteText(os.Stdout) // or report.Rules.Limits, and others
+	_ = report.WriteText(os.Stdout) // or use report.Rules.Limits and other fields
 	// Output:
 	// 4 requests in 3s, 2 keys; descriptors from --descriptor (100 %)
-	// these rules deny 25.0 %; the log records no denial
+	// these rules deny 25.0 %; the log records no denials
 	//
 	// limit          hits  over          keys  over  timeline  worst minute  used of limit: p50  p99  max
 	// user 2/minute  4     1     25.0 %  2     1     ████      09:00 25.0 %  0.5                 1.5  1.5

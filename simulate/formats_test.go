@@ -11,7 +11,7 @@ import (
 
 // TestFormats simulates the same four requests in each format.
 func TestFormats(t *testing.T) {
-	const asked = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
+	const call = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
 	stamp := func(i int) string { return noon.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano) }
 	nanos := func(i int) int64 { return noon.Add(time.Duration(i) * time.Second).UnixNano() }
 	lines := func(line func(i, status int) string) string {
@@ -19,7 +19,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, log, format string
-		// descriptor is empty where the log says what was asked.
+		// descriptor is empty if the log contains the descriptors.
 		descriptor string
 	}{
 		{"json of Envoy Gateway", lines(func(i, status int) string {
@@ -31,11 +31,11 @@ func TestFormats(t *testing.T) {
 		{"json with names", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"ts":%d,"code":"%d","who":"al"}`+"\n", nanos(i)/1e6, status)
 		}), "json time=ts status=code", "user={who}"},
-		{"json with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, call)
 		}) + fmt.Sprintf(`{"start_time":%q,"response_code":200,"asked":null}`+"\n", stamp(4)), "auto", ""},
-		{"text with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, asked)
+		{"text with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, call)
 		}), "%START_TIME(%s.%9f)% %RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%", ""},
 		{"requests", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"time":%q,"status":%d,"domain":"shop","descriptors":[{"entries":[["user","al"]],"hits":1}]}`+"\n", stamp(i), status)
@@ -49,8 +49,8 @@ func TestFormats(t *testing.T) {
 		{"json with other metadata", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"who":"al"}`+"\n", stamp(i), status)
 		}), "auto", "user={who}"},
-		{"json with what was asked and other metadata", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, asked)
+		{"json with descriptors and other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, call)
 		}), "auto", ""},
 		{"csv with other metadata", "start_time,response_code,metadata,who\n" + lines(func(i, status int) string {
 			return fmt.Sprintf("%s,%d,web-0,al\n", stamp(i), status)
@@ -64,8 +64,8 @@ func TestFormats(t *testing.T) {
 		{"otlp with several records and text", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(lines(func(i, status int) string {
 			return fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":%q}},`, nanos(i), fmt.Sprintf(`[%s] "GET / HTTP/1.1" %d - 0 1 1 - "-" "al" "-" "-" "-"`, stamp(i), status))
 		}), ",") + "]}]}]}\n", "auto", "user={user-agent}"},
-		{"otlp with what was asked", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, asked)
+		{"otlp with descriptors", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, call)
 		}), "otlp", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestFieldsOfTwoNames asks for a field by the name that the log has for it and by ours.
-func TestFieldsOfTwoNames(t *testing.T) {
+// TestFieldByEitherName selects a field by the log's name and by ours.
+func TestFieldByEitherName(t *testing.T) {
 	at := noon.Format(time.RFC3339)
 	for format, log := range map[string]string{
 		"json": fmt.Sprintf(`{"ts":%q,"code":"429"}`, at),
@@ -102,21 +102,21 @@ func TestFieldsOfTwoNames(t *testing.T) {
 	}
 }
 
-// TestLogsThatSayTooLittle has errors that say what to do.
-func TestLogsThatSayTooLittle(t *testing.T) {
+// TestInsufficientLogs checks errors and their remedies.
+func TestInsufficientLogs(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
-		{"prose", "once upon a time\n", "auto", "user={x}", "in no format that is known"},
-		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first lines have status"},
-		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines have no such field: they have status"},
-		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: the log has no such field: it has time"},
-		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `it has time, request, request.client_ip; did you mean "request.client_ip"?`},
-		{"no descriptors", `{"time":1}` + "\n", "auto", "", "What does Envoy ask?"},
+		{"prose", "once upon a time\n", "auto", "user={x}", "unknown log format"},
+		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no known time field; specify it with --format 'json time=FIELD'; the first lines have status"},
+		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines do not have this field; they have status"},
+		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: unknown field; the log has time"},
+		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `the log has time, request, request.client_ip; did you mean "request.client_ip"?`},
+		{"no descriptors", `{"time":1}` + "\n", "auto", "", "the log has no descriptors"},
 		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
-		{"no CSV", "x\n", "csv", "user={x}", "no header of CSV"},
+		{"no CSV", "x\n", "csv", "user={x}", "not a CSV header"},
 		{"no OTLP", "{}\n", "otlp", "user={x}", "no line has log records"},
 		{"no line", `{"time":"x"}` + "\n", "auto", "user={time}", "no line can be read"},
-		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line leads to a descriptor"},
+		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line results in a descriptor"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Logs: []accesslog.Log{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
@@ -167,9 +167,9 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestLogsOfOneFormat has several logs. If one is not like the first that has lines, the error
-// names both.
-func TestLogsOfOneFormat(t *testing.T) {
+// TestSeveralLogs has several logs. If the format of one differs from the first nonempty one, the
+// error names both.
+func TestSeveralLogs(t *testing.T) {
 	text := strings.Repeat(`[2026-11-21T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1" "al" "id" "a.example" "10.0.0.1:80"`+"\n", 2)
 	const (
 		json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
@@ -180,7 +180,7 @@ func TestLogsOfOneFormat(t *testing.T) {
 		name   string
 		logs   []string
 		format string
-		want   string // "" if all lines are read
+		want   string // "" if all lines are readable
 	}{
 		{"alike", []string{"", text, "\n", text}, "auto", ""},
 		{"JSON", []string{json, json}, "auto", ""},
@@ -188,14 +188,14 @@ func TestLogsOfOneFormat(t *testing.T) {
 		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
 		{"marked", []string{"\ufeff" + csv, "\ufeff" + csv}, "auto", ""},
 		{"OTLP", []string{otlp, otlp}, "auto", ""},
-		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: the line is in no format that is known: give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
-		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: this log is not in the format of log0:1, which is Envoy's format: simulate logs of different formats one by one: "once upon a time"`},
-		{"JSON after text", []string{text, json}, "auto", `log1:1: this log is not in the format of log0:1, which is Envoy's format: `},
-		{"text after JSON", []string{json, text}, "auto", `log1:1: this log is not in the format of log0:1, which is JSON: `},
-		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: this log is not in the format of log1:1, which is OpenTelemetry's JSON: `},
-		{"text after CSV", []string{csv, text}, "auto", `log1:1: this is not the header of log0:1, so that fields would be taken for others: simulate these logs one by one: "[2026`},
-		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: this is not the header of log0:1, `},
-		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no field is known as the time: "},
+		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: unknown log format; give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
+		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: the format differs from that of log0:1 (Envoy's format); simulate logs of different formats separately: "once upon a time"`},
+		{"JSON after text", []string{text, json}, "auto", `log1:1: the format differs from that of log0:1 (Envoy's format); `},
+		{"text after JSON", []string{json, text}, "auto", `log1:1: the format differs from that of log0:1 (JSON); `},
+		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: the format differs from that of log1:1 (OpenTelemetry's JSON); `},
+		{"text after CSV", []string{csv, text}, "auto", `log1:1: the CSV header differs from that of log0:1; simulate these logs separately: "[2026`},
+		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: the CSV header differs from that of log0:1; `},
+		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no known time field; "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{Rules: compile(t, perUser), Format: tt.format, Now: now, Templates: []*Template{newTemplate(t, "user={user-agent}")}}

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// fuzzReader reads bytes as lines of a format. Whatever they are, each line is read, bad,
-// or asks nothing.
+// fuzzReader reads any bytes as lines of a format. Each line must be read, be bad, or have no
+// descriptor.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
 	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []accesslog.Log{logOf("log", sample)}}
-	o.fill()
-	r, err := newReader(o)
+	o.setDefaults()
+	r, err := newReadPlan(o)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -23,23 +23,23 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b := newReading(r).chunk(accesslog.Chunk{Bytes: bytes.Clone(text)})
+		b := newWorker(r).readChunk(accesslog.Chunk{Bytes: bytes.Clone(text)})
 		unknown := 0
 		for _, n := range b.unknown {
 			unknown += n
 		}
-		if got := len(b.lines) + b.Bad + b.NoRequest + b.silent + b.outside + unknown; got != b.Read {
-			t.Errorf("%d decided, %d bad, %d without a request, %d silent, %d outside, %d unknown of %d lines of %q", len(b.lines), b.Bad, b.NoRequest, b.silent, b.outside, unknown, b.Read, text)
+		if got := len(b.requests) + b.Bad + b.NoRequest + b.withoutDescriptor + b.outsideRange + unknown; got != b.Read {
+			t.Errorf("%d decided, %d bad, %d without a request, %d without a descriptor, %d outside the time range, %d unknown of %d lines of %q", len(b.requests), b.Bad, b.NoRequest, b.withoutDescriptor, b.outsideRange, unknown, b.Read, text)
 		}
 		var rec record
 		run := run{}
-		for _, w := range b.lines {
+		for _, w := range b.requests {
 			if w.at < 0 || w.at > now.UnixNano() {
 				t.Errorf("time %d of %q", w.at, text)
 			}
 			rec.read(b.arena[w.offset:])
 			for range rec.calls {
-				rec.next(&run.req)
+				rec.nextCall(&run.req)
 				if len(run.req.Domain) == 0 || len(run.req.Descriptors) == 0 {
 					t.Errorf("request is %+v of %q", run.req, text)
 				}

@@ -2,31 +2,32 @@ package simulate
 
 import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
-// key is what is known of a counter of a limit: of one client, say.
+// key has the statistics of one counter of a limit, such as that of one client.
 type key struct {
 	id identity.ID
-	// hits are all that asked for it, and over those that had no room.
+	// over counts the hits over the limit.
 	hits, over uint64
-	// demand is what was asked in the window that it is in, and peak the most of any.
+	// demand is the number of hits requested in the current window, and peak the maximum of any
+	// window.
 	demand, peak uint64
-	// more counts the requests that this key denied and the other rules did not.
-	more   uint32
-	window uint32
-	limit  int32
-	// text is where its values stand in keys.texts, from 1; 0 for nowhere.
+	// moreDenied counts the requests denied for this key and admitted by the other rules.
+	moreDenied uint32
+	window     uint32
+	limit      int32
+	// text is the index of its values in keys.texts, from 1, or 0.
 	text uint32
 }
 
-// keys are all counters, in the order in which they were first seen. They never move, so
-// that growing copies only the index.
+// keys is a hash table of keys in order of their first use. Keys never move, so growth copies the
+// index only.
 type keys struct {
 	blocks []*[keysInBlock]key
 	n      int
-	// index has, by the hash, the number of a key, from 1, in its low half, and a part of
-	// the hash in its high half, so that it need not be looked at to know that it is another.
+	// index maps hashes to keys. The low half of an entry is the key's number, from 1; the high
+	// half has bits of the hash, to skip most comparisons.
 	index []uint64
 	texts []string
-	// textBytes is how long all of them are.
+	// textBytes is the total length of texts.
 	textBytes int64
 }
 
@@ -34,7 +35,7 @@ const keysInBlock = 4096
 
 func newKeys() *keys { return &keys{index: make([]uint64, 1024)} }
 
-// find returns the key of an identity, nil if there is none, and its place in the index.
+// find returns the key of a counter or nil, and its position in the index.
 func (k *keys) find(id identity.ID) (found *key, place uint64) {
 	mask := uint64(len(k.index) - 1)
 	tag := id.Lo &^ (1<<32 - 1)
@@ -51,8 +52,8 @@ func (k *keys) find(id identity.ID) (found *key, place uint64) {
 	}
 }
 
-// of returns the key of an identity, and whether it is new.
-func (k *keys) of(id identity.ID) (found *key, isNew bool) {
+// findOrAdd returns the key of a counter and reports whether it is new.
+func (k *keys) findOrAdd(id identity.ID) (found *key, isNew bool) {
 	found, place := k.find(id)
 	if found != nil {
 		return found, false
@@ -70,8 +71,8 @@ func (k *keys) of(id identity.ID) (found *key, isNew bool) {
 	return found, true
 }
 
-// ofReplica is the identity of a counter of one of several services.
-func ofReplica(id identity.ID, replica int) identity.ID {
+// replicaID returns the ID of the counter of one of several replicas.
+func replicaID(id identity.ID, replica int) identity.ID {
 	id.Lo ^= uint64(replica) << 33
 	return id
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// TestKeysOverTheLimitMost has the five keys that were over most, the greatest first, though others
-// have more hits.
-func TestKeysOverTheLimitMost(t *testing.T) {
+// TestMostOver checks the five keys with the most hits over the limit, the greatest first, although
+// others have more hits.
+func TestMostOver(t *testing.T) {
 	var log strings.Builder
-	for minute := range 10 { // within the limit of three a minute, and the most hits of all
+	for minute := range 10 { // within the limit of three a minute, with the most hits of all
 		for i := range 3 {
 			log.WriteString(usersLine(noon.Add(time.Duration(minute)*time.Minute+time.Duration(i)*time.Second), 200, "steady"))
 		}
@@ -28,7 +28,7 @@ func TestKeysOverTheLimitMost(t *testing.T) {
 	}
 	want := "user=flood6 7 of 10, user=flood5 6 of 9, user=flood4 5 of 8, user=flood3 4 of 7, user=flood2 3 of 6"
 	if got := strings.Join(names, ", "); got != want {
-		t.Errorf("most over the limit are %s, want %s", got, want)
+		t.Errorf("keys most over the limit: %s, want %s", got, want)
 	}
 	var text, page strings.Builder
 	if err := found.WriteText(&text); err != nil {
@@ -46,8 +46,8 @@ func TestKeysOverTheLimitMost(t *testing.T) {
 	}
 }
 
-// TestKeysAreQuotedForATerminal has nothing that a client sent change what a terminal shows.
-func TestKeysAreQuotedForATerminal(t *testing.T) {
+// TestKeysAreEscaped checks that values from clients cannot control a terminal.
+func TestKeysAreEscaped(t *testing.T) {
 	log := strings.Repeat(strings.Replace(usersLine(noon, 200, "NAME"), "NAME", "a\x1b[2Jb\u202e", 1), 5)
 	found := simulateUsers(t, func(o *Options) {
 		o.ShowValues, o.Against = true, []Alternative{{"less.yaml", compile(t, strings.Replace(perUser, ": 3", ": 2", 1))}}
@@ -61,7 +61,8 @@ func TestKeysAreQuotedForATerminal(t *testing.T) {
 	}
 }
 
-// TestSeveralAlternatives compares each with the first rules, and counts as if it were alone.
+// TestSeveralAlternatives compares several alternatives and checks that each has the same result
+// alone.
 func TestSeveralAlternatives(t *testing.T) {
 	var log strings.Builder
 	for i := range 8 {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPage holds that the page has what the report says, that values cannot become a part of
-// the page, and that each picture is well-formed and has a text.
+// TestPage checks that the page has the report's content, that values are escaped, and that each
+// diagram is well-formed and has a title.
 func TestPage(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	var log strings.Builder
@@ -32,13 +32,13 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of the hits"} {
+	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of its hits"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
 	if !strings.Contains(page, "<title>log by less.yaml: sluice simulate</title>") || !strings.Contains(page, "<h1>log by less.yaml</h1>") {
-		t.Error("the page's title does not say the log and the rules")
+		t.Error("the page's title does not name the log and the rules")
 	}
 	if strings.Contains(page, "<th></th>") || strings.Count(page, "<th>share over</th>") != 4 {
 		t.Error("a column has no head")
@@ -48,14 +48,14 @@ func TestPage(t *testing.T) {
 	}
 	pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
 	if len(pictures) != 4 {
-		t.Errorf("%d pictures, want 4", len(pictures))
+		t.Errorf("%d diagrams, want 4", len(pictures))
 	}
 	for _, picture := range pictures {
 		if !strings.Contains(picture, "<title>") || !strings.Contains(picture, "aria-label=") {
-			t.Errorf("a picture has no text: %.100s", picture)
+			t.Errorf("a diagram has no title: %.100s", picture)
 		}
 		if strings.Count(picture, `class="grid"`) < 2 {
-			t.Errorf("a picture's axis has no numbers: %.100s", picture)
+			t.Errorf("a diagram's axis has no numbers: %.100s", picture)
 		}
 		for d := xml.NewDecoder(strings.NewReader(picture)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -67,17 +67,17 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestReportWithoutLimits has a request that no limit is for.
+// TestReportWithoutLimits has a request that matches no limit.
 func TestReportWithoutLimits(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) { o.Templates, o.Recommend = []*Template{newTemplate(t, "name={x-user}")}, 99 }, logOf("log", usersLine(noon, 200, "al")))
 	var text, page strings.Builder
 	if err := errors.Join(report.WriteText(&text), report.WriteHTML(&page)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
+	if !strings.Contains(text.String(), "\n\nno requests for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
 		t.Errorf("the report says\n%s", text.String())
 	}
-	if !strings.Contains(page.String(), "No request asked for any limit: ") {
-		t.Error("the page does not say that no request asked for any limit")
+	if !strings.Contains(page.String(), "No requests for any limit: ") {
+		t.Error("the page does not report that no limit has requests")
 	}
 }

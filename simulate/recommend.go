@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -14,21 +13,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// recommend finds the smallest number of each limit with which no more than a share of its
-// hits find no room. Each limit is looked at alone, as if the others had room for all.
+// recommend finds the smallest number for each limit that admits the given share of its hits. Each
+// limit is considered alone, as if the others admitted everything.
 //
-// What keys asked for in windows says about which number it is, and of fixed windows, of
-// requests of one hit each, exactly. That is not enough for other algorithms. So numbers are
-// tried: the logs are read again, and each charge is decided once for each of several
-// numbers, by the code that serves, until the number is found that has room while the one
-// below has none. So what is said of it is what a run with it found.
-func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) error {
+// The distribution of demand per window gives a first guess, which is exact for fixed windows and
+// requests of one hit. Other algorithms need trials: the logs are read again, and each charge is
+// decided once per tried number, until one number suffices and the one below does not. So each
+// recommendation is verified by a run.
+func (r *run) recommend(ctx context.Context, rd *readPlan, out *report.Report) error {
 	t := &trials{run: r, set: r.options.Rules, searches: make([]*search, len(r.rules.tally.limits))}
-	for _, i := range r.rules.tally.touched {
+	for _, i := range r.rules.tally.active {
 		t.searches[i] = newSearch(&r.rules.tally.limits[i], r.options.Recommend)
 	}
 	for {
-		open, err := t.begin()
+		open, err := t.startPass()
 		if err != nil {
 			return err
 		}
@@ -39,60 +37,60 @@ func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) err
 		if err := r.readLogs(ctx, rd, nil, t.request); err != nil {
 			return err
 		}
-		if err := evicted(t.tables); err != nil {
+		if err := checkEvicted(t.tables); err != nil {
 			return err
 		}
 		for _, s := range t.searches {
-			s.learn()
+			s.update()
 		}
 	}
 	out.Recommend = r.options.Recommend
-	for n, i := range r.rules.tally.touched { // sorted, as the report's limits are
+	for n, i := range r.rules.tally.active { // sorted like the report's limits
 		out.Rules.Limits[n].Recommended = t.searches[i].recommendation()
 	}
 	return nil
 }
 
-// trials are one reading of the logs, in which limits are tried with several numbers.
+// trials is a pass over the logs that tries several numbers for each limit.
 type trials struct {
-	run      *run
-	set      *descriptors.Set
-	searches []*search // parallel to the tally's limits; nil for those without hits
-	tables   []*limiter.Table
-	plan     descriptors.Plan
-	batch    limiter.Batch
-	req      descriptors.Request
-	turn     int
+	run        *run
+	set        *descriptors.Set
+	searches   []*search // parallel to the tally's limits; nil for limits without hits
+	tables     []*limiter.Table
+	plan       descriptors.Plan
+	batch      limiter.Batch
+	req        descriptors.Request
+	roundRobin int
 }
 
-// begin makes ready for another reading. It reports false if nothing is left to be tried.
-func (t *trials) begin() (open bool, err error) {
+// startPass prepares the next pass. It returns false if all searches are complete.
+func (t *trials) startPass() (open bool, err error) {
 	for _, s := range t.searches {
-		if s != nil && s.none == "" && s.passes.number != s.fails+1 {
-			s.choose()
+		if s != nil && s.reason == "" && s.passes.number != s.fails+1 {
+			s.chooseTrials()
 			open = true
 		}
 	}
 	if !open {
 		return false, nil
 	}
-	t.turn = 0
+	t.roundRobin = 0
 	t.tables, err = newTables(t.run.options, 1)
 	return true, err
 }
 
-// request tries the limits that a request is charged to.
-func (t *trials) request(w waiting) {
+// request charges the limits of a request.
+func (t *trials) request(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
-	replica := t.run.options.goesTo(&rec, &t.turn)
+	replica := t.run.options.target(&rec, &t.roundRobin)
 	for range rec.calls {
-		rec.next(&t.req)
+		rec.nextCall(&t.req)
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})
 		for i := range t.plan.Batch.Charges {
 			index := t.plan.Limits[i].Index
 			if index < 0 || t.plan.Limits[i] != t.set.Limits[index] {
-				continue // a number of the request's, or of a row
+				continue // set by the request or by a row
 			}
 			s, c := t.searches[index], &t.plan.Batch.Charges[i]
 			if s == nil || len(s.trials) == 0 {
@@ -101,25 +99,25 @@ func (t *trials) request(w waiting) {
 			if !c.Refund {
 				addTo(c.Hits, &s.hits)
 			}
-			if !t.isSmall(s, c, replica) {
+			if !t.neverOver(s, c, replica) {
 				t.charge(limiter.Time(w.at), s, c, replica)
 			}
 		}
 	}
 }
 
-// isSmall reports whether the key of a charge never asked for enough to find no room at any
-// of the numbers that are tried. Nearly all keys are such, and need no counters. Whatever
-// the algorithm counts together lies in three windows at most.
-func (t *trials) isSmall(s *search, c *limiter.Charge, replica int) bool {
-	if t.run.chained || s.ownBurst {
-		return false // more may be asked than was, or more at once is denied
+// neverOver reports whether the demand of the charge's key is too small to exceed the limit with
+// any tried number. That holds for nearly all keys, which then need no counters. Hits that an
+// algorithm counts together fall into at most three windows.
+func (t *trials) neverOver(s *search, c *limiter.Charge, replica int) bool {
+	if t.run.multiCall || s.ownBurst {
+		return false // demand may be higher than recorded, or a smaller burst may deny
 	}
-	k, _ := t.run.rules.tally.keys.find(ofReplica(c.ID, replica))
+	k, _ := t.run.rules.tally.keys.find(replicaID(c.ID, replica))
 	return k == nil || k.peak <= s.trials[0].number/3
 }
 
-// charge decides a charge with each number.
+// charge decides a charge with each tried number.
 func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica int) {
 	for i := range s.trials {
 		trial := &s.trials[i]
@@ -127,7 +125,7 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 		b.Reset()
 		b.Budget = t.run.options.Timeout
 		id := c.ID
-		id.Hi ^= uint64(i) * 0x9e3779b97f4a7c15 // a counter of its own
+		id.Hi ^= uint64(i) * 0x9e3779b97f4a7c15 // a separate counter per trial
 		id.Lo ^= uint64(i) * 0xc2b2ae3d27d4eb4f
 		b.Charges = append(b.Charges, limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
 		t.tables[replica].Decide(at, b)
@@ -137,30 +135,30 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 	}
 }
 
-// search is what is known of the number that is looked for.
+// search is the search for a limit's number.
 type search struct {
 	limit *descriptors.Limit
-	// percent is of how many hits there has to be room for.
+	// percent is the share of hits to admit.
 	percent float64
-	// hits are those of the reading.
+	// hits counts the limit's hits in this pass.
 	hits uint64
-	// ownBurst says that a bucket's burst does not follow its number, or is small.
+	// ownBurst reports that a bucket's burst is fixed or smaller than its number.
 	ownBurst bool
 	guess    uint64
-	// fails is the greatest number that is known not to do, and passes the least that is
-	// known to; its number is 0 while none is.
+	// fails is the largest number known to deny too much. passes is the trial with the smallest
+	// number known to suffice; its number is 0 if none is known.
 	fails  uint64
 	passes trial
-	trials []trial // in the order of their numbers
-	// none says why there is no number.
-	none string
+	trials []trial // sorted by number
+	// reason explains why no number can be recommended.
+	reason string
 }
 
-// trial is a number that is tried.
+// trial is a tried number.
 type trial struct {
 	number uint64
 	terms  *descriptors.Terms
-	// over counts the hits that found no room, of hits.
+	// over counts the denied ones of hits.
 	over, hits uint64
 }
 
@@ -168,83 +166,82 @@ func newSearch(l *limitTally, percent float64) *search {
 	s := &search{limit: l.limit, percent: percent}
 	switch {
 	case l.limit == nil:
-		s.none = "requests bring their own numbers"
-	case l.number == 0:
-		s.none = "it denies all, whatever is asked for"
+		s.reason = "requests set their own limits"
+	case l.allowance == 0:
+		s.reason = "a limit of 0 denies all hits"
 	case l.limit.Policy.UsesLeases():
-		s.none = "what is held depends on who passes: try numbers with --against"
+		s.reason = "the number of held leases depends on which requests are admitted; try limits with --against"
 	case l.hits == 0:
-		s.none = "it was only peeked at"
+		s.reason = "all its requests were peeks"
 	default:
-		s.guess = max(1, l.demand.enough(s.most(l.hits)))
+		s.guess = max(1, l.demand.smallestLimit(s.allowedDenials(l.hits)))
 		p := &l.limit.Policy
 		s.ownBurst = p.Algorithm == limiter.LeakyBucket || p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
-		// A burst cannot be what takes too long to come back at a small number.
+		// A fixed burst would take too long to refill at small numbers, which are invalid.
 		s.fails = uint64(sort.Search(limiter.MaxLog, func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil }))
 	}
 	return s
 }
 
-// most is how many of so many hits may find no room. It counts in whole millionths of a
-// percent, since 100-99.9 is not 0.1 to a computer.
-func (s *search) most(hits uint64) uint64 {
+// allowedDenials returns how many of the given hits may be denied. It computes in millionths of a
+// percent, because 100-99.9 is not exact in floating point.
+func (s *search) allowedDenials(hits uint64) uint64 {
 	hi, lo := bits.Mul64(hits, uint64(math.Round((100-s.percent)*1e6)))
-	most, _ := bits.Div64(hi, lo, 100*1e6)
-	return most
+	allowed, _ := bits.Div64(hi, lo, 100*1e6)
+	return allowed
 }
 
-// enough returns the number of hits in a window beyond which no more than so many are asked
-// for.
-func (d *demand) enough(most uint64) uint64 {
+// smallestLimit returns the smallest number per window that at most maxDenied hits exceed.
+func (d *demand) smallestLimit(maxDenied uint64) uint64 {
 	type step struct{ hits, windows uint64 }
 	var all []step
 	for hits, windows := range d.each {
 		all = append(all, step{hits, windows})
 	}
-	number, beyond := d.max, uint64(0) // windows beyond the number
+	number, beyond := d.max, uint64(0) // windows with a demand above number
 	for _, s := range slices.Backward(all) {
-		// Each step down leaves one hit more of each window beyond.
+		// Each step down denies one more hit in each window beyond.
 		down := number - s.hits
-		if beyond > 0 && down > most/beyond {
-			return number - most/beyond
+		if beyond > 0 && down > maxDenied/beyond {
+			return number - maxDenied/beyond
 		}
-		most -= down * beyond
+		maxDenied -= down * beyond
 		number = s.hits
 		beyond += s.windows
 	}
-	return number - min(number, most/max(1, beyond))
+	return number - min(number, maxDenied/max(1, beyond))
 }
 
-// mostTrials is how many numbers are tried in one reading.
-const mostTrials = 8
+// maxTrials is the approximate number of trials per pass and limit.
+const maxTrials = 8
 
-// greatest is the greatest number that the limit's algorithm can have.
-func (s *search) greatest() uint64 {
+// maxNumber returns the maximum number for the limit's algorithm.
+func (s *search) maxNumber() uint64 {
 	return uint64(rules.MaxRequests(s.limit.Policy.Algorithm))
 }
 
-// choose chooses the numbers that are tried next: at first around the guess, then evenly
-// between the one that fails and the one that passes.
-func (s *search) choose() {
+// chooseTrials sets the numbers of the next pass: around the guess at first, then between fails and
+// passes.
+func (s *search) chooseTrials() {
 	var numbers []uint64
 	low, high := s.fails, s.passes.number
 	switch {
 	case high == 0:
 		g := s.guess
-		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.greatest()}
+		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.maxNumber()}
 	case float64(high) > 4*float64(low):
-		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(mostTrials+1))
-		for at := float64(max(1, low)); len(numbers) < mostTrials; {
+		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(maxTrials+1))
+		for at := float64(max(1, low)); len(numbers) < maxTrials; {
 			at *= step
 			numbers = append(numbers, uint64(at))
 		}
 	default:
-		for i := range uint64(mostTrials) {
-			numbers = append(numbers, low+(high-low)*(i+1)/(mostTrials+1))
+		for i := range uint64(maxTrials) {
+			numbers = append(numbers, low+(high-low)*(i+1)/(maxTrials+1))
 		}
 	}
 	if high == 0 {
-		high = s.greatest() + 1
+		high = s.maxNumber() + 1
 	}
 	numbers = append(numbers, low+1)
 	slices.Sort(numbers)
@@ -256,7 +253,7 @@ func (s *search) choose() {
 	}
 }
 
-// terms returns the limit's terms with another number. A burst that is the number stays so.
+// terms returns the limit's terms with another number. A burst equal to the number follows it.
 func (s *search) terms(n uint64) *descriptors.Terms {
 	t := *s.limit.Terms
 	t.RequestsPerUnit = uint32(n)
@@ -269,13 +266,13 @@ func (s *search) terms(n uint64) *descriptors.Terms {
 	return &t
 }
 
-// learn takes in what was tried.
-func (s *search) learn() {
+// update narrows the search with the results of a pass.
+func (s *search) update() {
 	if s == nil || len(s.trials) == 0 {
 		return
 	}
 	for _, t := range s.trials {
-		if t.over > s.most(s.hits) {
+		if t.over > s.allowedDenials(s.hits) {
 			s.fails = max(s.fails, t.number)
 			continue
 		}
@@ -283,27 +280,27 @@ func (s *search) learn() {
 		break
 	}
 	s.trials = s.trials[:0]
-	if s.fails == s.greatest() {
-		s.none = fmt.Sprintf("no number has room for so many: %s is the greatest", s.text(s.terms(s.fails)))
+	if s.fails == s.maxNumber() {
+		s.reason = "no limit admits this share; the maximum is " + s.format(s.terms(s.fails))
 		if s.ownBurst {
-			s.none = "no number has room for so many: it is the burst or slack that is too small"
+			s.reason = "no limit admits this share; the burst or slack is too small"
 		}
 	}
 }
 
-// text is the limit with other terms.
-func (s *search) text(terms *descriptors.Terms) string {
+// format formats the limit with other terms.
+func (s *search) format(terms *descriptors.Terms) string {
 	l := *s.limit
 	l.Terms = terms
 	return l.String()
 }
 
-// recommendation is what the search came to.
+// recommendation returns the result of the search.
 func (s *search) recommendation() *report.Recommendation {
-	if s.none != "" {
-		return &report.Recommendation{Why: s.none}
+	if s.reason != "" {
+		return &report.Recommendation{Reason: s.reason}
 	}
 	return &report.Recommendation{
-		Limit: s.text(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
+		Limit: s.format(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
 	}
 }

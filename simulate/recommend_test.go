@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// TestRecommendedNumbersAreTheSmallest holds the numbers that are recommended for limits of all
-// algorithms against runs with every number up to them: theirs is the first with which no more
-// than the share of hits is over.
+// TestRecommendedNumbersAreTheSmallest compares the recommendations for limits of all algorithms
+// with runs of all smaller numbers.
 func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 	limits := []string{
 		"unit: minute",
@@ -42,21 +41,21 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 				}
 				got := at(7, percent).Recommended
 				if got == nil {
-					t.Fatal("nothing is recommended")
+					t.Fatal("no recommendation")
 				}
-				if got.Why != "" {
+				if got.Reason != "" {
 					if l := at(1<<31, 0); float64(l.Over) <= float64(l.Hits)*(100-percent)/100 {
-						t.Fatalf("%s, but %d of %d are over at the greatest", got.Why, l.Over, l.Hits)
+						t.Fatalf("%s, but %d of %d hits are over at the maximum", got.Reason, l.Over, l.Hits)
 					}
 					return
 				}
 				most := uint64(float64(got.Hits)*(100-percent)/100 + 1e-6)
 				if l := at(got.RequestsPerUnit, 0); l.Over != got.Over || l.Hits != got.Hits || l.Over > most || l.Limit != got.Limit {
-					t.Errorf("%+v, but a run finds %d of %d over at %s; %d may be", got, l.Over, l.Hits, l.Limit, most)
+					t.Errorf("%+v, but a run denies %d of %d hits at %s; %d are allowed", got, l.Over, l.Hits, l.Limit, most)
 				}
 				if got.RequestsPerUnit > 1 {
 					if l := at(got.RequestsPerUnit-1, 0); l.Over <= most {
-						t.Errorf("%+v, but at one less %d of %d are over, and %d may be", got, l.Over, l.Hits, most)
+						t.Errorf("%+v, but the next smaller number denies %d of %d hits; %d are allowed", got, l.Over, l.Hits, most)
 					}
 				}
 			})
@@ -64,7 +63,7 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 	}
 }
 
-// burstyLog is of users who come alone and in bursts.
+// burstyLog has users with single requests and with bursts.
 func burstyLog(lines int, prefix string, users int) string {
 	random := rand.New(rand.NewPCG(3, 4))
 	var b strings.Builder
@@ -80,8 +79,8 @@ func burstyLog(lines int, prefix string, users int) string {
 	return b.String()
 }
 
-// TestWhatCannotBeRecommended says why.
-func TestWhatCannotBeRecommended(t *testing.T) {
+// TestNoRecommendation checks the reasons.
+func TestNoRecommendation(t *testing.T) {
 	one := func(change func(*Options), log string) *report.Recommendation {
 		return simulateUsers(t, func(o *Options) {
 			o.Recommend = 99
@@ -99,21 +98,21 @@ func TestWhatCannotBeRecommended(t *testing.T) {
 		change    func(*Options)
 		log, want string
 	}{
-		{rules("unit: minute, requests_per_unit: 0"), log, "it denies all, whatever is asked for"},
-		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no number has room for so many: it is the burst or slack that is too small"},
-		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no number has room for so many: 4096/day, algorithm: sliding_log is the greatest"},
-		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests bring their own numbers"},
-		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "it was only peeked at"},
+		{rules("unit: minute, requests_per_unit: 0"), log, "a limit of 0 denies all hits"},
+		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no limit admits this share; the burst or slack is too small"},
+		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no limit admits this share; the maximum is 4096/day, algorithm: sliding_log"},
+		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests set their own limits"},
+		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "all its requests were peeks"},
 	} {
-		if got := one(test.change, test.log); got == nil || got.Why != test.want || got.Limit != "" {
-			t.Errorf("recommendation is %+v, want because %q", got, test.want)
+		if got := one(test.change, test.log); got == nil || got.Reason != test.want || got.Limit != "" {
+			t.Errorf("recommendation %+v, want reason %q", got, test.want)
 		}
 	}
 }
 
-// TestRecommendsForEachLimitAlone has a list, a candidate, a shadow rule and several replicas.
-// What is recommended for a limit is what is for the limit without the others.
-func TestRecommendsForEachLimitAlone(t *testing.T) {
+// TestRecommendEachLimitAlone has a list, a candidate, a shadow rule and several replicas. A
+// limit's recommendation is the same without the others.
+func TestRecommendEachLimitAlone(t *testing.T) {
 	text := func(limits string) *descriptors.Set {
 		return compile(t, "{domain: shop, descriptors: [{key: user, rate_limits: ["+limits+"]}]}")
 	}
@@ -131,13 +130,13 @@ func TestRecommendsForEachLimitAlone(t *testing.T) {
 			want = append(want, numbers(text(one))...)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) || got[0] < 3 {
-			t.Errorf("%d replicas: recommended are %d, want %d", replicas, got, want)
+			t.Errorf("%d replicas: recommended %d, want %d", replicas, got, want)
 		}
 	}
 }
 
-// TestEnough compares with looking at each number.
-func TestEnough(t *testing.T) {
+// TestSmallestLimit compares with a linear search.
+func TestSmallestLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
 		var d demand
@@ -145,7 +144,7 @@ func TestEnough(t *testing.T) {
 		for i := range windows {
 			windows[i] = 1 + uint64(random.IntN(40))
 			if random.IntN(9) == 0 {
-				windows[i] += fewHits
+				windows[i] += denseHits
 			}
 			d.add(windows[i], 1)
 		}
@@ -160,14 +159,14 @@ func TestEnough(t *testing.T) {
 				break
 			}
 		}
-		if got := d.enough(most); got != want {
-			t.Fatalf("enough(%d) of %d = %d, want %d", most, windows, got, want)
+		if got := d.smallestLimit(most); got != want {
+			t.Fatalf("smallestLimit(%d) of %d = %d, want %d", most, windows, got, want)
 		}
 	}
 }
 
-// TestRecommendsByReplica has keys that only one of two replicas knows.
-func TestRecommendsByReplica(t *testing.T) {
+// TestRecommendWithReplicas has keys at one of two replicas only.
+func TestRecommendWithReplicas(t *testing.T) {
 	var log strings.Builder
 	for i := range 10 {
 		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, "al")) // to one replica
@@ -175,19 +174,18 @@ func TestRecommendsByReplica(t *testing.T) {
 	}
 	got := simulateUsers(t, func(o *Options) { o.Recommend, o.Replicas = 100, 2 }, logOf("log", log.String())).Rules.Limits[0].Recommended
 	if want := (report.Recommendation{Limit: "10/minute", RequestsPerUnit: 10, Hits: 20}); *got != want {
-		t.Errorf("recommended is %+v, want %+v", *got, want)
+		t.Errorf("recommended %+v, want %+v", *got, want)
 	}
 }
 
-// TestRefundsAreNoHits has refunds among the hits: they come back, and there need not be room
-// for them.
-func TestRefundsAreNoHits(t *testing.T) {
+// TestRecommendIgnoresRefunds has refunds among the hits, which need not be admitted.
+func TestRecommendIgnoresRefunds(t *testing.T) {
 	line := func(more string) string {
 		return fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"]%s}]}`+"\n", noon.Unix(), more)
 	}
 	log := strings.Repeat(line(""), 10) + line(`,"hits":4,"refund":true`) + strings.Repeat(line(""), 10) + strings.Repeat(line(`,"hits":50,"refund":true`), 9)
 	got := simulateUsers(t, func(o *Options) { o.Format, o.Templates, o.Recommend = "requests", nil, 90 }, logOf("log", log)).Rules.Limits[0].Recommended
 	if want := (report.Recommendation{Limit: "14/minute", RequestsPerUnit: 14, Hits: 20, Over: 2}); *got != want {
-		t.Errorf("recommended is %+v, want %+v", *got, want)
+		t.Errorf("recommended %+v, want %+v", *got, want)
 	}
 }

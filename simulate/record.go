@@ -9,47 +9,47 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// A record is what one line asks: calls, each of a domain and descriptors. Between reading
-// and deciding it is bytes in the arena of its batch, because a minute of lines waits for
-// its turn and slices of slices take five times the memory.
+// record is the calls of one line, each with a domain and descriptors. Until it is decided it is
+// encoded in its batch's arena, because a minute of requests waits to be sorted, and nested slices
+// would take five times the memory.
 //
-//	record      time of the line is kept beside it
-//	  recorded  1 byte: what the log says became of the request
+//	record      its time is stored separately
+//	  recorded  1 byte: the recorded outcome
 //	  shard     4 bytes
-//	  lasts     how long the request took, in milliseconds
-//	  calls     their number
-//	  call      domain, request's hits, number of descriptors
+//	  duration  of the request, in milliseconds
+//	  calls     number of calls
+//	  call      domain, hits of the request, number of descriptors
 //	  descriptor flags, hits, override, number of entries, keys and values
 type record struct {
 	recorded accesslog.Recorded
-	// shard tells the replica, unless it is noShard.
-	shard uint32
-	lasts time.Duration
-	calls int
-	rest  []byte
+	// shard selects the replica, or is noShard.
+	shard    uint32
+	duration time.Duration
+	calls    int
+	rest     []byte
 }
 
-// noShard says that nothing tells the replica.
+// noShard selects round-robin.
 const noShard = 0
 
-// What a descriptor has.
+// Flags of a descriptor.
 const (
 	hasHits = 1 << iota
 	isRefund
 	hasOverride
 )
 
-// writer appends a record to an arena.
+// writer appends records to an arena.
 type writer struct {
 	arena []byte
-	// calls and descriptors are where the numbers of calls and of descriptors stand.
+	// calls, descriptors and entries are the positions of the current counts.
 	calls, descriptors int
 	entries            int
 }
 
-// begin begins a record. Numbers of calls, descriptors and entries take a byte each, and
-// are written as they become known.
-func (w *writer) begin(r accesslog.Recorded, shard, lasts uint32) (at int) {
+// beginRecord begins a record. The counts of calls, descriptors and entries take a byte each, and
+// are incremented later.
+func (w *writer) beginRecord(r accesslog.Recorded, shard, lasts uint32) (at int) {
 	at = len(w.arena)
 	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(lasts))
 	w.calls = len(w.arena)
@@ -57,26 +57,26 @@ func (w *writer) begin(r accesslog.Recorded, shard, lasts uint32) (at int) {
 	return at
 }
 
-// mostOf bounds the calls of a record, the descriptors of a call and the entries of a
-// descriptor, since a byte holds each. Envoy's configuration has a handful.
-const mostOf = 255
+// maxCount is the maximum number of calls of a record, descriptors of a call and entries of a
+// descriptor, because their counts are bytes. Envoy's configuration has a handful.
+const maxCount = 255
 
-// call begins a call. It reports false if the record is full.
-func (w *writer) call(domain []byte, hits uint32) bool {
-	if w.arena[w.calls] == mostOf {
+// beginCall begins a call. It returns false if the record is full.
+func (w *writer) beginCall(domain []byte, hits uint32) bool {
+	if w.arena[w.calls] == maxCount {
 		return false
 	}
 	w.arena[w.calls]++
-	w.text(domain)
+	w.appendText(domain)
 	w.arena = binary.AppendUvarint(w.arena, uint64(hits))
 	w.descriptors = len(w.arena)
 	w.arena = append(w.arena, 0)
 	return true
 }
 
-// descriptor begins a descriptor. It reports false if the call is full.
-func (w *writer) descriptor(d *descriptors.Descriptor) bool {
-	if w.arena[w.descriptors] == mostOf {
+// beginDescriptor begins a descriptor. It returns false if the call is full.
+func (w *writer) beginDescriptor(d *descriptors.Descriptor) bool {
+	if w.arena[w.descriptors] == maxCount {
 		return false
 	}
 	w.arena[w.descriptors]++
@@ -104,71 +104,68 @@ func (w *writer) descriptor(d *descriptors.Descriptor) bool {
 	return true
 }
 
-// key begins an entry, whose value is the text that follows. It reports false if the
-// descriptor is full.
-func (w *writer) key(key []byte) bool {
-	if w.arena[w.entries] == mostOf {
+// beginEntry begins an entry; its value follows as text. It returns false if the descriptor is
+// full.
+func (w *writer) beginEntry(key []byte) bool {
+	if w.arena[w.entries] == maxCount {
 		return false
 	}
 	w.arena[w.entries]++
-	w.text(key)
+	w.appendText(key)
 	return true
 }
 
-// entry appends a whole entry.
-func (w *writer) entry(key, value []byte) bool {
-	if !w.key(key) {
+func (w *writer) addEntry(key, value []byte) bool {
+	if !w.beginEntry(key) {
 		return false
 	}
-	w.text(value)
+	w.appendText(value)
 	return true
 }
 
-func (w *writer) text(b []byte) {
+func (w *writer) appendText(b []byte) {
 	w.arena = append(binary.AppendUvarint(w.arena, uint64(len(b))), b...)
 }
 
-// dropDescriptor takes back the descriptor that was begun at a place of the arena.
+// dropDescriptor removes the descriptor that begins at position at.
 func (w *writer) dropDescriptor(at int) {
 	w.arena = w.arena[:at]
 	w.arena[w.descriptors]--
 }
 
-// endCall takes back the call that was begun at a place of the arena if it has no descriptor.
-func (w *writer) endCall(at int) {
+// dropEmptyCall removes the call that begins at position at if it has no descriptor.
+func (w *writer) dropEmptyCall(at int) {
 	if w.arena[w.descriptors] == 0 {
 		w.arena = w.arena[:at]
 		w.arena[w.calls]--
 	}
 }
 
-// read begins to read a record.
 func (r *record) read(arena []byte) {
 	lasts, rest := cutNumber(arena[5:])
-	r.recorded, r.shard, r.lasts = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
+	r.recorded, r.shard, r.duration = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
 	r.calls, r.rest = int(rest[0]), rest[1:]
 }
 
-// next fills req with the next call, as views of the record's bytes. Req's descriptors
-// are reused.
-func (r *record) next(req *descriptors.Request) {
+// nextCall fills req with the next call as views of the record. It reuses req's descriptors.
+func (r *record) nextCall(req *descriptors.Request) {
 	b := r.rest
 	req.Domain, b = cutText(b)
 	hits, b := cutNumber(b)
 	req.HitsAddend = uint32(hits)
 	count := int(b[0])
 	b = b[1:]
-	if more := count - cap(req.Descriptors); more > 0 { // those that are there keep their memory
+	if more := count - cap(req.Descriptors); more > 0 { // keep the memory of existing descriptors
 		req.Descriptors = append(req.Descriptors[:cap(req.Descriptors)], make([]descriptors.Descriptor, more)...)
 	}
 	req.Descriptors = req.Descriptors[:count]
 	for i := range req.Descriptors {
-		b = readDescriptor(&req.Descriptors[i], b)
+		b = decodeDescriptor(&req.Descriptors[i], b)
 	}
 	r.rest = b
 }
 
-func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
+func decodeDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	flags := b[0]
 	b = b[1:]
 	d.HasHits, d.Refund, d.HasOverride = flags&hasHits != 0, flags&isRefund != 0, flags&hasOverride != 0

@@ -5,46 +5,45 @@ import (
 	"slices"
 )
 
-// waiting is a request that waits for its turn.
-type waiting struct {
+// queuedRequest is a request to be sorted.
+type queuedRequest struct {
 	at     int64
 	batch  *batch
 	offset uint32
-	// order is the request's place among those of its log.
+	// order is the request's position in its log.
 	order uint32
 }
 
-// reorder puts requests in the order of their times. Envoy writes a line when a request
-// ends, so that lines come a little later than their times say. Requests wait in slots of
-// a short time each. A slot is sorted and goes on as soon as a request comes whose time is
-// a window later.
+// reorder sorts requests by time. Envoy logs a request when it ends, so lines come a little late.
+// Requests are stored in slots of a short time span each. A slot is sorted and released when a
+// request arrives that is a window later.
 //
-// A heap would take four times the time: it is larger than the caches.
+// A heap would take four times as long, because it is larger than the CPU caches.
 type reorder struct {
-	// width is how long a slot is, in nanoseconds.
+	// width is the time span of a slot in nanoseconds.
 	width int64
-	slots [][]waiting
-	// first is the number of the oldest slot that may have requests: time / width.
+	slots [][]queuedRequest
+	// first is the oldest slot that may have requests, as time / width.
 	first int64
-	// newest is the number of the newest one that has.
+	// newest is the newest slot with requests.
 	newest int64
 	begun  bool
 	order  uint32
 
-	// ready are requests in order, of which next have gone on.
-	ready []waiting
+	// ready are the released requests, of which the first next were consumed.
+	ready []queuedRequest
 	next  int
 }
 
-// slotsOfWindow is how many slots a window has.
+// slotsOfWindow is the number of slots of a window.
 const slotsOfWindow = 1024
 
 func newReorder(window int64) *reorder {
-	return &reorder{width: max(1, window/slotsOfWindow), slots: make([][]waiting, slotsOfWindow+1)}
+	return &reorder{width: max(1, window/slotsOfWindow), slots: make([][]queuedRequest, slotsOfWindow+1)}
 }
 
-// put takes a request. It reports false if it comes too late: a later one may have gone on.
-func (r *reorder) put(w waiting) bool {
+// add adds a request. It returns false if its slot was already released.
+func (r *reorder) add(w queuedRequest) bool {
 	w.order = r.order
 	r.order++
 	n := w.at / r.width
@@ -66,17 +65,17 @@ func (r *reorder) put(w waiting) bool {
 	return true
 }
 
-// release sends the oldest slot on.
+// release sorts the oldest slot and appends it to ready.
 func (r *reorder) release() {
 	i := r.first % int64(len(r.slots))
-	if i < 0 { // before 1970, where nothing is
+	if i < 0 { // before 1970, which has no requests
 		return
 	}
 	slot := r.slots[i]
 	if len(slot) == 0 {
 		return
 	}
-	slices.SortFunc(slot, func(a, b waiting) int {
+	slices.SortFunc(slot, func(a, b queuedRequest) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(int32(a.order-b.order), 0))
 	})
 	if r.next == len(r.ready) {
@@ -87,8 +86,8 @@ func (r *reorder) release() {
 	r.slots[i] = slot[:0]
 }
 
-// finish sends on the oldest slot that has requests. It reports whether there was one.
-func (r *reorder) finish() bool {
+// flush releases the oldest slot with requests. It returns false if there is none.
+func (r *reorder) flush() bool {
 	for r.begun && r.first <= r.newest && r.next == len(r.ready) {
 		r.release()
 		r.first++
@@ -96,8 +95,8 @@ func (r *reorder) finish() bool {
 	return r.next < len(r.ready)
 }
 
-// take returns the next request in order; ok is false if none is ready.
-func (r *reorder) take() (w waiting, ok bool) {
+// pop returns the next request in order; ok is false if none is ready.
+func (r *reorder) pop() (w queuedRequest, ok bool) {
 	if r.next == len(r.ready) {
 		return w, false
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// TestHitsWhoseSumNoNumberHas simulates requests of 2^64-1 hits each. Sums stop there, and every form of the report can be
-// written.
-func TestHitsWhoseSumNoNumberHas(t *testing.T) {
+// TestSumsSaturate simulates requests of 2^64-1 hits each. Sums saturate, and every form of the
+// report can be written.
+func TestSumsSaturate(t *testing.T) {
 	for _, hits := range []uint64{math.MaxUint64, math.MaxUint64 - 1, 1 << 63, math.MaxUint64 / 7} {
 		var log strings.Builder
 		for i := range 12 {
@@ -36,12 +36,12 @@ func TestHitsWhoseSumNoNumberHas(t *testing.T) {
 			if w := counts.Worst; w == nil || w.Over != w.Hits || w.Hits < hits {
 				t.Errorf("%d hits: the worst minute is %+v", hits, w)
 			}
-			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Why, "no number has room") {
+			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Reason, "no limit admits") {
 				t.Errorf("%d hits: used %v of the limit, recommended %+v", hits, counts.Used.Max, counts.Recommended)
 			}
 			for _, k := range counts.Largest {
 				if k.Hits != math.MaxUint64 && hits > 1<<62 || k.Over != k.Hits || k.Peak < 1e15 {
-					t.Errorf("%d hits: a key has %+v", hits, k)
+					t.Errorf("%d hits: key %+v", hits, k)
 				}
 			}
 		}
@@ -49,7 +49,6 @@ func TestHitsWhoseSumNoNumberHas(t *testing.T) {
 	}
 }
 
-// writeAll writes a report in every form.
 func writeAll(t *testing.T, r *report.Report) {
 	t.Helper()
 	var text, page strings.Builder

@@ -32,7 +32,7 @@ func reportSchema(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// asJSON is a value as a schema takes it.
+// asJSON converts a value for validation.
 func asJSON(t *testing.T, v any) any {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -46,9 +46,9 @@ func asJSON(t *testing.T, v any) any {
 	return parsed
 }
 
-// TestReportsAreAsTheirSchemaSays holds reports of several kinds against the schema, and that it
-// knows each field, and no other: a report with every field set fits, and none with one more.
-func TestReportsAreAsTheirSchemaSays(t *testing.T) {
+// TestReportSchema validates several reports. The schema must have each field and no other: a
+// report with all fields set is valid, and an additional field is not.
+func TestReportSchema(t *testing.T) {
 	schema := reportSchema(t)
 	var log strings.Builder
 	for i := range 20 {
@@ -78,16 +78,16 @@ func TestReportsAreAsTheirSchemaSays(t *testing.T) {
 		objects++
 		o["more"] = 1
 		if schema.Validate(whole) == nil {
-			t.Errorf("another field is allowed in %v", o)
+			t.Errorf("an additional field is valid in %v", o)
 		}
 		delete(o, "more")
 	})
 	if objects < 15 {
-		t.Errorf("%d objects were looked at, want all", objects)
+		t.Errorf("%d objects checked, want all", objects)
 	}
 }
 
-// fill sets each field to something, and each list to one element.
+// fill sets each field to a nonzero value, and each list to one element.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:

@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// everyWord has all algorithms, groups, and modes.
+// everyWord has all algorithms, groups and modes.
 const everyWord = `
 domain: every
 descriptors:
@@ -44,9 +44,9 @@ descriptors:
       - { unit: minute, requests_per_unit: 40, algorithm: token_bucket }
 `
 
-// TestTheServiceDecidesTheSame has the service answer random requests, and simulates them.
-// SLUICE_SEED is the seed.
-func TestTheServiceDecidesTheSame(t *testing.T) {
+// TestMatchesService compares the simulation of random requests with the service's replies.
+// SLUICE_SEED sets the seed.
+func TestMatchesService(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SLUICE_SEED"); text != "" {
 		var err error
@@ -74,7 +74,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 		t.Fatal(err)
 	}
 	service := answer.NewService(answer.Settings{Bounds: answer.Bounds{MessageBytes: 1 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1024}}, table, metrics)
-	if err := service.Serve(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
+	if err := service.SetRules(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
@@ -106,7 +106,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	n := 0
 	report, err := Run(t.Context(), Options{
 		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, rules), Timeout: patience, Now: now,
-		Each: func(at limiter.Time, _, denied bool) {
+		OnDecision: func(at limiter.Time, _, denied bool) {
 			if n < len(want) && denied != want[n] {
 				t.Errorf("request %d at %d: denied is %v, want %v", n, at, denied, want[n])
 			}

@@ -19,73 +19,70 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// Options say what to simulate.
+// Options configure a simulation.
 type Options struct {
-	// Logs is what to read, at least one. They are read side by side and their requests
-	// put in order of time.
+	// Logs are the logs, at least one. They are read concurrently and merged by time.
 	Logs []accesslog.Log
-	// Rules are in force. Compile them with a random HashKey: what tells keys apart in the
-	// report is made of it.
+	// Rules decide the requests. Compile them with a random HashKey, because the hashes of keys in
+	// the report derive from it.
 	Rules *descriptors.Set
-	// RulesName is how people call the rules.
+	// RulesName is the name of the rules in the report.
 	RulesName string
-	// Against are other rules to compare with, each compiled with the same HashKey. Optional.
+	// Against are other rules to compare with, compiled with the same HashKey. Optional.
 	Against []Alternative
-	// Domain is the one that is looked at. Optional where the log says it, or where Envoy
-	// or the rules have only one.
+	// Domain selects a domain. Optional if the log names it, or if Envoy or the rules have only
+	// one.
 	Domain string
-	// Format is auto, json, otlp, csv, ltsv, w3c, requests, or a format string of Envoy. After
-	// those with names of fields may stand NAME=FIELD, which says what a field is called. Default auto.
+	// Format is the format of the logs; see [accesslog.Recognise]. Default auto.
 	Format string
-	// Envoy tells which descriptors a line leads to. Optional.
+	// Envoy determines the descriptors of a request. Optional.
 	Envoy *envoyconfig.Config
-	// Listener names one of several that ask. Optional.
+	// Listener selects one of several listeners with rate limit filters. Optional.
 	Listener string
-	// Templates make the descriptors if neither the log nor Envoy says them. Optional.
+	// Templates determine the descriptors if neither the log nor Envoy does. Optional.
 	Templates []*Template
-	// From and To bound the time of requests: from From until before To. Zero: no bound.
+	// From (inclusive) and To (exclusive) bound the times of requests. Zero means no bound.
 	From, To time.Time
-	// Now is the time after which no request can be. It must be set.
+	// Now is the maximum time of a request. Required.
 	Now time.Time
-	// Reorder is how much later than its turn a line may come. Default a minute.
+	// Reorder is the maximum delay of a line relative to later ones. Default one minute.
 	Reorder time.Duration
-	// Timeout is how long Envoy waits for an answer: leaky buckets hold none longer.
+	// Timeout is Envoy's timeout for replies: the maximum delay by a leaky bucket.
 	Timeout time.Duration
-	// Replicas is how many services share the requests, each with counters of its own.
+	// Replicas is the number of services that share the requests, each with its own counters.
 	// Default 1.
 	Replicas int
-	// Shard tells which replica, or Envoy, a request goes to. Optional: without, they take turns.
+	// Shard determines the replica, or with Envoys the Envoy, of a request. Default round-robin.
 	Shard *accesslog.Expression
-	// Envoys is how many Envoys divide the limits of rules with quota, beside the decisions of one
-	// counter. Requests go to them as to replicas, of which there is one then. 0: not wanted.
+	// Envoys is the number of Envoys that divide the limits of rules with quota; the result is
+	// compared with that of one counter. Requests are distributed among them as among replicas. 0
+	// disables it.
 	Envoys int
-	// ShowValues shows the values of keys, which may tell of people.
+	// ShowValues shows the values of keys, which may be personal data.
 	ShowValues bool
-	// Memory bounds the counters of all rules, in bytes, again what is kept of their keys for the
-	// report, and again the lines that wait to be put into order. If they do not fit, Run returns
-	// an error. Default 4 GiB.
+	// Memory bounds, in bytes each, the counters of all rules, the statistics of their keys, and
+	// the requests that wait to be sorted. Run returns an error if it is exceeded. Default 4 GiB.
 	Memory int64
-	// Workers is how many goroutines read lines. Default one for each core.
+	// Workers is the number of goroutines that parse lines. Default one per core.
 	Workers int
-	// Recommend is the share of its hits, in percent, for which each limit is to have room:
-	// the report says the smallest number that has. 0: not wanted. The logs are read several
-	// times then.
+	// Recommend is a percentage of hits. For each limit, the report recommends the smallest number
+	// that admits it. The logs are then read several times. 0 disables it.
 	Recommend float64
-	// Progress is called now and then, by the goroutine that called Run. Optional.
+	// Progress is called periodically by Run's goroutine. Optional.
 	Progress func(Progress)
-	// Each is called with the time of each request in the order of deciding, what the log
-	// says became of it, and whether the rules deny it. Optional.
-	Each func(at limiter.Time, recorded, denied bool)
+	// OnDecision is called with each request in decision order: its time, whether the log records a
+	// denial, and whether the rules deny it. Optional.
+	OnDecision func(at limiter.Time, recorded, denied bool)
 }
 
-// Alternative is rules to compare with.
+// Alternative is a set of rules to compare with.
 type Alternative struct {
-	// Name is how people call them.
+	// Name is the name in the report.
 	Name  string
 	Rules *descriptors.Set
 }
 
-func (o *Options) fill() {
+func (o *Options) setDefaults() {
 	if o.Reorder == 0 {
 		o.Reorder = time.Minute
 	}
@@ -101,35 +98,35 @@ func (o *Options) fill() {
 	o.Replicas = max(1, o.Replicas)
 }
 
-// Run simulates. It returns an error if nothing could be simulated; lines that cannot be
-// read are no error but in the report.
+// Run simulates. It returns an error if no request could be simulated. Unreadable lines are counted
+// in the report.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
-	o.fill()
-	r, err := newReader(&o)
+	o.setDefaults()
+	r, err := newReadPlan(&o)
 	if err != nil {
 		return nil, err
 	}
 	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, counts: newCounts()}
-	if run.rules, err = newSide(o.Rules, o.RulesName, &o); err != nil {
+	if run.rules, err = newVariant(o.Rules, o.RulesName, &o); err != nil {
 		return nil, err
 	}
 	for _, a := range o.Against {
-		s, err := newSide(a.Rules, a.Name, &o)
+		s, err := newVariant(a.Rules, a.Name, &o)
 		if err != nil {
 			return nil, err
 		}
-		run.against = append(run.against, s)
+		run.alternatives = append(run.alternatives, s)
 	}
 	if o.Envoys > 0 {
-		if run.divided, err = newDivided(&o); err != nil {
+		if run.divided, err = newDividedVariant(&o); err != nil {
 			return nil, err
 		}
 	}
-	run.sides = append([]*side{run.rules}, run.against...)
+	run.variants = append([]*variant{run.rules}, run.alternatives...)
 	if run.divided != nil {
-		run.sides = append(run.sides, run.divided)
+		run.variants = append(run.variants, run.divided)
 	}
-	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
+	if err := run.readLogs(ctx, r, run.countBatch, run.decideRequest); err != nil {
 		return nil, err
 	}
 	if err := run.finish(); err != nil {
@@ -144,117 +141,116 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	return found, nil
 }
 
-// Progress is how far a run is.
+// Progress is the progress of a run.
 type Progress struct {
-	// Pass numbers the readings of the logs, from 0.
+	// Pass numbers the passes over the logs, from 0.
 	Pass int
-	// Bytes and Lines are those of this reading so far. Bytes are those of the files, which
-	// may be gzipped.
+	// Bytes and Lines count those of this pass. Bytes count the files' bytes, which may be
+	// compressed.
 	Bytes, Lines int64
 }
 
-// readLogs reads the logs. It calls tell, if not nil, with each batch, and use with each request
-// in the order of their times.
-func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batch), use func(waiting)) error {
+// readLogs reads the logs once. It calls onBatch, if not nil, with each batch, and onRequest with
+// each request in order of time.
+func (r *run) readLogs(ctx context.Context, rd *readPlan, onBatch func(*stream, *batch), onRequest func(queuedRequest)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
 	var bytes atomic.Int64
 	lines := int64(0)
 	p := startPipeline(ctx, r.options, rd, func(s *stream, b *batch) {
-		if tell != nil {
-			tell(s, b)
+		if onBatch != nil {
+			onBatch(s, b)
 		}
 		if lines += int64(b.Read); r.options.Progress != nil {
 			r.options.Progress(Progress{r.pass, bytes.Load(), lines})
 		}
 	}, func(n int) { bytes.Add(int64(n)) })
-	defer p.end()
-	return p.each(ctx, use)
+	defer p.close()
+	return p.eachRequest(ctx, onRequest)
 }
 
-// run is what a simulation has come to. One goroutine uses it.
+// run is the state of a simulation. It is not safe for concurrent use.
 type run struct {
-	options *Options
-	rules   *side
-	against []*side
+	options      *Options
+	rules        *variant
+	alternatives []*variant
 	// divided is nil unless Envoys divide limits.
-	divided *side
-	// sides are the rules and all that they are compared with.
-	sides  []*side
-	record record
-	req    descriptors.Request
-	turn   int
-	// pass numbers the readings of the logs, from 0.
+	divided *variant
+	// variants are rules, alternatives and divided.
+	variants   []*variant
+	record     record
+	req        descriptors.Request
+	roundRobin int
+	// pass numbers the passes over the logs, from 0.
 	pass int
-	// stop ends a reading with an error.
+	// stop cancels a pass with an error.
 	stop context.CancelCauseFunc
-	// chained says that some request made several calls, one after another.
-	chained bool
+	// multiCall reports that some request made several calls in sequence.
+	multiCall bool
 
 	counts
 
-	// put counts the requests that were put into order, and putBytes what they ask.
-	put, putBytes uint64
-	// requests counts the lines that asked something, as they are decided.
+	// queued counts the requests to be sorted, and queuedBytes their records' bytes.
+	queued, queuedBytes uint64
+	// requests counts the decided requests.
 	requests uint64
 	from, to int64
-	// recorded counts the requests of which the log says what became of them, refused those
-	// of them that were denied, and agree those on which the rules agree.
-	recorded, refused, agree uint64
+	// recorded counts the requests with a recorded outcome, recordedDenied the denied ones, and
+	// agreed those with the same decision by the rules.
+	recorded, recordedDenied, agreed uint64
 }
 
-// batch takes in what is counted of a chunk.
-func (r *run) batch(s *stream, b *batch) {
-	r.add(&b.counts, s.name, s.row)
-	r.put += uint64(len(b.lines) - b.late)
-	r.putBytes += uint64(len(b.arena))
-	err := r.fits()
-	if waiting := r.put - r.requests; waiting*(r.putBytes/max(1, r.put)+bytesOfWaiting) > uint64(r.options.Memory) {
-		err = fmt.Errorf("%d lines of --reorder %v wait to be put into order, which do not fit into memory: lower --reorder, or raise --counter-memory", waiting, r.options.Reorder)
+// countBatch adds the counts of a batch and checks the memory bound.
+func (r *run) countBatch(s *stream, b *batch) {
+	r.add(&b.counts, s.name, s.rows)
+	r.queued += uint64(len(b.requests) - b.late)
+	r.queuedBytes += uint64(len(b.arena))
+	err := r.checkMemory()
+	if waiting := r.queued - r.requests; waiting*(r.queuedBytes/max(1, r.queued)+queuedRequestBytes) > uint64(r.options.Memory) {
+		err = fmt.Errorf("%d requests within --reorder %v do not fit into memory; reduce --reorder, or raise --counter-memory", waiting, r.options.Reorder)
 	}
 	if err != nil {
 		r.stop(err)
 	}
 }
 
-// bytesOfHeld is what a request takes that has not ended.
-const bytesOfHeld = 128
+// leaseBytes is the memory of a lease.
+const leaseBytes = 128
 
-// bytesOfWaiting is what a request that waits takes beside what it asks: an element of a batch and
-// one of a slot.
-const bytesOfWaiting = 64
+// queuedRequestBytes is the memory of a request to be sorted in addition to its record: an element
+// of a batch and one of a slot.
+const queuedRequestBytes = 64
 
-// fits returns an error if what is kept does not fit into memory.
-func (r *run) fits() error {
+// checkMemory returns an error if counters were evicted or the statistics exceed the memory bound.
+func (r *run) checkMemory() error {
 	kept := int64(0)
-	for _, s := range r.sides {
-		if err := evicted(s.tables); err != nil {
+	for _, s := range r.variants {
+		if err := checkEvicted(s.tables); err != nil {
 			return err
 		}
-		kept += s.tally.bytes() + int64(len(s.running))*bytesOfHeld
+		kept += s.tally.memoryBytes() + int64(len(s.leases))*leaseBytes
 		if s.division != nil {
-			kept += int64(s.fleet.Buckets()) * bytesOfBucket
+			kept += int64(s.fleet.Buckets()) * bucketBytes
 		}
 	}
 	if kept > r.options.Memory {
-		return fmt.Errorf("what is kept of %d keys does not fit into memory (%d requests have not ended): raise --counter-memory, or look at a shorter time with --from and --to",
-			r.rules.tally.keys.n, len(r.rules.running))
+		return fmt.Errorf("the statistics of %d keys do not fit into memory (%d requests have not ended); raise --counter-memory, or shorten the time range with --from and --to",
+			r.rules.tally.keys.n, len(r.rules.leases))
 	}
 	return nil
 }
 
-// request decides a request.
-func (r *run) request(w waiting) {
+func (r *run) decideRequest(w queuedRequest) {
 	r.record.read(w.batch.arena[w.offset:])
 	r.requests++
 	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
 	at := limiter.Time(w.at)
-	r.chained = r.chained || r.record.calls > 1
-	to := r.options.goesTo(&r.record, &r.turn)
-	replica := to
-	if r.divided != nil { // one service divides
-		replica, r.divided.envoy = 0, to
+	r.multiCall = r.multiCall || r.record.calls > 1
+	target := r.options.target(&r.record, &r.roundRobin)
+	replica := target
+	if r.divided != nil { // one service divides the limits
+		replica, r.divided.envoy = 0, target
 	}
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
@@ -262,34 +258,33 @@ func (r *run) request(w waiting) {
 		r.recorded++
 		was := r.record.recorded == accesslog.Denied
 		if was {
-			r.refused++
+			r.recordedDenied++
 		}
 		if was == denied {
-			r.agree++
+			r.agreed++
 		}
 	}
-	for _, other := range r.sides[1:] {
+	for _, other := range r.variants[1:] {
 		r.record = rest
 		switch against := r.decide(other, at, replica); {
 		case against && !denied:
-			other.more++
-			other.tally.blame(other.decided(), replica)
+			other.onlyDenied++
+			other.tally.countDenial(other.decidedPlan(), replica)
 		case denied && !against:
-			other.fewer++
+			other.onlyAdmitted++
 		}
 	}
-	if r.options.Each != nil {
-		r.options.Each(at, r.record.recorded == accesslog.Denied, denied)
+	if r.options.OnDecision != nil {
+		r.options.OnDecision(at, r.record.recorded == accesslog.Denied, denied)
 	}
 }
 
-// decide decides the calls of the record one after another: one that is denied is the
-// last.
-func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
-	s.tally.at(at)
+// decide decides the calls of the record in sequence, up to the first denied one.
+func (r *run) decide(s *variant, at limiter.Time, replica int) (denied bool) {
+	s.tally.setTime(at)
 	for range r.record.calls {
-		r.record.next(&r.req)
-		if s.decide(at, r.record.lasts, &r.req, replica) {
+		r.record.nextCall(&r.req)
+		if s.decide(at, r.record.duration, &r.req, replica) {
 			s.denied++
 			return true
 		}
@@ -297,8 +292,8 @@ func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
 	return false
 }
 
-// goesTo returns where a request goes; turn counts those that take turns.
-func (o *Options) goesTo(r *record, turn *int) int {
+// target returns the replica or Envoy of a request. turn is the round-robin counter.
+func (o *Options) target(r *record, turn *int) int {
 	n := max(o.Replicas, o.Envoys)
 	if r.shard != noShard {
 		return int(r.shard) % n
@@ -308,43 +303,43 @@ func (o *Options) goesTo(r *record, turn *int) int {
 }
 
 func (r *run) finish() error {
-	for _, s := range r.sides {
+	for _, s := range r.variants {
 		s.tally.finish()
 	}
-	if err := r.fits(); err != nil {
+	if err := r.checkMemory(); err != nil {
 		return err
 	}
 	switch {
 	case r.Read == 0:
-		return accesslog.NoLines(r.options.Logs)
+		return accesslog.NoLinesError(r.options.Logs)
 	case r.requests > 0:
 		return nil
 	case r.NoRequest == r.Read:
 		return errors.New("no line is about a request")
 	case r.Bad > 0 && r.Bad == r.Read:
-		return fmt.Errorf("no line can be read:\n%w", r.firstBad())
+		return fmt.Errorf("no line can be read:\n%w", r.firstBadLines())
 	case r.computed == 0 && len(r.unknown) > 0:
-		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
-	case r.outside+r.NoRequest == r.Read:
-		return fmt.Errorf("all requests are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
+		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.unknownReasons(), "\n"))
+	case r.outsideRange+r.NoRequest == r.Read:
+		return fmt.Errorf("all requests are outside --from and --to; the log spans %s to %s", formatTime(r.first), formatTime(r.last))
 	default:
-		return errors.New("no line leads to a descriptor, so that nothing would be asked")
+		return errors.New("no line results in a descriptor, so Envoy would query no service")
 	}
 }
 
-func showTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
-// firstBad returns the first lines that cannot be read as an error.
-func (r *run) firstBad() error {
+// firstBadLines returns the first unreadable lines as an error.
+func (r *run) firstBadLines() error {
 	var all []error
-	for _, b := range r.Worst {
+	for _, b := range r.FirstBad {
 		all = append(all, errors.New(b.String()))
 	}
 	return errors.Join(all...)
 }
 
-// reasons returns why descriptors are unknown, the commonest first.
-func (r *run) reasons() []string {
+// unknownReasons lists the reasons for unknown descriptors, the most frequent first.
+func (r *run) unknownReasons() []string {
 	var all []string
 	for _, u := range sortUnknown(r.unknown) {
 		all = append(all, fmt.Sprintf("  %d unknown: %s", u.Count, u.Reason))

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// now is when tests simulate; noon is a day before, in the middle of every window.
+// now is the time of the simulation; noon is a day before, in the middle of every window.
 var (
 	now  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	noon = now.AddDate(0, 0, -1)
@@ -43,7 +43,6 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 3 }
 `
 
-// logOf is a log in memory.
 func logOf(name, text string) accesslog.Log {
 	return accesslog.Log{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
@@ -57,7 +56,7 @@ func newTemplate(tb testing.TB, text string) *Template {
 	return t
 }
 
-// users is a format for tests: a time, a status and a user.
+// users is the test format: a time, a status and a user.
 const users = `%START_TIME% %RESPONSE_CODE% "%REQ(X-USER)%"`
 
 func usersLine(at time.Time, status int, user string) string {
@@ -77,15 +76,14 @@ func simulateUsers(t *testing.T, change func(*Options), logs ...accesslog.Log) *
 	return report
 }
 
-// TestLinesAreDecidedInOrderOfTime has lines come in the order in which requests end, in two
-// logs.
-func TestLinesAreDecidedInOrderOfTime(t *testing.T) {
+// TestOrderOfDecisions has lines in the order of the requests' ends, in two logs.
+func TestOrderOfDecisions(t *testing.T) {
 	second := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 	one := usersLine(second(5), 429, "al") + usersLine(second(1), 200, "al") + usersLine(second(2), 200, "al")
 	two := usersLine(second(4), 429, "al") + usersLine(second(3), 200, "al") + usersLine(second(65), 200, "al")
 	var order []int
 	report := simulateUsers(t, func(o *Options) {
-		o.Each = func(at limiter.Time, recorded, denied bool) {
+		o.OnDecision = func(at limiter.Time, recorded, denied bool) {
 			s := int(time.Unix(0, int64(at)).Sub(noon) / time.Second)
 			order = append(order, s)
 			if want := s == 4 || s == 5; denied != want || recorded != want {
@@ -105,8 +103,8 @@ func TestLinesAreDecidedInOrderOfTime(t *testing.T) {
 	}
 }
 
-// TestCandidatesAreShown simulates a candidate beside a limit: it is counted, and decides nothing.
-func TestCandidatesAreShown(t *testing.T) {
+// TestCandidates simulates a candidate next to a limit: it is counted and decides nothing.
+func TestCandidates(t *testing.T) {
 	var log strings.Builder
 	for range 5 {
 		log.WriteString(usersLine(noon, 200, "al"))
@@ -125,11 +123,11 @@ func TestCandidatesAreShown(t *testing.T) {
 	}
 }
 
-// TestBadLinesCostThemselves has lines that cannot be read among those that can.
-func TestBadLinesCostThemselves(t *testing.T) {
+// TestBadLines has unreadable lines among readable ones.
+func TestBadLines(t *testing.T) {
 	log := usersLine(noon, 200, "al") +
 		"nonsense\n" +
-		"\n" + // empty ones do not count
+		"\n" + // empty lines do not count
 		usersLine(now.Add(time.Hour), 200, "al") + // in the future
 		"2026-11-21T12:00:00Z 200 \"" + strings.Repeat("x", 1<<20) + "\"\n" +
 		"2026-11-99T12:00:00Z 200 \"al\"\n" +
@@ -140,10 +138,10 @@ func TestBadLinesCostThemselves(t *testing.T) {
 		t.Errorf("%d requests of %d lines, %d unreadable, %d keys, want 3, 7, 4, 3", report.Requests, report.Lines, report.Bad, report.Rules.Keys)
 	}
 	want := []string{
-		`log:2:1: is not as the format says: "nonsense"`,
-		`log:4:1: the time "2026-11-22T13:00:00.000Z" is in the future: "2026-11-22T13:00:00.000Z 200 \"al\""`,
-		`log:5:1: is longer than 1 MiB: "2026-11-21T12:00:00Z 200 \"xxxxxxxxxxxxxx..."`,
-		`log:6:1: "2026-11-99T12:00:00Z" is no time: want 2026-11-22T09:00:00.123Z or seconds since 1970: "2026-11-99T12:00:00Z 200 \"al\""`,
+		`log:2:1: line does not match the format: "nonsense"`,
+		`log:4:1: time "2026-11-22T13:00:00.000Z" is in the future: "2026-11-22T13:00:00.000Z 200 \"al\""`,
+		`log:5:1: line is longer than 1 MiB: "2026-11-21T12:00:00Z 200 \"xxxxxxxxxxxxxx..."`,
+		`log:6:1: "2026-11-99T12:00:00Z": not a time; want 2026-11-22T09:00:00.123Z or seconds since 1970: "2026-11-99T12:00:00Z 200 \"al\""`,
 	}
 	for i, bad := range report.FirstBad {
 		if i >= len(want) || bad.String() != want[i] {
@@ -152,8 +150,8 @@ func TestBadLinesCostThemselves(t *testing.T) {
 	}
 }
 
-// TestLateLinesAreLeftOut has a line come more than a window after its turn.
-func TestLateLinesAreLeftOut(t *testing.T) {
+// TestLateLines has a line that is more than a window late.
+func TestLateLines(t *testing.T) {
 	log := usersLine(noon, 200, "al") + usersLine(noon.Add(3*time.Minute), 200, "al") + usersLine(noon.Add(time.Second), 200, "al") +
 		usersLine(noon.Add(2*time.Minute+time.Second), 200, "al")
 	report := simulateUsers(t, nil, logOf("log", log))
@@ -162,9 +160,8 @@ func TestLateLinesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestResultIsTheSameForAnyNumberOfCores compares the bytes of reports, for logs of several
-// chunks.
-func TestResultIsTheSameForAnyNumberOfCores(t *testing.T) {
+// TestResultIsIndependentOfWorkers compares reports byte by byte, for logs of several chunks.
+func TestResultIsIndependentOfWorkers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	var logs []accesslog.Log
 	for i := range 3 {
@@ -208,14 +205,14 @@ func TestGzipAndStandardInput(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report := simulateUsers(t, nil, accesslog.Once("stdin", &zipped))
+	report := simulateUsers(t, nil, accesslog.FromStream("stdin", &zipped))
 	if report.Requests != 2 || report.Rules.Keys != 2 {
 		t.Errorf("%d requests, %d keys, want 2, 2", report.Requests, report.Rules.Keys)
 	}
 }
 
-// TestMemoryIsEnoughOrAnError gives counters less memory than they need.
-func TestMemoryIsEnoughOrAnError(t *testing.T) {
+// TestEvictionIsAnError gives counters less memory than they need.
+func TestEvictionIsAnError(t *testing.T) {
 	var b strings.Builder
 	for i := range 5000 {
 		b.WriteString(usersLine(noon, 200, fmt.Sprint("u", i)))
@@ -229,9 +226,9 @@ func TestMemoryIsEnoughOrAnError(t *testing.T) {
 	}
 }
 
-// TestMemoryOfKeysAndOfLinesThatWait has less of it than keys whose counters are over need, and than
-// lines of one minute.
-func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
+// TestMemoryOfKeysAndQueue has less memory than the keys of expired counters need, and than the
+// requests of a minute need.
+func TestMemoryOfKeysAndQueue(t *testing.T) {
 	const keys = 40_000
 	var many, same strings.Builder
 	for i := range keys {
@@ -249,28 +246,28 @@ func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
 		})
 		return err
 	}
-	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys does not fit into memory (0 requests have not ended): raise --counter-memory, or look at a shorter time") {
-		t.Errorf("%d keys are %v", keys, err)
+	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys do not fit into memory (0 requests have not ended); raise --counter-memory, or shorten the time range") {
+		t.Errorf("Run() with %d keys = %v", keys, err)
 	}
 	var long strings.Builder
-	for i := range 60 { // keys that are together as long as memory
+	for i := range 60 { // keys that together exceed the memory
 		long.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, fmt.Sprint(i, strings.Repeat("a", 100_000))))
 	}
-	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys does not fit") {
-		t.Errorf("long keys that are shown are %v", err)
+	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys do not fit") {
+		t.Errorf("Run() with long shown keys = %v", err)
 	}
 	if err := run(long.String(), "1ms", false); err != nil {
-		t.Errorf("long keys that are not shown are %v", err)
+		t.Errorf("Run() with long hidden keys = %v", err)
 	}
-	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "wait to be put into order, which do not fit into memory: lower --reorder") {
-		t.Errorf("%d lines of one moment are %v", keys, err)
+	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "do not fit into memory; reduce --reorder") {
+		t.Errorf("Run() with %d simultaneous lines = %v", keys, err)
 	}
 }
 
-// TestAlternativesShareMemory parts it among the rules and their replicas.
-func TestAlternativesShareMemory(t *testing.T) {
+// TestMemoryIsShared checks the division of memory among rules and replicas.
+func TestMemoryIsShared(t *testing.T) {
 	o := &Options{Memory: 64 << 20, Replicas: 2, Against: make([]Alternative, 3)}
-	s, err := newSide(compile(t, perUser), "rules", o)
+	s, err := newVariant(compile(t, perUser), "rules", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,15 +276,15 @@ func TestAlternativesShareMemory(t *testing.T) {
 	}
 }
 
-// TestLinesOfOneMomentAreInOrder has lines a few milliseconds apart come in any order.
-func TestLinesOfOneMomentAreInOrder(t *testing.T) {
+// TestOrderWithinMilliseconds has lines a few milliseconds apart in any order.
+func TestOrderWithinMilliseconds(t *testing.T) {
 	var log strings.Builder
 	for _, ms := range []int{7, 3, 9, 1, 5} {
 		log.WriteString(usersLine(noon.Add(time.Duration(ms)*time.Millisecond), 200, "al"))
 	}
 	var order []int64
 	simulateUsers(t, func(o *Options) {
-		o.Each = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
+		o.OnDecision = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
 	}, logOf("log", log.String()))
 	if got := fmt.Sprint(order); got != "[1 3 5 7 9]" {
 		t.Errorf("order is %s", got)

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// newReader finds out how the logs are to be read, and where descriptors come from.
-func newReader(o *Options) (*reader, error) {
+// newReadPlan detects the format and the source of descriptors.
+func newReadPlan(o *Options) (*readPlan, error) {
 	f, err := accesslog.Recognise(o.Logs, o.Format)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), shard: o.Shard, duration: -1}
+	r := &readPlan{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), shard: o.Shard, duration: -1}
 	if !o.From.IsZero() {
 		r.from = o.From.UnixNano()
 	}
@@ -24,7 +24,7 @@ func newReader(o *Options) (*reader, error) {
 	if r.source, err = newSource(o, f); err != nil {
 		return nil, err
 	}
-	if err := r.wantDurations(o); err != nil {
+	if err := r.selectDuration(o); err != nil {
 		return nil, err
 	}
 	if o.Shard != nil {
@@ -32,18 +32,17 @@ func newReader(o *Options) (*reader, error) {
 			return nil, fmt.Errorf("--shard %v: %w", o.Shard, err)
 		}
 	}
-	return r, f.Settle()
+	return r, f.Prepare()
 }
 
-// newSource finds where descriptors come from: the log itself, Envoy's configuration, or
-// templates.
+// newSource returns the source of descriptors: the log itself, Envoy's configuration, or templates.
 func newSource(o *Options, f *accesslog.Format) (source, error) {
 	only := []byte(o.Domain)
 	switch {
 	case f.Has(accesslog.FieldMetadata):
-		return &described{only: only, object: f.Want(accesslog.FieldMetadata)}, nil
+		return &loggedCalls{onlyDomain: only, object: f.Select(accesslog.FieldMetadata)}, nil
 	case f.Has("descriptors") && f.Has("domain"):
-		d := &described{only: only, object: -1, domain: f.Want("domain"), list: f.Want("descriptors"), hits: f.Want("hits")}
+		d := &loggedCalls{onlyDomain: only, object: -1, domain: f.Select("domain"), list: f.Select("descriptors"), hits: f.Select("hits")}
 		return d, nil
 	case o.Envoy != nil:
 		return newEnvoySource(o, f)
@@ -52,16 +51,16 @@ func newSource(o *Options, f *accesslog.Format) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := &templates{domain: []byte(domain), all: o.Templates}
+		t := &templateSource{domain: []byte(domain), all: o.Templates}
 		return t, t.resolve(f)
 	default:
-		return nil, fmt.Errorf("what does Envoy ask? The log does not say (add %%DYNAMIC_METADATA(%s)%% to its format, and --dynamic-metadata to sluice serve): "+
-			"give its configuration with --envoy, or say it with --descriptor, such as --descriptor 'user={x-user}'; the log has %s",
+		return nil, fmt.Errorf("the log has no descriptors; give Envoy's configuration with --envoy, "+
+			"or write them with --descriptor, such as --descriptor 'user={x-user}' (to log them, add %%DYNAMIC_METADATA(%s)%% to the format, and --dynamic-metadata to sluice serve); the log has %s",
 			accesslog.RateLimitMetadata, f.FieldList())
 	}
 }
 
-// oneDomain returns the domain that is looked at.
+// oneDomain returns the selected domain.
 func oneDomain(o *Options) (string, error) {
 	if o.Domain != "" {
 		return o.Domain, nil
@@ -69,5 +68,5 @@ func oneDomain(o *Options) (string, error) {
 	if all := o.Rules.Domains(); len(all) == 1 {
 		return all[0], nil
 	}
-	return "", fmt.Errorf("which domain? The rules have %s: name one with --domain", strings.Join(o.Rules.Domains(), ", "))
+	return "", fmt.Errorf("the rules do not have one domain but %s; select one with --domain", strings.Join(o.Rules.Domains(), ", "))
 }

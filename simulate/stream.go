@@ -9,37 +9,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// job is a chunk on its way through a goroutine that reads lines.
+// job is a chunk to be parsed by a worker. done is closed when batch is set.
 type job struct {
 	chunk accesslog.Chunk
 	batch *batch
 	done  chan struct{}
 }
 
-// stream is a log on its way to requests in order of time.
+// stream yields the requests of one log in order of time.
 type stream struct {
 	name    string
 	jobs    chan *job
 	reorder *reorder
-	row     int
+	rows    int
 	ended   bool
-	// err is why reading ended, set before jobs is closed.
-	err error
-	// tell is called with each batch.
-	tell func(s *stream, b *batch)
+	// err is the error of reading the log, set before jobs is closed.
+	err     error
+	onBatch func(s *stream, b *batch)
 
-	head waiting
+	head queuedRequest
 }
 
-// advance makes head the next request. It reports false at the end of the log.
+// advance sets head to the next request. It returns false at the end of the log.
 func (s *stream) advance(ctx context.Context) (bool, error) {
 	for {
-		if w, ok := s.reorder.take(); ok {
+		if w, ok := s.reorder.pop(); ok {
 			s.head = w
 			return true, nil
 		}
 		if s.ended {
-			if !s.reorder.finish() {
+			if !s.reorder.flush() {
 				return false, nil
 			}
 			continue
@@ -60,20 +59,20 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
-		for _, w := range j.batch.lines {
-			if !s.reorder.put(w) {
+		for _, w := range j.batch.requests {
+			if !s.reorder.add(w) {
 				j.batch.late++
 			}
 		}
-		s.tell(s, j.batch)
-		s.row += j.batch.Rows
-		if j.batch.waiting -= j.batch.late; j.batch.waiting == 0 {
+		s.onBatch(s, j.batch)
+		s.rows += j.batch.Rows
+		if j.batch.pending -= j.batch.late; j.batch.pending == 0 {
 			j.batch.free()
 		}
 	}
 }
 
-// countingReader counts what is read.
+// countingReader reports the number of bytes of each read.
 type countingReader struct {
 	io.Reader
 
@@ -86,7 +85,7 @@ func (c countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pipeline reads logs: one goroutine for each log, and workers that read its lines.
+// pipeline reads logs with one goroutine per log and a pool of workers that parse lines.
 type pipeline struct {
 	streams []*stream
 	work    chan *job
@@ -94,28 +93,28 @@ type pipeline struct {
 	stop    context.CancelFunc
 }
 
-// startPipeline starts reading. Its caller must call end.
-func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream, *batch), progress func(n int)) *pipeline {
+// startPipeline starts reading. The caller must call close.
+func startPipeline(ctx context.Context, o *Options, r *readPlan, onBatch func(*stream, *batch), progress func(n int)) *pipeline {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pipeline{work: make(chan *job), stop: stop}
 	for _, in := range o.Logs {
 		s := &stream{
 			name: in.Name, jobs: make(chan *job, max(1, 2*o.Workers/len(o.Logs))), reorder: newReorder(int64(o.Reorder)),
-			tell: tell,
+			onBatch: onBatch,
 		}
 		p.streams = append(p.streams, s)
 		p.wait.Go(func() {
 			defer close(s.jobs)
-			s.err = p.cut(ctx, in, r.format, s.jobs, progress)
+			s.err = p.readLog(ctx, in, r.format, s.jobs, progress)
 		})
 	}
 	for range o.Workers {
 		p.wait.Go(func() {
-			reading := newReading(r)
+			reading := newWorker(r)
 			for {
 				select {
 				case j := <-p.work:
-					j.batch = reading.chunk(j.chunk)
+					j.batch = reading.readChunk(j.chunk)
 					j.chunk.Free()
 					close(j.done)
 				case <-ctx.Done():
@@ -127,14 +126,14 @@ func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream
 	return p
 }
 
-// cut reads a log and hands its chunks out, to be worked on and to be waited for.
-func (p *pipeline) cut(ctx context.Context, in accesslog.Log, format *accesslog.Format, jobs chan<- *job, progress func(n int)) error {
+// readLog sends the chunks of a log to the workers, and in order to jobs.
+func (p *pipeline) readLog(ctx context.Context, in accesslog.Log, format *accesslog.Format, jobs chan<- *job, progress func(n int)) error {
 	f, err := in.Open()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return format.Chunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
+	return format.ReadChunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
 		j := &job{chunk: c, done: make(chan struct{})}
 		select {
 		case jobs <- j:
@@ -150,15 +149,15 @@ func (p *pipeline) cut(ctx context.Context, in accesslog.Log, format *accesslog.
 	})
 }
 
-// end stops what still runs.
-func (p *pipeline) end() {
+// close stops all goroutines and waits for them.
+func (p *pipeline) close() {
 	p.stop()
 	p.wait.Wait()
 }
 
-// each calls use with all requests of all logs in the order of their times; of equal ones
-// that of the first log comes first.
-func (p *pipeline) each(ctx context.Context, use func(w waiting)) error {
+// eachRequest calls use with the requests of all logs in order of time. If times are equal, the
+// first log's request comes first.
+func (p *pipeline) eachRequest(ctx context.Context, use func(w queuedRequest)) error {
 	var open []*stream
 	for _, s := range p.streams {
 		ok, err := s.advance(ctx)
@@ -181,8 +180,8 @@ func (p *pipeline) each(ctx context.Context, use func(w waiting)) error {
 		}
 		s := open[least]
 		use(s.head)
-		if b := s.head.batch; b.waiting > 1 {
-			b.waiting--
+		if b := s.head.batch; b.pending > 1 {
+			b.pending--
 		} else {
 			b.free()
 		}

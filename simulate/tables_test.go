@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// Keys with rows are decided by these, and what they used is a share of their own numbers, in windows of their own. Recommended is
-// the number for the others.
-func TestKeysWithRows(t *testing.T) {
+// Rows decide their keys. Their use is relative to their own numbers, in their own windows. The
+// recommendation is for the other keys.
+func TestTableRows(t *testing.T) {
 	set := withRows(t, perUserOfTable, "user,requests_per_unit,unit,unlimited\nlarge,10,,\nhourly,120,hour,\nfree,,,true\nnone,0,,\n")
 	var log strings.Builder
 	for user, n := range map[string]int{"large": 4, "other": 3, "free": 50, "none": 1} {
@@ -37,7 +37,7 @@ func TestKeysWithRows(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"user=large": 0.4, "user=other": 1.5, "user=none": 1, "user=hourly": 0.5}, peaks); diff != "" {
 		t.Errorf("peaks differ (-want +got):\n%s", diff)
 	}
-	// Of windows large has two, the others one.
+	// large has two windows, the others have one.
 	if want := (report.Used{P50: 0.5, P99: 1.5, Max: 1.5}); got.Used != want || got.Over != 2 || got.Hits != 70 {
 		t.Errorf("%d of %d over, used %+v, want %+v", got.Over, got.Hits, got.Used, want)
 	}
@@ -46,8 +46,8 @@ func TestKeysWithRows(t *testing.T) {
 	}
 }
 
-// TestMemoryOfKeysWithRows has room for so many keys, but not for what is kept of their rows beside.
-func TestMemoryOfKeysWithRows(t *testing.T) {
+// TestMemoryOfTableRows has enough memory for the keys but not for their row limits.
+func TestMemoryOfTableRows(t *testing.T) {
 	const keys = 28_000
 	var rows, log strings.Builder
 	rows.WriteString("user,requests_per_unit\n")
@@ -60,15 +60,15 @@ func TestMemoryOfKeysWithRows(t *testing.T) {
 			Logs: []accesslog.Log{logOf("log", log.String())}, Rules: withRows(t, strings.Replace(perUserOfTable, "minute", "second", 1), file), Format: users,
 			Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Millisecond,
 		})
-		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "what is kept of") {
-			t.Errorf("with %d bytes of rows %d keys are %v", len(file), keys, err)
+		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "the statistics of") {
+			t.Errorf("Run() with %d bytes of rows and %d keys = %v", len(file), keys, err)
 		}
 	}
 }
 
 const perUserOfTable = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2, table: plans}}]}"
 
-// withRows compiles rules that name the table plans, which has these rows.
+// withRows compiles rules that use the table plans with the given rows.
 func withRows(t *testing.T, text, file string) *descriptors.Set {
 	t.Helper()
 	all := new(tables.Registry)

@@ -12,49 +12,49 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// tally is what is counted of the decisions of one set of rules.
+// tally collects statistics of the decisions by one set of rules.
 type tally struct {
 	set    *descriptors.Set
 	keys   *keys
 	limits []limitTally
-	// touched are the limits that had hits, in the order of their first.
-	touched []int32
-	time    timeline
-	show    bool
-	// minute is the number of the one that counts now.
+	// active are the limits with hits, in order of the first.
+	active     []int32
+	time       timeline
+	showValues bool
+	// minute is the current minute since 1970.
 	minute int64
-	// second is the current time in whole seconds.
+	// second is the current time in seconds since 1970.
 	second int64
-	// own are the limits of keys that have rows of a table.
-	own map[*key]ownLimit
+	// rowLimits are the limits of keys that have table rows.
+	rowLimits map[*key]rowLimit
 }
 
-// ownLimit is the limit of a key that has a row of a table.
-type ownLimit struct {
-	number  uint64
-	windows windows
+type rowLimit struct {
+	allowance uint64
+	windows   windows
 }
 
-// limitTally is what is counted of one limit.
+// limitTally collects statistics of one limit.
 type limitTally struct {
-	limit    *descriptors.Limit
-	windows  windows
-	number   uint64 // of hits that it grants
-	hits     uint64
-	over     uint64
-	keys     int
-	keysOver int
-	demand   demand
-	// shares, of a limit with a table, are thousandths of the number of each key, with those of rows, which demand has not.
+	limit     *descriptors.Limit
+	windows   windows
+	allowance uint64 // hits per window
+	hits      uint64
+	over      uint64
+	keys      int
+	keysOver  int
+	demand    demand
+	// shares is used for limits with a table: it counts demand in thousandths of each key's
+	// allowance, including keys with rows, which demand omits.
 	shares *demand
 	bins   []report.Bin
 
-	// window is the number of the one that second lies in.
+	// window is the window that contains second.
 	second int64
 	window uint32
 
-	// minuteHits and minuteOver are of the current minute; worst is the one with the
-	// greatest share over limit.
+	// minuteHits and minuteOver count hits of the current minute. worst is the minute with the
+	// greatest share over the limit.
 	minuteHits, minuteOver uint64
 	worst                  worst
 }
@@ -64,31 +64,31 @@ type worst struct {
 	hits, over uint64
 }
 
-// newTally has an element for each limit of the rules, and one for limits that requests
-// bring.
+// newTally returns a tally with an element for each limit of the rules and one for limits set by
+// requests.
 func newTally(set *descriptors.Set, show bool) *tally {
-	return &tally{set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), show: show, minute: math.MinInt64}
+	return &tally{set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show, minute: math.MinInt64}
 }
 
-// at says the time of what is added next.
-func (t *tally) at(now limiter.Time) {
+// setTime sets the time of the following charges.
+func (t *tally) setTime(now limiter.Time) {
 	t.second = int64(now / limiter.Time(time.Second))
 	if minute := t.second / 60; minute != t.minute {
 		t.endMinute()
 		t.minute = minute
 	}
-	if t.time.at(t.second) {
-		for _, i := range t.touched {
+	if t.time.advance(t.second) {
+		for _, i := range t.active {
 			t.time.fold(t.limits[i].bins)
 		}
-		t.time.settle(t.second)
+		t.time.setBin(t.second)
 	}
 }
 
 func (t *tally) endMinute() {
-	for _, i := range t.touched {
+	for _, i := range t.active {
 		l := &t.limits[i]
-		// over/hits greater than the worst's, without rounding.
+		// over/hits is greater than the worst's, without rounding.
 		if w := &l.worst; l.minuteOver > 0 && float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits) || w.hits == 0 && l.minuteOver > 0 {
 			*w = worst{t.minute, l.minuteHits, l.minuteOver}
 		}
@@ -96,8 +96,8 @@ func (t *tally) endMinute() {
 	}
 }
 
-// add counts the charges of a call that was decided.
-func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica int) {
+// addCharges counts the charges of a decided call.
+func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, replica int) {
 	match := 0
 	for i := range plan.Batch.Charges {
 		c, d := &plan.Batch.Charges[i], &plan.Batch.Decisions[i]
@@ -118,31 +118,31 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		if l.bins == nil {
 			limit := plan.Limits[i]
 			if limit.Table != nil {
-				limit = t.set.Limits[index] // not the numbers of one row
+				limit = t.set.Limits[index] // not the limit of one row
 			}
-			t.begin(l, limit, index)
+			t.startLimit(l, limit, index)
 		}
-		k, isNew := t.keys.of(ofReplica(c.ID, replica))
-		if l.second != t.second { // divisions are slow
-			l.second, l.window = t.second, l.windows.of(t.second)
+		k, isNew := t.keys.findOrAdd(replicaID(c.ID, replica))
+		if l.second != t.second { // division is slow
+			l.second, l.window = t.second, l.windows.number(t.second)
 		}
-		window := t.windowOf(l, plan.Limits[i], k)
+		window := t.windowNumber(l, plan.Limits[i], k)
 		if isNew {
 			k.limit, k.window = index, window
 			l.keys++
-			if t.show {
+			if t.showValues {
 				text := entriesText(req.Descriptors[match].Entries)
 				t.keys.texts = append(t.keys.texts, text)
 				t.keys.textBytes += int64(len(text))
 				k.text = uint32(len(t.keys.texts))
 			}
 		} else if window != k.window {
-			t.asked(k)
+			t.endWindow(k)
 			k.window, k.demand = window, 0
 		}
 		if plan.Limits[i].HasWindow() {
 			addTo(c.Hits, &k.demand)
-		} else { // at once
+		} else { // concurrency
 			k.demand = max(k.demand, limiter.SaturatingAdd(d.Before, min(c.Hits, 1)))
 		}
 		k.peak = max(k.peak, k.demand)
@@ -157,34 +157,34 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 	}
 }
 
-// addTo adds hits to each of the sums, which stop at 2^64-1.
+// addTo adds hits to each of the sums, which saturate.
 func addTo(hits uint64, sums ...*uint64) {
 	for _, sum := range sums {
 		*sum = limiter.SaturatingAdd(*sum, hits)
 	}
 }
 
-// bytes is about how much memory the tally takes: for each key itself, its places in the index and
-// that of its text.
-func (t *tally) bytes() int64 {
-	return int64(t.keys.n)*128 + t.keys.textBytes + int64(len(t.own))*bytesOfOwn
+// memoryBytes estimates the tally's memory: for each key the key itself, its index entries and that
+// of its text.
+func (t *tally) memoryBytes() int64 {
+	return int64(t.keys.n)*128 + t.keys.textBytes + int64(len(t.rowLimits))*rowLimitBytes
 }
 
-// bytesOfOwn is what a key with a row takes beside: 32 bytes, in a map of which half may be empty.
-const bytesOfOwn = 72
+// rowLimitBytes is the memory of a key's row limit: 32 bytes, in a map of which half may be empty.
+const rowLimitBytes = 72
 
-// windows say which window of a limit a time lies in.
+// windows determines which window of a limit contains a time.
 type windows struct {
 	seconds  uint32
-	calendar *limiter.Calendar // whose they are, if not nil
+	calendar *limiter.Calendar // nil unless windows are those of a calendar
 }
 
-func windowsOf(p *limiter.Policy) windows {
+func newWindows(p *limiter.Policy) windows {
 	return windows{uint32(p.Window / time.Second), p.Calendar}
 }
 
-// of returns the number of the window that the second lies in; of a calendar's another number, which no other has.
-func (w *windows) of(second int64) uint32 {
+// number identifies the window that contains the second.
+func (w *windows) number(second int64) uint32 {
 	if w.calendar != nil {
 		start, _ := w.calendar.Window(limiter.Time(second * int64(time.Second)))
 		return uint32(int64(start) / int64(time.Hour))
@@ -192,82 +192,83 @@ func (w *windows) of(second int64) uint32 {
 	return uint32(second / int64(w.seconds))
 }
 
-// windowOf returns the number of the window of a key, whose limit has the numbers of a row if it is not l's.
-func (t *tally) windowOf(l *limitTally, limit *descriptors.Limit, k *key) uint32 {
+// windowNumber returns the key's current window. limit has the window of a row if it is not
+// l.limit.
+func (t *tally) windowNumber(l *limitTally, limit *descriptors.Limit, k *key) uint32 {
 	if l.shares == nil || limit == l.limit {
 		return l.window
 	}
-	own, ok := t.own[k]
+	own, ok := t.rowLimits[k]
 	if !ok {
-		own = ownLimit{uint64(limit.Policy.Limit), windowsOf(&limit.Policy)}
-		if t.own == nil {
-			t.own = map[*key]ownLimit{}
+		own = rowLimit{uint64(limit.Policy.Limit), newWindows(&limit.Policy)}
+		if t.rowLimits == nil {
+			t.rowLimits = map[*key]rowLimit{}
 		}
-		t.own[k] = own
+		t.rowLimits[k] = own
 	}
-	return own.windows.of(t.second)
+	return own.windows.number(t.second)
 }
 
-// numberOf returns how many hits a key is granted in a window, at least 1.
-func (t *tally) numberOf(k *key) uint64 {
-	if own, ok := t.own[k]; ok {
-		return max(1, own.number)
+// allowanceOf returns the number of hits that a key is granted per window, at least 1.
+func (t *tally) allowanceOf(k *key) uint64 {
+	if own, ok := t.rowLimits[k]; ok {
+		return max(1, own.allowance)
 	}
-	return max(1, t.limits[k.limit].number)
+	return max(1, t.limits[k.limit].allowance)
 }
 
-// asked counts what a key asked for in a window that is over.
-func (t *tally) asked(k *key) {
+// endWindow adds the key's demand in a window that ended.
+func (t *tally) endWindow(k *key) {
 	l := &t.limits[k.limit]
 	if l.shares != nil {
 		hi, lo := bits.Mul64(k.demand, thousandths)
 		share := uint64(math.MaxUint64)
-		if number := t.numberOf(k); hi < number {
+		if number := t.allowanceOf(k); hi < number {
 			share, _ = bits.Div64(hi, lo, number)
 		}
 		l.shares.add(share, 1)
 	}
-	if _, own := t.own[k]; !own {
+	if _, own := t.rowLimits[k]; !own {
 		l.demand.add(k.demand, 1)
 	}
 }
 
 const thousandths = 1000
 
-// begin is called with the first charge of a limit.
-func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
-	l.bins = make([]report.Bin, mostBins)
-	l.windows, l.number = windowsOf(&limit.Policy), uint64(limit.Policy.Limit)
+// startLimit initializes a limit's statistics at its first charge.
+func (t *tally) startLimit(l *limitTally, limit *descriptors.Limit, index int32) {
+	l.bins = make([]report.Bin, maxBins)
+	l.windows, l.allowance = newWindows(&limit.Policy), uint64(limit.Policy.Limit)
 	if limit.Rule != nil {
 		l.limit = limit
 	}
 	if limit.Table != nil {
 		l.shares = new(demand)
 	}
-	t.touched = append(t.touched, index)
+	t.active = append(t.active, index)
 }
 
-// finish counts the windows that are not over yet.
+// finish ends all windows.
 func (t *tally) finish() {
 	t.endMinute()
 	for i := range t.keys.n {
-		t.asked(t.keys.at(i))
+		t.endWindow(t.keys.at(i))
 	}
 }
 
-// blame counts that a request is denied that other rules admit, for the first key that has
-// no room.
-func (t *tally) blame(plan *descriptors.Plan, replica int) {
+// countDenial counts a denial of a request that other rules admit, for the first key that denies
+// it.
+func (t *tally) countDenial(plan *descriptors.Plan, replica int) {
 	for i := range plan.Batch.Charges {
 		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
-			k, _ := t.keys.of(ofReplica(plan.Batch.Charges[i].ID, replica))
-			k.more++
+			k, _ := t.keys.findOrAdd(replicaID(plan.Batch.Charges[i].ID, replica))
+			k.moreDenied++
 			return
 		}
 	}
 }
 
-// entriesText writes a descriptor for people.
+// entriesText formats a descriptor.
 func entriesText(entries []descriptors.Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -281,5 +282,5 @@ func entriesText(entries []descriptors.Entry) string {
 	return b.String()
 }
 
-// hash is what tells a key apart in a report.
-func hash(id identity.ID) uint32 { return uint32(id.Hi >> 32) }
+// shortHash distinguishes keys in a report.
+func shortHash(id identity.ID) uint32 { return uint32(id.Hi >> 32) }

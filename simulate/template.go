@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Template makes a descriptor of the fields of a line. It is written as a descriptor whose
-// values have fields in braces, such as user={x-user},path={:path|path}.
+// Template creates a descriptor from the fields of a line. Its text is a descriptor whose values
+// have fields in braces, such as user={x-user},path={:path|path}.
 type Template struct {
 	text    string
 	entries []templateEntry
@@ -20,15 +20,14 @@ type templateEntry struct {
 	value *accesslog.Expression
 }
 
-// ParseTemplate reads a template. A backslash makes the next character part of a key or of
-// text.
+// ParseTemplate parses a template. A backslash escapes the next character.
 func ParseTemplate(text string) (*Template, error) {
 	entries, err := descriptors.ParseEntries(text)
 	if err != nil {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, errors.New("a descriptor without entries matches nothing: write user={x-user}")
+		return nil, errors.New("a descriptor without entries matches nothing; write user={x-user}")
 	}
 	t := &Template{text: text}
 	for _, e := range entries {
@@ -41,56 +40,56 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// templates are where descriptors come from if the log itself does not say.
-type templates struct {
+// templateSource creates descriptors from templates.
+type templateSource struct {
 	domain []byte
 	all    []*Template
-	// ambiguous is parallel to all: why a value of it is not certain.
+	// ambiguous is parallel to all: the reason if a value is ambiguous.
 	ambiguous []string
 }
 
-func (t *templates) resolve(f *accesslog.Format) error {
+func (t *templateSource) resolve(f *accesslog.Format) error {
 	for _, template := range t.all {
 		for i := range template.entries {
 			if err := template.entries[i].value.Resolve(f); err != nil {
 				return fmt.Errorf("--descriptor %s: %w", template.text, err)
 			}
 		}
-		t.ambiguous = append(t.ambiguous, fmt.Sprintf("--descriptor %s: a value has what stands between values, so that the line can be read in several ways", template.text))
+		t.ambiguous = append(t.ambiguous, fmt.Sprintf("--descriptor %s: ambiguous line: a value contains a separator of the format", template.text))
 	}
 	return nil
 }
 
-func (t *templates) describe(r *reading, l *accesslog.Line) error {
+func (t *templateSource) appendCalls(r *worker, l *accesslog.Line) error {
 	w := &r.writer
 	call := len(w.arena)
-	w.call(t.domain, 0)
+	w.beginCall(t.domain, 0)
 	for i, template := range t.all {
 		m := len(w.arena)
-		if !w.descriptor(&descriptors.Descriptor{}) {
+		if !w.beginDescriptor(&descriptors.Descriptor{}) {
 			break
 		}
 		s := accesslog.Present
 		for j := range template.entries {
-			if !w.key(template.entries[j].key) {
+			if !w.beginEntry(template.entries[j].key) {
 				break
 			}
 			var value []byte
 			if value, s = template.entries[j].value.Value(l); s != accesslog.Present {
 				break
 			}
-			w.text(value)
+			w.appendText(value)
 		}
 		switch s {
 		case accesslog.Present:
 			r.batch.computed++
-		case accesslog.Unsure:
-			r.unknown(t.ambiguous[i])
+		case accesslog.Ambiguous:
+			r.addUnknown(t.ambiguous[i])
 			w.dropDescriptor(m)
 		case accesslog.Absent:
 			w.dropDescriptor(m)
 		}
 	}
-	w.endCall(call)
+	w.dropEmptyCall(call)
 	return nil
 }

@@ -2,41 +2,41 @@ package simulate
 
 import "github.com/sluice-ratelimit/sluice/simulate/report"
 
-// mostBins is how many whiles a timeline has. Each is a second at first; they become
-// longer as the log does.
-const mostBins = 240
+// maxBins is the maximum number of bins. A bin is one second long at first, and doubles when the
+// log exceeds the timeline.
+const maxBins = 240
 
-// timeline parts the log's time into bins, the same for all limits.
+// timeline divides the log's time into bins, shared by all limits.
 type timeline struct {
-	// width is how long a bin is, in seconds, and start where the first begins.
+	// width is the length of a bin, and start the time of the first, both in seconds.
 	width, start int64
-	// now is the bin of the current time, and until where it ends.
+	// now is the current bin, and until its end.
 	now   int
 	until int64
-	// factor is by how much bins have to become longer.
+	// factor is the factor by which bins must grow.
 	factor int
 }
 
-// at makes a time, in seconds, the current one. It reports whether bins are to be folded,
-// after which settle is to be called.
-func (t *timeline) at(second int64) bool {
+// advance sets the current time in seconds. If it returns true, the caller must fold all bins and
+// then call setBin.
+func (t *timeline) advance(second int64) bool {
 	if second < t.until {
 		return false
 	}
 	if t.width == 0 {
 		t.width, t.start = 1, second
 	}
-	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= mostBins; {
+	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= maxBins; {
 		t.factor *= 2
 	}
 	if t.factor > 1 {
 		return true
 	}
-	t.settle(second)
+	t.setBin(second)
 	return false
 }
 
-// fold makes a limit's bins longer.
+// fold merges the bins of a limit.
 func (t *timeline) fold(bins []report.Bin) {
 	for i, b := range bins {
 		bins[i] = report.Bin{}
@@ -46,7 +46,7 @@ func (t *timeline) fold(bins []report.Bin) {
 	}
 }
 
-func (t *timeline) settle(second int64) {
+func (t *timeline) setBin(second int64) {
 	t.width *= int64(t.factor)
 	t.factor = 1
 	t.now = int((second - t.start) / t.width)

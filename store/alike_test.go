@@ -32,24 +32,24 @@ func fromEnvironment(tb testing.TB, name string, otherwise uint64) uint64 {
 }
 
 // A twin asks a store and a table the same random requests, at times of its own.
-type twin struct {
+type comparison struct {
 	seed   uint64
 	random *rand.ChaCha8
 	now    atomic.Int64
 	server *storetest.Server
-	seen   told
+	seen   recorder
 	store  *Store
 	memory *limiter.Table
 	plain  limiter.Batch // for the table
 	c      caller        // for the store
 	in     tape
 	same   []limiter.Charge // of the last request, without leases
-	leases taken
+	leases grantedLeases
 }
 
-func newTwin(tb testing.TB, fallback Fallback) *twin {
+func newComparison(tb testing.TB, fallback Fallback) *comparison {
 	tb.Helper()
-	w := &twin{leases: taken{}, seed: fromEnvironment(tb, "STORE_SEED", 27)}
+	w := &comparison{leases: grantedLeases{}, seed: fromEnvironment(tb, "STORE_SEED", 27)}
 	w.random = rand.NewChaCha8([32]byte{byte(w.seed), byte(w.seed >> 8)})
 	w.now.Store(1_900_000_000_999_999_999)
 	w.c.decided = make(chan error, 1)
@@ -57,11 +57,11 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 	w.server = srv
 	var err error
 	w.store, err = New(Options{
-		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
+		Server: serverAt(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
 		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
 	})
 	must.OK(tb, err)
-	keep(tb, w.store)
+	runUntilEnd(tb, w.store)
 	storetest.Eventually(tb, "up", w.store.Up)
 	if w.memory, err = limiter.New(limiter.Options{Bytes: 16 << 20}); err != nil {
 		tb.Fatal(err)
@@ -69,14 +69,14 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 	return w
 }
 
-// next lets some time pass and makes the next request, of charges that are not left out.
-func (w *twin) next(leaveOut func(c *limiter.Charge) bool) limiter.Time {
+// nextRequest lets some time pass and makes the next request, of charges that are not left out.
+func (w *comparison) nextRequest(leaveOut func(c *limiter.Charge) bool) limiter.Time {
 	data := make([]byte, 200)
 	_, _ = w.random.Read(data)
 	w.in = data
 	w.now.Add(int64(someSteps[w.in.pick(len(someSteps))]))
 	if w.in.pick(2) == 0 || len(w.same) == 0 { // else the last one again, so that certain refusals are many
-		w.in.request(&w.plain, false)
+		w.in.nextRequest(&w.plain, false)
 		w.same = slices.DeleteFunc(slices.Clone(w.plain.Charges), func(c limiter.Charge) bool { return leaveOut(&c) })
 		if w.plain.Budget > 0 { // what is less than a busy machine takes would get the fallback
 			w.plain.Budget = max(w.plain.Budget, 30*time.Second)
@@ -85,8 +85,8 @@ func (w *twin) next(leaveOut func(c *limiter.Charge) bool) limiter.Time {
 	w.plain.Charges = append(w.plain.Charges[:0], w.same...)
 	w.c.b.Reset()
 	w.c.b.Charges, w.c.b.QuotaPass, w.c.b.Budget = append(w.c.b.Charges, w.same...), w.plain.QuotaPass, w.plain.Budget
-	w.leases.resolve(&w.plain, 0)
-	w.leases.resolve(&w.c.b, 1)
+	w.leases.setRefunds(&w.plain, 0)
+	w.leases.setRefunds(&w.c.b, 1)
 	w.c.names = w.c.names[:0]
 	for i := range w.plain.Charges {
 		w.c.names = append(w.c.names, nameOf("s1", &w.plain.Charges[i]))
@@ -94,8 +94,8 @@ func (w *twin) next(leaveOut func(c *limiter.Charge) bool) limiter.Time {
 	return limiter.Time(w.now.Load())
 }
 
-// compare decides the request in memory and holds the store's decision against that.
-func (w *twin) compare(tb testing.TB, n uint64) {
+// compareDecisions decides the request in memory and holds the store's decision against that.
+func (w *comparison) compareDecisions(tb testing.TB, n uint64) {
 	tb.Helper()
 	at := limiter.Time(w.now.Load())
 	w.memory.Decide(at, &w.plain)
@@ -103,11 +103,11 @@ func (w *twin) compare(tb testing.TB, n uint64) {
 		tb.Fatalf("seed %d, request %d at %d, budget %v, QuotaPass %v, charges\n%smemory -, store +:\n%s",
 			w.seed, n, at, w.plain.Budget, w.plain.QuotaPass, describe(w.plain.Charges), diff)
 	}
-	w.leases.note(tb, &w.plain, &w.c.b)
+	w.leases.add(tb, &w.plain, &w.c.b)
 }
 
-// ask has the store decide the request.
-func (w *twin) ask(tb testing.TB, at limiter.Time) {
+// decideInStore has the store decide the request.
+func (w *comparison) decideInStore(tb testing.TB, at limiter.Time) {
 	tb.Helper()
 	done, err := w.store.Decide(at, &w.c.b, w.c.names, &w.c)
 	if !done {
@@ -121,13 +121,13 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 // reply. STORE_ALIKE is the number of requests, and STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Parallel()
-	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Deny)
+	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Deny)
 	for n := range requests {
-		w.ask(t, w.next(func(*limiter.Charge) bool { return false }))
-		w.compare(t, n)
+		w.decideInStore(t, w.nextRequest(func(*limiter.Charge) bool { return false }))
+		w.compareDecisions(t, n)
 	}
 	o := &w.seen
-	if o.by(byFallback) > 0 || o.by(byMemory) == 0 || o.by(byStore) == 0 || o.diverged > 0 {
+	if o.decidedBy(byFallback) > 0 || o.decidedBy(byMemory) == 0 || o.decidedBy(byStore) == 0 || o.diverged > 0 {
 		t.Errorf("decided %v, want some by the store and some by memory, none by the fallback; %d replies diverged", o.decided, o.diverged)
 	}
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
@@ -138,12 +138,12 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 // debt of buckets, which is synced in complete hits; penalties, which are not synced; and requests after denials by quotas.
 func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
-	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
+	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Local)
 	f := w.store.main
 	sh := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
-		at := w.next(func(c *limiter.Charge) bool {
+		at := w.nextRequest(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
 			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.UsesLeases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
 		})
@@ -159,7 +159,7 @@ func TestSyncedAsMemory(t *testing.T) {
 			away, left = !away, w.in.pick(9)
 		}
 		if !away {
-			w.ask(t, at)
+			w.decideInStore(t, at)
 		} else if err := w.store.options.fallBack(at, &w.c.b); err != nil {
 			t.Fatal(err)
 		} else {
@@ -167,10 +167,10 @@ func TestSyncedAsMemory(t *testing.T) {
 				f.recordUnsynced(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
 			}
 		}
-		w.compare(t, n)
+		w.compareDecisions(t, n)
 	}
-	if w.seen.by(byFallback) == 0 || w.seen.by(byStore) == 0 || w.seen.repaid == 0 || w.seen.forgot > 0 {
-		t.Errorf("decided %v, %d hits repaid, %d forgotten; want some of each but the last", w.seen.decided, w.seen.repaid, w.seen.forgot)
+	if w.seen.decidedBy(byFallback) == 0 || w.seen.decidedBy(byStore) == 0 || w.seen.synced == 0 || w.seen.dropped > 0 {
+		t.Errorf("decided %v, %d hits repaid, %d forgotten; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
 	}
-	t.Logf("%d requests, charges decided %v, %d hits repaid", requests, w.seen.decided, w.seen.repaid)
+	t.Logf("%d requests, charges decided %v, %d hits repaid", requests, w.seen.decided, w.seen.synced)
 }

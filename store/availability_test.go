@@ -17,10 +17,10 @@ import (
 
 // A server that ends connections, at once or after it has answered a probe, is asked two or three times a
 // second at most.
-func TestProbesRest(t *testing.T) {
+func TestProbesAreSpaced(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: patient, Fallback: Deny})
+			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: longTimeout, Fallback: Deny})
 			must.OK(t, err)
 			dials := 0
 			l := newShard(s.main, "x", func(context.Context) (*redis.Conn, error) {
@@ -53,15 +53,15 @@ func TestProbesRest(t *testing.T) {
 }
 
 // TestProbesWaitAsLongAsRequests has a server pause for less than the store timeout, and then for longer, with a dial timeout
-// that is much shorter. The first pause is not an outage, neither for the steady probe nor for roles.
+// that is much shorter. The first pause is not an outage, neither for the steady probe nor for leaderships.
 func TestProbesWaitAsLongAsRequests(t *testing.T) {
 	for name, dialTimeout := range map[string]time.Duration{"a short dial timeout": 10 * time.Millisecond, "a long one": time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			o := &told{}
+			o := &recorder{}
 			const timeout = 10 * time.Second
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
 			must.OK(t, err)
-			pauses := make(chan time.Duration, 3) // before replies to probes, and to the question for a role; then it is silent
+			pauses := make(chan time.Duration, 3) // before replies to probes, and to the leadership request; then it is silent
 			pauses <- 0
 			pauses <- timeout / 2
 			pauses <- timeout / 2
@@ -103,15 +103,15 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 				s.Run(ctx)
 			}()
 			time.Sleep(2*probeInterval + 100*time.Millisecond) // the second probe waits
-			if got := holdOne(t, s, "a", "shop", time.Second); got != "a" {
-				t.Errorf("%s: %q has the role, want the one that the server names after its pause", name, got)
+			if got := acquireOne(t, s, "a", "shop", time.Second); got != "a" {
+				t.Errorf("%s: %q is the leader, want the one that the server names after its pause", name, got)
 			}
 			time.Sleep(2 * probeInterval)
-			if n := o.failures(redis.Timeout); n > 0 || !s.Up() {
+			if n := o.failuresOf(redis.Timeout); n > 0 || !s.Up() {
 				t.Errorf("%s: %d failures in two pauses of half the store timeout, up is %v", name, n, s.Up())
 			}
 			time.Sleep(probeInterval + max(timeout, dialTimeout))
-			if synctest.Wait(); o.failures(redis.Timeout) == 0 {
+			if synctest.Wait(); o.failuresOf(redis.Timeout) == 0 {
 				t.Errorf("%s: a server that does not answer probes is not seen to fail", name)
 			}
 			cancel()

@@ -18,7 +18,7 @@ func TestAwait(t *testing.T) {
 	behind := newRelay(t, one.Addr, nil, false)
 	behind.cut(true)
 	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: behind.addr}, "a cluster": nodes(all)} {
-		o := &told{}
+		o := &recorder{}
 		s := runStore(t, Options{Server: server, Fallback: Deny, Observer: o})
 		ended, end := context.WithCancel(t.Context())
 		if name == "one server" {
@@ -35,7 +35,7 @@ func TestAwait(t *testing.T) {
 		var c caller
 		charges := make([]limiter.Charge, 60) // in the slots of all primaries
 		for i := range charges {
-			charges[i] = hit(uint64(i+1), plenty)
+			charges[i] = oneHit(uint64(i+1), hugeBucket)
 		}
 		must.OK(t, c.ask(s, charges...))
 		if fallback, _ := o.decisions(); fallback > 0 || c.b.Denied {

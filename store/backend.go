@@ -77,7 +77,7 @@ func (f *backend) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
-// probeTimeout bounds a probe and a role request. It is not less than the timeout of requests, so that a pause which requests
+// probeTimeout bounds a probe and a leadership request. It is not less than the timeout of requests, so that a pause which requests
 // outlast does not end the connection.
 func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
 
@@ -91,13 +91,13 @@ func (f *backend) requestRefresh() {
 
 // shardOf returns the shard of a slot, nil if it is not known.
 func (f *backend) shardOf(slot uint16) *shard {
-	spans := f.slots.Load().ranges
-	if len(spans) == 1 && spans[0].First <= slot && slot <= spans[0].Last { // not a cluster
-		return spans[0].shard
+	ranges := f.slots.Load().ranges
+	if len(ranges) == 1 && ranges[0].First <= slot && slot <= ranges[0].Last { // not a cluster
+		return ranges[0].shard
 	}
-	i, _ := slices.BinarySearchFunc(spans, slot, func(s slotRange, slot uint16) int { return int(s.Last) - int(slot) })
-	if i < len(spans) && spans[i].First <= slot {
-		return spans[i].shard
+	i, _ := slices.BinarySearchFunc(ranges, slot, func(s slotRange, slot uint16) int { return int(s.Last) - int(slot) })
+	if i < len(ranges) && ranges[i].First <= slot {
+		return ranges[i].shard
 	}
 	return nil
 }
@@ -159,11 +159,11 @@ func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duratio
 
 // useFirstShardClock sets the offset of f to that of the node with the first slots. It reports false if that is not known.
 func (f *backend) useFirstShardClock() bool {
-	spans := f.slots.Load().ranges
-	if len(spans) == 0 {
+	ranges := f.slots.Load().ranges
+	if len(ranges) == 0 {
 		return false
 	}
-	offset := spans[0].shard.offset.Load()
+	offset := ranges[0].shard.offset.Load()
 	if offset == unknown {
 		return false
 	}
@@ -194,21 +194,21 @@ func (sh *shard) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at li
 }
 
 // timeBy is timeOf for a counter whose slot depends on the start of the window if slotByStart is set.
-func (sh *shard) timeBy(now limiter.Time, startSays bool) (at limiter.Time, ahead int64) {
+func (sh *shard) timeBy(now limiter.Time, slotByStart bool) (at limiter.Time, ahead int64) {
 	at = sh.backend.time(now)
 	if sh.backend.server.Nodes == nil {
 		return at, 0
 	}
 	own := sh.time(now)
-	if !startSays {
+	if !slotByStart {
 		return own, 0
 	}
 	return at, int64((own - at + limiter.Time(time.Second) - 1) / limiter.Time(time.Second))
 }
 
 // counterTime converts the server's time to that of a counter.
-func (sh *shard) counterTime(now limiter.Time, startSays bool) limiter.Time {
-	if startSays {
+func (sh *shard) counterTime(now limiter.Time, slotByStart bool) limiter.Time {
+	if slotByStart {
 		return max(now+sh.backend.time(0)-sh.time(0), 0) // the server may send any time
 	}
 	return now

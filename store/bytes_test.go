@@ -16,7 +16,7 @@ import (
 
 // What a counter takes of the store's memory, name, expiry and its share of the tables included, is no
 // more than docs/store.md says. With -v it prints what it measured.
-func TestBytesACounter(t *testing.T) {
+func TestBytesPerCounter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
 	must.OK(t, err)
@@ -44,15 +44,15 @@ func TestBytesACounter(t *testing.T) {
 			}
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
-			version := field(t, srv, "server", "redis_version") + " " + field(t, srv, "server", "valkey_version")
+			version := infoField(t, srv, "server", "redis_version") + " " + infoField(t, srv, "server", "valkey_version")
 			must.OK(t, warm(c))
-			empty := number(t, field(t, srv, "memory", "used_memory"))
+			empty := parseNumber(t, infoField(t, srv, "memory", "used_memory"))
 			var r script.Run
 			calls := make([]script.Call, 200)
 			for from := 0; from < many; from += len(calls) {
 				r.Clear(0)
 				for i := range calls {
-					charge := hit(1, &tt.p)
+					charge := oneHit(1, &tt.p)
 					charge.Hits, charge.Reserve = tt.hits, tt.p.Reserve != nil
 					name := []byte(fmt.Sprintf("s1{%022d}%s", from+i, tt.kind))
 					charges, names := []limiter.Charge{charge}, [][]byte{name}
@@ -67,7 +67,7 @@ func TestBytesACounter(t *testing.T) {
 				}
 			}
 			name := calls[len(calls)-1].Keys[0]
-			took := (number(t, field(t, srv, "memory", "used_memory")) - empty) / many
+			took := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / many
 			t.Logf("%s: %s: %d bytes, of which MEMORY USAGE says %s", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
 			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")
 			said, _, _ := strings.Cut(row, " |")
@@ -78,15 +78,15 @@ func TestBytesACounter(t *testing.T) {
 	}
 }
 
-// field returns what a server says of itself, empty if nothing.
-func field(tb testing.TB, s *storetest.Server, section, name string) string {
+// infoField returns what a server says of itself, empty if nothing.
+func infoField(tb testing.TB, s *storetest.Server, section, name string) string {
 	tb.Helper()
 	_, rest, _ := strings.Cut(s.Must("INFO", section), "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\r\n")
 	return value
 }
 
-func number(tb testing.TB, text string) int {
+func parseNumber(tb testing.TB, text string) int {
 	tb.Helper()
 	n, err := strconv.Atoi(text)
 	must.OK(tb, err)

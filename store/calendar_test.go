@@ -46,7 +46,7 @@ func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][
 
 // The store decides as a table does at each edge of the windows of a calendar and of their parts, to the nanosecond; and
 // after a clock that ran a year ahead was set back.
-func TestStoreHasTheEdgesOfACalendar(t *testing.T) {
+func TestCalendarEdges(t *testing.T) {
 	t.Parallel()
 	conn := newClient(t, storetest.Start(t))
 	for i, c := range calendars() {
@@ -69,7 +69,7 @@ func TestStoreHasTheEdgesOfACalendar(t *testing.T) {
 				times = append(times, at+limiter.Time(300*24*time.Hour), at, at+limiter.Time(800*24*time.Hour), at, at)
 			}
 			for step, at := range times {
-				charge := limiter.Charge{ID: hit(uint64(step), p).ID, Policy: p, Hits: uint64(step % 2)}
+				charge := limiter.Charge{ID: oneHit(uint64(step), p).ID, Policy: p, Hits: uint64(step % 2)}
 				if step >= len(times)-5 {
 					charge.Hits = 1
 				}
@@ -98,7 +98,7 @@ func TestKeysOfACalendar(t *testing.T) {
 			key := "keys" + strconv.Itoa(10*i+j)
 			run, call := &script.Run{}, &script.Call{}
 			run.Clear(now)
-			call.Encode(now, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, 0)
+			call.Encode(now, &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}, [][]byte{[]byte(key)}, 0)
 			run.Add(call)
 			script.DecideScript.Run(conn, run)
 			want := next

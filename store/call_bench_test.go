@@ -20,10 +20,10 @@ func BenchmarkCalls(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			srv := storetest.Start(b)
-			s := runStore(b, Options{Server: at(srv)})
+			s := runStore(b, Options{Server: serverAt(srv)})
 			storetest.Eventually(b, "up", s.Up)
 			b.ReportAllocs()
-			theirs, mine := srv.CPU(), cpu(b)
+			theirs, mine := srv.CPU(), processCPU(b)
 			var n atomic.Int64
 			var all sync.WaitGroup
 			for range callers {
@@ -34,7 +34,7 @@ func BenchmarkCalls(b *testing.B) {
 						if i > int64(b.N) {
 							return
 						}
-						one := hit(uint64(i%10000), p)
+						one := oneHit(uint64(i%10000), p)
 						one.ID.Hi, one.ID.Lo = one.ID.Lo*0x9e3779b97f4a7c15, one.ID.Lo*0xbf58476d1ce4e5b9
 						if err := c.ask(s, one); err != nil {
 							b.Error(err)
@@ -43,14 +43,14 @@ func BenchmarkCalls(b *testing.B) {
 				})
 			}
 			all.Wait()
-			b.ReportMetric(float64((cpu(b)-mine).Nanoseconds())/1000/float64(b.N), "client-us/op")
+			b.ReportMetric(float64((processCPU(b)-mine).Nanoseconds())/1000/float64(b.N), "client-us/op")
 			b.ReportMetric(float64((srv.CPU()-theirs).Nanoseconds())/1000/float64(b.N), "server-us/op")
 		})
 	}
 }
 
-// cpu is the CPU time that this process has taken.
-func cpu(tb testing.TB) time.Duration {
+// processCPU is the CPU time that this process has taken.
+func processCPU(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
 	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

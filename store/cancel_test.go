@@ -24,15 +24,15 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	cancel()
 	now := limiter.Time(time.Now().UnixNano())
 	var c caller
-	for _, p := range append(reserving(true), spot(1, 5).Policy) {
-		take, held := func() uint64 { return c.reserve(t, s, p, 60) }, func() bool { return c.reserved(t, s, p) > 0 }
+	for _, p := range append(reservingPolicies(true), slotCharge(1, 5).Policy) {
+		take, held := func() uint64 { return c.reserveHits(t, s, p, 60) }, func() bool { return c.usedAndReserved(t, s, p) > 0 }
 		if p.Reserve == nil {
-			take, held = func() uint64 { return c.take(t, s, hit(1, p)) }, func() bool { return c.used(t, s, hit(1, p)) > 0 }
+			take, held = func() uint64 { return c.acquireSlot(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
 		}
 		if take() == 0 {
 			t.Fatal("nothing can be held")
 		}
-		r.hold(true)
+		r.holdBoth(true)
 		s.Cancel(now, &c.b, c.names)
 		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
 			t.Error("a reset whose caller has gone was done")
@@ -51,26 +51,26 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		if waiting != 2 {
 			t.Errorf("%d wait for the store, want what gives back and the reset", waiting)
 		}
-		r.hold(false)
+		r.holdBoth(false)
 		storetest.Eventually(t, "what was held is free", func() bool { return !held() })
 		srv.Must("FLUSHALL")
 	}
 }
 
 // Debts of a counter that could not be reset are charged after that, though there is no other reason to charge any.
-func TestDebtsAfterAFailedReset(t *testing.T) {
+func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	r.silence(true)
-	charge, sh := hit(1, much), s.main.shardOf(0)
+	r.holdReplies(true)
+	charge, sh := oneHit(1, hugeFixedWindow), s.main.shardOf(0)
 	s.addHits(t, charge, 3)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := reset(s, much, nameOf("s1", &charge))
+		_, err := reset(s, hugeFixedWindow, nameOf("s1", &charge))
 		failed <- err
 	}()
 	storetest.Eventually(t, "it is sent", func() bool {
@@ -85,8 +85,8 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
-	r.silence(false)
-	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.unsyncedCounters() == 0 })
+	r.holdReplies(false)
+	storetest.Eventually(t, "the debt is charged", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
 }
 
 // The fallback goes on from a counter that was reset, whatever it counts by.
@@ -102,7 +102,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		if p.Limit == 0 || p.Window < time.Minute {
 			continue
 		}
-		charge := hit(uint64(n+1), p)
+		charge := oneHit(uint64(n+1), p)
 		charge.Hits, charge.Reserve = p.Capacity(), p.Reserve != nil
 		if p.Algorithm == limiter.Concurrency {
 			charge.Hits = 1

@@ -39,7 +39,7 @@ func aheadPolicies() (all []*limiter.Policy) {
 }
 
 // The store decides as a table does while its clock is ahead, when it is back, and when it goes back a little.
-func TestStoreOfAClockThatWasAhead(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	const base, year = limiter.Time(1_900_000_000_123_456_789), 365 * 24 * time.Hour
 	srv := storetest.Start(t)
@@ -51,18 +51,18 @@ func TestStoreOfAClockThatWasAhead(t *testing.T) {
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 			must.OK(t, err)
 			name := [][]byte{strconv.AppendInt([]byte("ahead"), int64(10*i+j), 10)}
-			leases := taken{}
+			leases := grantedLeases{}
 			play := func(at limiter.Time, charge limiter.Charge) {
 				t.Helper()
 				charge.ID.Hi, charge.ID.Lo, charge.Policy = 1<<40, 1<<40, p
 				inTable, stored := limiter.Batch{Charges: []limiter.Charge{charge}}, limiter.Batch{Charges: []limiter.Charge{charge}}
-				leases.resolve(&inTable, 0)
-				leases.resolve(&stored, 1)
+				leases.setRefunds(&inTable, 0)
+				leases.setRefunds(&stored, 1)
 				decideInBoth(t, conn, table, name, at, &inTable, &stored)
 				if diff := cmp.Diff(inTable.Decisions, stored.Decisions); diff != "" {
 					t.Fatalf("%+v, %v ahead, %+v at %v: table -, store +:\n%s", *p, jump, charge, time.Duration(at-base), diff)
 				}
-				leases.note(t, &inTable, &stored)
+				leases.add(t, &inTable, &stored)
 			}
 			hits := func(at limiter.Time, n int) {
 				for range n {

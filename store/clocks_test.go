@@ -30,7 +30,7 @@ func TestClocksAnHourApart(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
 		// Each has a table of its own, and has seen nothing before its first request.
 		clock := func() time.Time { return time.Now().Add(ahead) }
-		s := runStore(t, Options{Server: at(srv), Fallback: Deny, Clock: clock})
+		s := runStore(t, Options{Server: serverAt(srv), Fallback: Deny, Clock: clock})
 		replicas = append(replicas, replica{s, clock})
 		storetest.Eventually(t, "up", s.Up)
 		if off := (s.Offset() + ahead).Abs(); off > time.Minute {
@@ -47,7 +47,7 @@ func TestClocksAnHourApart(t *testing.T) {
 					c := caller{clock: r.clock}
 					for i := range 20 * len(policies) {
 						n := i % len(policies)
-						if err := c.ask(r.Store, hit(round+uint64(n+1), policies[n])); err != nil {
+						if err := c.ask(r.Store, oneHit(round+uint64(n+1), policies[n])); err != nil {
 							t.Error(err)
 						}
 						if !c.b.Denied {

@@ -21,8 +21,8 @@ type traffic struct {
 	all      sync.WaitGroup
 }
 
-// much is a limit that the traffic does not reach.
-var much = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
+// hugeFixedWindow is a limit that the traffic does not reach.
+var hugeFixedWindow = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 
 func newTraffic(tb testing.TB, s *Store) *traffic {
 	tb.Helper()
@@ -33,7 +33,7 @@ func newTraffic(tb testing.TB, s *Store) *traffic {
 			for i := n; !l.stop.Load(); i++ {
 				var charges []limiter.Charge
 				for k := range 1 + i%2 {
-					charges = append(charges, hit(uint64((i*7+k)%len(l.admitted)+1), much))
+					charges = append(charges, oneHit(uint64((i*7+k)%len(l.admitted)+1), hugeFixedWindow))
 				}
 				if err := c.ask(s, charges...); err != nil {
 					tb.Errorf("answered %v", err)
@@ -46,25 +46,25 @@ func newTraffic(tb testing.TB, s *Store) *traffic {
 			}
 		})
 	}
-	tb.Cleanup(l.end)
+	tb.Cleanup(l.stopAndWait)
 	return l
 }
 
-func (l *traffic) end() {
+func (l *traffic) stopAndWait() {
 	l.stop.Store(true)
 	l.all.Wait()
 }
 
-// total is how many hits were admitted.
-func (l *traffic) total() (n int64) {
+// totalAdmitted is how many hits were admitted.
+func (l *traffic) totalAdmitted() (n int64) {
 	for i := range l.admitted {
 		n += l.admitted[i].Load()
 	}
 	return n
 }
 
-// goesOn waits until more hits were admitted on every counter.
-func (l *traffic) goesOn(tb testing.TB) {
+// waitForHits waits until more hits were admitted on every counter.
+func (l *traffic) waitForHits(tb testing.TB) {
 	tb.Helper()
 	for i := range l.admitted {
 		before := l.admitted[i].Load()
@@ -77,11 +77,11 @@ func (l *traffic) goesOn(tb testing.TB) {
 func TestClusterSlotsMove(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
-	l.goesOn(t)
+	l.waitForHits(t)
 	all = append(all, storetest.JoinCluster(t, all))
 	owner := func(slot uint16) *storetest.Server { // of StartCluster
 		for i, n := range all[:3] {
@@ -93,7 +93,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 	moved := 0
 	for n := 1; n <= len(l.admitted); n += 3 {
-		slot := redis.SlotOf(nameOf("s1", &limiter.Charge{ID: hit(uint64(n), much).ID}))
+		slot := redis.SlotOf(nameOf("s1", &limiter.Charge{ID: oneHit(uint64(n), hugeFixedWindow).ID}))
 		from, to := owner(slot), all[n%4]
 		if from == to {
 			to = all[3]
@@ -104,8 +104,8 @@ func TestClusterSlotsMove(t *testing.T) {
 		})
 		moved++
 	}
-	l.goesOn(t)
-	l.end()
+	l.waitForHits(t)
+	l.stopAndWait()
 	o.mu.Lock()
 	late := o.decided[byFallback]
 	t.Logf("%d slots moved; decided %v, failed %v", moved, o.decided, o.failed)
@@ -115,7 +115,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	o.mu.Unlock()
 	var c caller
 	for n := range l.admitted {
-		look := hit(uint64(n+1), much)
+		look := oneHit(uint64(n+1), hugeFixedWindow)
 		look.Hits = 0
 		must.OK(t, c.ask(s, look))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
@@ -126,21 +126,21 @@ func TestClusterSlotsMove(t *testing.T) {
 }
 
 // An awayLog has the shards that are unavailable according to the log.
-type awayLog struct {
-	mu   sync.Mutex
-	away map[string]bool
-	ever int
+type unavailableLog struct {
+	mu          sync.Mutex
+	unavailable map[string]bool
+	ever        int
 }
 
-func (a *awayLog) log() Log {
+func (a *unavailableLog) log() Log {
 	set := func(shard string, away bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.away == nil {
-			a.away = map[string]bool{}
+		if a.unavailable == nil {
+			a.unavailable = map[string]bool{}
 		}
-		if delete(a.away, shard); away {
-			a.away[shard] = true
+		if delete(a.unavailable, shard); away {
+			a.unavailable[shard] = true
 			a.ever++
 		}
 	}
@@ -151,38 +151,38 @@ func (a *awayLog) log() Log {
 	}
 }
 
-// empty reports whether no shard is unavailable, though some were.
-func (a *awayLog) empty() bool {
+// allRecovered reports whether no shard is unavailable, though some were.
+func (a *unavailableLog) allRecovered() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ever > 0 && len(a.away) == 0
+	return a.ever > 0 && len(a.unavailable) == 0
 }
 
 // If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
-func TestClusterIsBack(t *testing.T) {
+func TestClusterRecovers(t *testing.T) {
 	t.Parallel()
-	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
+	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
 	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		return log.away["cluster of "+r.addr]
+		return log.unavailable["cluster of "+r.addr]
 	})
 	r.cut(false)
 	storetest.Eventually(t, "up", s.Up)
-	storetest.Eventually(t, "the log says of no shard that it is away", log.empty)
+	storetest.Eventually(t, "the log says of no shard that it is away", log.allRecovered)
 }
 
 // A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
-func TestClusterPrimaryGone(t *testing.T) {
+func TestClusterPrimaryFails(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
-	o, log := &told{}, &awayLog{}
+	o, log := &recorder{}, &unavailableLog{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Log: log.log(), Fallback: Deny, Timeout: 100 * time.Millisecond})
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
-	l.goesOn(t)
+	l.waitForHits(t)
 	for _, gone := range []struct {
 		name string
 		make func()
@@ -193,22 +193,22 @@ func TestClusterPrimaryGone(t *testing.T) {
 	} {
 		gone.make()
 		storetest.Eventually(t, gone.name+": away", func() bool { return !s.Up() })
-		before := l.total()
-		storetest.Eventually(t, gone.name+": the others decide", func() bool { return l.total() > before+100 })
+		before := l.totalAdmitted()
+		storetest.Eventually(t, gone.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
 		gone.mend()
 		storetest.Eventually(t, gone.name+": up again", s.Up)
-		l.goesOn(t)
+		l.waitForHits(t)
 	}
 	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
 		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
-	l.end()
+	l.stopAndWait()
 	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
 		s.main.mu.Lock()
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil
 	})
-	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.empty() })
+	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.allRecovered() })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("decided %v, failed %v", o.decided, o.failed)

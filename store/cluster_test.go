@@ -31,7 +31,7 @@ func TestClusterShare(t *testing.T) {
 		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99},
 	}
 	all := storetest.StartCluster(t, 3, false)
-	o := &told{}
+	o := &recorder{}
 	stores := []*Store{runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny}), runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})}
 	for _, s := range stores {
 		storetest.Eventually(t, "up", s.Up)
@@ -48,7 +48,7 @@ func TestClusterShare(t *testing.T) {
 					var charges []limiter.Charge
 					for k := range 1 + i%4 {
 						m := (i*(n+1) + k*7) % len(admitted)
-						charges = append(charges, hit(uint64(m+1), policies[m%5]))
+						charges = append(charges, oneHit(uint64(m+1), policies[m%5]))
 						charges[k].Group = int32(k)
 					}
 					if err := c.ask(s, charges...); err != nil {
@@ -81,25 +81,25 @@ func TestClusterGroups(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
 	perSecond := storetest.Start(t)
-	seconds := at(perSecond)
-	o := &told{}
+	seconds := serverAt(perSecond)
+	o := &recorder{}
 	s := runStore(t, Options{Server: nodes(all), PerSecond: &seconds, Observer: o, Fallback: Deny})
-	groups(t, s, o)
+	testGroups(t, s, o)
 }
 
 // The same is true of a request that is cut because the store would take too long for it at once.
 func TestLargeGroups(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &told{}
-	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})
+	o := &recorder{}
+	s := newStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny})
 	s.partBound = 16*time.Microsecond + time.Microsecond // room for a log, or two others
-	keep(t, s)
-	groups(t, s, o)
+	runUntilEnd(t, s)
+	testGroups(t, s, o)
 }
 
-// groups holds random requests to s against a table.
-func groups(t *testing.T, s *Store, o *told) {
+// testGroups holds random requests to s against a table.
+func testGroups(t *testing.T, s *Store, o *recorder) {
 	t.Helper()
 	storetest.Eventually(t, "up", s.Up)
 	const day = 24 * time.Hour
@@ -117,7 +117,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		{Algorithm: limiter.Concurrency, Limit: 3, Window: day},
 		{Algorithm: limiter.FixedWindow, Limit: 6, Window: limiter.MaxWindow, Reserve: limiter.NewReserve(2, day, true)},
 	}
-	leases := taken{}
+	leases := grantedLeases{}
 	random := rand.New(rand.NewPCG(18, 18))
 	table := newTable(t)
 	split := 0
@@ -126,7 +126,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		group, quota := int32(0), random.IntN(4) == 0
 		for range 1 + random.IntN(5) {
 			k := random.IntN(3 * len(policies))
-			c := hit(uint64(n/20*100+k+1), policies[k%len(policies)])
+			c := oneHit(uint64(n/20*100+k+1), policies[k%len(policies)])
 			c.Hits, c.Group, c.Refund = []uint64{1, 1, 1, 2, 0, 5}[random.IntN(6)], group, random.IntN(10) == 0
 			c.Mode = []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow}[random.IntN(3)]
 			if quota && random.IntN(2) == 0 {
@@ -151,10 +151,10 @@ func groups(t *testing.T, s *Store, o *told) {
 			continue
 		}
 		var c caller
-		want := limiter.Batch{Charges: slices.Clone(charges), Budget: patient}
-		leases.resolve(&want, 0)
-		leases.resolve(&limiter.Batch{Charges: charges}, 1)
-		must.OK(t, c.askWithin(s, patient, charges...))
+		want := limiter.Batch{Charges: slices.Clone(charges), Budget: longTimeout}
+		leases.setRefunds(&want, 0)
+		leases.setRefunds(&limiter.Batch{Charges: charges}, 1)
+		must.OK(t, c.askWithin(s, longTimeout, charges...))
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
@@ -165,7 +165,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
 		}
-		leases.note(t, &want, &c.b)
+		leases.add(t, &want, &c.b)
 		r := s.split(0, &limiter.Batch{Charges: charges}, c.names, false)
 		if len(r.parts) > 1 {
 			split++
@@ -176,7 +176,7 @@ func groups(t *testing.T, s *Store, o *told) {
 			look := charges[i]
 			look.Hits, look.Refund, look.Reserve, look.Mode = 0, false, look.Policy.Reserve != nil, limiter.Shadow
 			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
-				must.OK(t, c.askWithin(s, patient, look))
+				must.OK(t, c.askWithin(s, longTimeout, look))
 				want.Charges = append(want.Charges[:0], look)
 				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 				return want.Decisions[0].Before == c.b.Decisions[0].Before

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// dear are charges that take the store more or less long.
-var dear = func() (all []limiter.Charge) {
+// costlyCharges are charges that take the store more or less long.
+var costlyCharges = func() (all []limiter.Charge) {
 	for _, p := range []limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour},
 		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31},
@@ -39,7 +39,7 @@ var dear = func() (all []limiter.Charge) {
 	return all
 }()
 
-func describeDear(c *limiter.Charge) string {
+func describeCostly(c *limiter.Charge) string {
 	p := c.Policy
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
@@ -69,15 +69,15 @@ func TestCostTable(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		var table strings.Builder
 		srv := storetest.StartBinary(t, binary)
-		for i := range dear {
+		for i := range costlyCharges {
 			took := measureCharge(t, srv, i)
-			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeDear(&dear[i]), took.Seconds()*1e6, script.CostOf(dear[i].Policy, dear[i].Hits).Seconds()*1e6)
+			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeCostly(&costlyCharges[i]), took.Seconds()*1e6, script.CostOf(costlyCharges[i].Policy, costlyCharges[i].Hits).Seconds()*1e6)
 		}
 		t.Logf("%s: CPU time of a charge in µs, and the estimate:\n%s", binary, table.String())
 		table.Reset()
 		for _, n := range []int{10, 100, 300, 1000} {
-			for i := range dear {
-				measureLarge(t, &table, binary, n, &dear[i])
+			for i := range costlyCharges {
+				measureLarge(t, &table, binary, n, &costlyCharges[i])
 			}
 		}
 		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; who decided it, and how many of the next 100 calls of others the fallback did:\n%s", binary, table.String())
@@ -93,7 +93,7 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 		r.Clear(at)
 		calls := make([]script.Call, charges)
 		for k := range calls {
-			one := dear[i]
+			one := costlyCharges[i]
 			one.Hits = hits
 			calls[k].Encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
 			r.Add(&calls[k])
@@ -104,12 +104,12 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 	}
 	now := limiter.Time(time.Now().UnixNano())
 	for n := range 64 { // a full log has hits of many times
-		run(now+limiter.Time(n)*limiter.Time(15*time.Millisecond), min(64, max(1, uint64(dear[i].Policy.Limit)/64)))
+		run(now+limiter.Time(n)*limiter.Time(15*time.Millisecond), min(64, max(1, uint64(costlyCharges[i].Policy.Limit)/64)))
 	}
 	now += limiter.Time(1500 * time.Millisecond)
 	began := cpuOf(t, srv)
 	for n := range rounds {
-		run(now+limiter.Time(n)*limiter.Time(time.Millisecond), dear[i].Hits)
+		run(now+limiter.Time(n)*limiter.Time(time.Millisecond), costlyCharges[i].Hits)
 	}
 	return (cpuOf(t, srv) - began) / (rounds * charges)
 }
@@ -117,14 +117,14 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, dear *limiter.Charge) {
 	t.Helper()
 	srv := storetest.StartBinary(t, binary)
-	o, others := &told{}, &told{}
+	o, others := &recorder{}, &recorder{}
 	memory, err := limiter.New(limiter.Options{Bytes: 64 << 20})
 	must.OK(t, err)
-	s := runStore(t, Options{Server: at(srv), Observer: o, Table: memory})
-	neighbour := runStore(t, Options{Server: at(srv), Observer: others})
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Table: memory})
+	neighbour := runStore(t, Options{Server: serverAt(srv), Observer: others})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && neighbour.Up() })
 	srv.Must("CONFIG", "SET", "slowlog-log-slower-than", "100")
-	charges := many(1, n, dear.Policy, dear.Hits)
+	charges := manyCharges(1, n, dear.Policy, dear.Hits)
 	var busy atomic.Bool
 	busy.Store(true)
 	done := make(chan struct{})
@@ -132,7 +132,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 		defer close(done)
 		var c caller
 		for i := 0; i < 100 || busy.Load(); i++ {
-			_ = c.askWithin(neighbour, 20*time.Millisecond, hit(1<<20, plenty))
+			_ = c.askWithin(neighbour, 20*time.Millisecond, oneHit(1<<20, hugeBucket))
 			time.Sleep(200 * time.Microsecond)
 		}
 	}()
@@ -154,7 +154,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 		slowest = max(slowest, took)
 	}
 	fallback, _ := others.decisions()
-	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeDear(dear), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
+	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(dear), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
 }
 
 // cpuOf returns the CPU time of a server's first thread.

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// refusals collects what is logged when a store refuses sluice.
-type refusals struct {
+// refusalLog collects what is logged when a store refuses sluice.
+type refusalLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (r *refusals) log() Log {
+func (r *refusalLog) log() Log {
 	return Log{Unavailable: func(_ string, kind redis.Kind, err error, remedy string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *refusals) log() Log {
 }
 
 // await waits for a line, and holds it to what an operator needs, and others must not see.
-func (r *refusals) await(tb testing.TB, passwords ...string) {
+func (r *refusalLog) await(tb testing.TB, passwords ...string) {
 	tb.Helper()
 	storetest.Eventually(tb, "refused", func() bool {
 		r.mu.Lock()
@@ -55,19 +55,19 @@ func (r *refusals) await(tb testing.TB, passwords ...string) {
 
 // A password that only one side has is said to be that, and sluice comes back by itself once both
 // agree.
-func TestPasswordOfOneSide(t *testing.T) {
+func TestPasswordMismatch(t *testing.T) {
 	t.Parallel()
 	for name, password := range map[string]string{"sluice has one": "hush", "the server has one": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
-			to := at(srv)
+			to := serverAt(srv)
 			to.Auth.Password = password
 			if password == "" {
 				srv.Must("ACL", "SETUSER", "other", "on", ">x", "+@all", "~*")
 				srv.Must("CONFIG", "SET", "requirepass", "theirs")
 			}
-			var r refusals
+			var r refusalLog
 			s := runStore(t, Options{Server: to, Log: r.log()})
 			r.await(t, "hush", "theirs")
 			if s.Up() {
@@ -82,7 +82,7 @@ func TestPasswordOfOneSide(t *testing.T) {
 }
 
 // A secured is what a server shows, and what sluice checks it by.
-func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
+func newCertificates(tb testing.TB) (*tls.Config, *redis.TLS) {
 	tb.Helper()
 	authority, err := testcert.New("store")
 	must.OK(tb, err)
@@ -90,7 +90,7 @@ func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
 	must.OK(tb, err)
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
 	must.OK(tb, err)
-	files := testcert.In(tb.TempDir())
+	files := testcert.PathsIn(tb.TempDir())
 	must.OK(tb, os.WriteFile(files.CA, authority.PEM, 0o600))
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }
@@ -110,20 +110,20 @@ func TestACLOnACluster(t *testing.T) {
 	}
 	to := nodes(all)
 	to.Auth = redis.Auth{User: "sluice", Password: "password"}
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
-	l.goesOn(t)
-	first := hit(1, much)
+	l.waitForHits(t)
+	first := oneHit(1, hugeFixedWindow)
 	slot := redis.SlotOf(nameOf("s1", &first))
 	from := int(slot) * 3 / redis.Slots
 	storetest.MoveSlot(all[from], all[(from+1)%3], slot, func() {
 		before := l.admitted[0].Load()
 		storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[0].Load() > before+2 })
 	})
-	l.goesOn(t)
-	l.end()
+	l.waitForHits(t)
+	l.stopAndWait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed[redis.Refused] > 0 || o.failed[redis.Cluster] == 0 {
@@ -135,7 +135,7 @@ func TestACLOnACluster(t *testing.T) {
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	storetest.Before7(t, "nodes of Redis 6.2 do not take another port of theirs while they run")
-	config, files := secured(t)
+	config, files := newCertificates(t)
 	all := storetest.StartCluster(t, 3, false)
 	var relays []*relay
 	for _, n := range all {
@@ -163,16 +163,16 @@ func TestClusterOverTLS(t *testing.T) {
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
-	l.goesOn(t)
-	l.end()
-	l.counts(t, 0)
+	l.waitForHits(t)
+	l.stopAndWait()
+	l.compareCounts(t, 0)
 	for i, r := range relays {
 		if secure, plain := r.connections(); secure == 0 || plain > 0 {
 			t.Errorf("node %d: %d connections by TLS, %d plain", i, secure, plain)
 		}
 	}
 	to.Auth.Password = "wrong"
-	var r refusals
+	var r refusalLog
 	runStore(t, Options{Server: to, Fallback: Deny, Log: r.log()})
 	r.await(t, "wrong")
 }
@@ -180,7 +180,7 @@ func TestClusterOverTLS(t *testing.T) {
 // Sentinel and the primary it names, both with TLS and each with a password of its own.
 func TestSentinelOverTLS(t *testing.T) {
 	t.Parallel()
-	config, files := secured(t)
+	config, files := newCertificates(t)
 	primary := storetest.Start(t)
 	primary.Must(acl(t)[0]...)
 	noScripts(primary)
@@ -195,11 +195,11 @@ func TestSentinelOverTLS(t *testing.T) {
 		Sentinels: []string{side.addr}, Master: "main", TLS: files,
 		Auth: redis.Auth{User: "sluice", Password: "password"}, SentinelAuth: redis.Auth{User: "watcher", Password: "password"},
 	}
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
-	if err := c.ask(s, hit(1, plenty)); err != nil || c.b.Denied {
+	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
 	}
 	storetest.Eventually(t, "both connections to Sentinel", func() bool {
@@ -207,13 +207,13 @@ func TestSentinelOverTLS(t *testing.T) {
 		return secure >= 2
 	})
 	one := to.Sentinel(side.addr)
-	asked, err := redis.Dial(t.Context(), one, patient)
+	asked, err := redis.Dial(t.Context(), one, longTimeout)
 	must.OK(t, err)
 	defer asked.Close()
 	if _, err := asked.Replica(t.Context(), "main", "a:1"); err != nil {
 		t.Errorf("ask for the replicas: %v", err)
 	}
-	if n := o.failures(redis.Refused); n > 0 {
+	if n := o.failuresOf(redis.Refused); n > 0 {
 		t.Errorf("%d times refused", n)
 	}
 	if secure, _ := front.connections(); secure == 0 {
@@ -223,7 +223,7 @@ func TestSentinelOverTLS(t *testing.T) {
 		t.Errorf("Sentinel: %d connections by TLS, %d plain", secure, plain)
 	}
 	to.SentinelAuth.Password = "wrong"
-	var r refusals
+	var r refusalLog
 	runStore(t, Options{Server: to, Fallback: Deny, Log: r.log()})
 	r.await(t, "wrong")
 }

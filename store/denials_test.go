@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// by returns how many charges were decided by what.
-func (o *told) by(what string) int {
+// decidedBy returns how many charges were decided by what.
+func (o *recorder) decidedBy(what string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.decided[what]
@@ -20,7 +20,7 @@ func (o *told) by(what string) int {
 
 // What has no room is refused without the store, for a second: then one caller asks, and sees what
 // others gave back. Only what the mirror knows for certain is.
-func TestCertainRefusals(t *testing.T) {
+func TestCachedDenials(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
@@ -39,20 +39,20 @@ func TestCertainRefusals(t *testing.T) {
 			t.Run(name+", "+string(fallback), func(t *testing.T) {
 				t.Parallel()
 				srv := storetest.Start(t)
-				o := &told{}
+				o := &recorder{}
 				var now atomic.Int64 // of all clocks
 				now.Store(1_900_000_000_999_999_999)
 				clock := func() time.Time { return time.Unix(0, now.Load()) }
 				theirs := func() limiter.Time { return limiter.Time(now.Load()) }
-				mine := runStore(t, Options{Server: at(srv), Observer: o, Fallback: fallback, Clock: clock, at: theirs})
-				other := runStore(t, Options{Server: at(srv), Clock: clock, at: theirs})
+				mine := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: fallback, Clock: clock, at: theirs})
+				other := runStore(t, Options{Server: serverAt(srv), Clock: clock, at: theirs})
 				storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 				c, d := caller{clock: clock}, caller{clock: clock}
 				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
 					must.OK(t, c.ask(s, charges...))
 				}
-				charge := hit(1, &tt.p)
+				charge := oneHit(1, &tt.p)
 				charge.Hits = 8
 				ask(mine, &c, charge)
 				charge.Hits = 3 // of which 2 would have room
@@ -63,13 +63,13 @@ func TestCertainRefusals(t *testing.T) {
 				}
 				charge.Hits = 10
 				ask(mine, &c, charge)
-				before := o.by(byStore)
-				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.by(byMemory) != want {
-					t.Errorf("%d refused by memory that have no room, want %d", o.by(byMemory), want)
+				before := o.decidedBy(byStore)
+				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.decidedBy(byMemory) != want {
+					t.Errorf("%d refused by memory that have no room, want %d", o.decidedBy(byMemory), want)
 				}
 				charge.Hits = 2
 				ask(mine, &c, charge) // now there is no room at all
-				memory := o.by(byMemory)
+				memory := o.decidedBy(byMemory)
 				charge.Hits = 1
 				for range 5 {
 					ask(mine, &c, charge)
@@ -78,25 +78,25 @@ func TestCertainRefusals(t *testing.T) {
 						t.Errorf("decided %+v", got)
 					}
 				}
-				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.by(byMemory)-memory != want {
-					t.Errorf("%d refused by memory, want %d", o.by(byMemory)-memory, want)
+				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.decidedBy(byMemory)-memory != want {
+					t.Errorf("%d refused by memory, want %d", o.decidedBy(byMemory)-memory, want)
 				}
-				memory = o.by(byMemory)
+				memory = o.decidedBy(byMemory)
 				look, refund := charge, charge
 				look.Hits, refund.Hits, refund.Refund = 0, 60, true
 				ask(mine, &c, look)
-				if o.by(byMemory) != memory || o.by(byStore) == before {
+				if o.decidedBy(byMemory) != memory || o.decidedBy(byStore) == before {
 					t.Error("a look was answered by memory")
 				}
 				// Another replica gives all back. It shows a second later.
 				ask(other, &d, refund)
 				now.Add(int64(cacheFor))
 				ask(mine, &c, charge)
-				if o.by(byMemory) != memory || c.b.Denied {
+				if o.decidedBy(byMemory) != memory || c.b.Denied {
 					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
 				}
 				ask(mine, &c, refund)
-				if o.by(byMemory) != memory {
+				if o.decidedBy(byMemory) != memory {
 					t.Error("a refund was answered by memory")
 				}
 			})
@@ -109,10 +109,10 @@ func TestCertainRefusals(t *testing.T) {
 // and every later look says so.
 func TestLimitOnOutcomes(t *testing.T) {
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	failures := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow, CountRefused: true}
-	look, charge := hit(1, failures), hit(1, failures)
+	look, charge := oneHit(1, failures), oneHit(1, failures)
 	look.Hits = 0
 	var c caller
 	admitted := 0
@@ -131,10 +131,10 @@ func TestLimitOnOutcomes(t *testing.T) {
 
 // A group with one is refused whole, and nothing is charged. If another group of the request may
 // have room, the store is asked.
-func TestCertainGroups(t *testing.T) {
+func TestCachedDenialsOfGroups(t *testing.T) {
 	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o})
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	small := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow}
 	large := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow}
@@ -144,13 +144,13 @@ func TestCertainGroups(t *testing.T) {
 		must.OK(t, c.ask(s, charges...))
 		return c.b.Decisions
 	}
-	ask(hit(1, small))
-	ask(hit(2, large))
-	group := []limiter.Charge{hit(2, large), hit(1, small)}
-	before := o.by(byMemory)
+	ask(oneHit(1, small))
+	ask(oneHit(2, large))
+	group := []limiter.Charge{oneHit(2, large), oneHit(1, small)}
+	before := o.decidedBy(byMemory)
 	got := ask(group...)
-	if o.by(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
-		t.Errorf("decided %+v, %d by memory, want the group to be refused by memory", got, o.by(byMemory))
+	if o.decidedBy(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
+		t.Errorf("decided %+v, %d by memory, want the group to be refused by memory", got, o.decidedBy(byMemory))
 	}
 	group[1].Group = 1
 	if got := ask(group...); got[0].Charged != 1 || !got[1].Over {
@@ -161,7 +161,7 @@ func TestCertainGroups(t *testing.T) {
 		t.Errorf("decided %+v, want the group to be admitted, since one in shadow denies nothing", got)
 	}
 	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow, CountRefused: true, Penalty: limiter.NewPenalty(time.Hour)}
-	group = []limiter.Charge{hit(3, counts), hit(1, small)}
+	group = []limiter.Charge{oneHit(3, counts), oneHit(1, small)}
 	for used := range uint64(3) {
 		if got := ask(group...); got[0].Before != used || got[0].Charged != 1 || !got[0].Denied {
 			t.Errorf("decided %+v, want the first to be charged although it is denied: its limit counts denied hits, and no penalty has begun", got)
@@ -170,9 +170,9 @@ func TestCertainGroups(t *testing.T) {
 }
 
 // Of many that ask when the second is over one asks the store.
-func TestOneAsksAgain(t *testing.T) {
+func TestOneCallerRechecksADenial(t *testing.T) {
 	var f deniedCache
-	c := hit(7, plenty)
+	c := oneHit(7, hugeBucket)
 	now := limiter.Time(1_900_000_000_999_999_999)
 	say := func(after time.Duration, want bool) {
 		t.Helper()
@@ -200,12 +200,12 @@ func TestOneAsksAgain(t *testing.T) {
 }
 
 // A refusal from memory allocates nothing.
-func TestCertainAllocates(t *testing.T) {
+func TestCachedDenialAllocatesNothing(t *testing.T) {
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
-	none := hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow})
+	none := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow})
 	if err := c.ask(s, none); err != nil || !c.b.Denied {
 		t.Fatal(err, c.b.Denied)
 	}

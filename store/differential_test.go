@@ -141,11 +141,11 @@ func (t *tape) pick(n int) int {
 	return int(v) % n
 }
 
-// taken are the leases that were given of each counter, by a table and by the store.
-type taken map[uint64][][2]uint64
+// grantedLeases are the leases that were given of each counter, by a table and by the store.
+type grantedLeases map[uint64][][2]uint64
 
-// resolve makes the refunds of b, of which the hits are only a number, those of leases.
-func (l taken) resolve(b *limiter.Batch, store int) {
+// setRefunds makes the refunds of b, of which the hits are only a number, those of leases.
+func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !c.Refund || !c.Policy.UsesLeases() {
@@ -159,8 +159,8 @@ func (l taken) resolve(b *limiter.Batch, store int) {
 	}
 }
 
-// note notes the leases that the same charges took of a table and of the store.
-func (l taken) note(tb testing.TB, plain, stored *limiter.Batch) {
+// add notes the leases that the same charges took of a table and of the store.
+func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	tb.Helper()
 	for i := range plain.Charges {
 		mine, theirs := plain.Lease(i), stored.Lease(i)
@@ -173,8 +173,8 @@ func (l taken) note(tb testing.TB, plain, stored *limiter.Batch) {
 	}
 }
 
-// request appends the charges of one request.
-func (t *tape) request(b *limiter.Batch, late bool) {
+// nextRequest appends the charges of one request.
+func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	b.Reset()
 	b.QuotaPass = t.pick(8) == 1
 	b.Budget = []time.Duration{time.Minute, 0, 20 * time.Millisecond}[t.pick(3)]
@@ -222,17 +222,17 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 // A givenBack knows of logs, by counter, when they may have been charged last, and the same of those
 // of which hits may have been given back since. A table counts no hit earlier than that. The store
 // remembers it of no log, since its clock does not go back.
-type givenBack struct{ charged, back map[uint64]limiter.Time }
+type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
 // notBefore returns at, or, if that is later, the last such time of the requests' logs.
-func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
+func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
 	// What is rolled back is of a request with a refund or a lease: others know beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
 		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.UsesLeases() })
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
-			if at = max(at, g.back[c.ID.Lo]); refunds { // of this request or of one before it
+			if at = max(at, g.refunded[c.ID.Lo]); refunds { // of this request or of one before it
 				at = max(at, g.charged[c.ID.Lo])
 			}
 		}
@@ -242,7 +242,7 @@ func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter
 			if c.Policy.Algorithm == limiter.SlidingLog {
 				g.charged[c.ID.Lo] = max(at, g.charged[c.ID.Lo])
 				if refunds {
-					g.back[c.ID.Lo] = g.charged[c.ID.Lo]
+					g.refunded[c.ID.Lo] = g.charged[c.ID.Lo]
 				}
 			}
 		}
@@ -251,23 +251,23 @@ func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter
 }
 
 // A rig holds a server against a table.
-type rig struct {
-	c       *redis.Conn
-	prefix  string // of names
-	charges int
-	native  int // calls by native commands
-	began   int // penalties
+type tapePlayer struct {
+	c         *redis.Conn
+	prefix    string // of names
+	charges   int
+	native    int // calls by native commands
+	penalties int // penalties
 }
 
-// plays plays a tape on the server and on a table with the same times.
-func (r *rig) plays(tb testing.TB, data []byte) {
+// play plays a tape on the server and on a table with the same times.
+func (r *tapePlayer) play(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
 	table, err := limiter.New(limiter.Options{Bytes: 16 << 20})
 	must.OK(tb, err)
 	now := limiter.Time(1_900_000_000_999_999_999)
-	late, back := in.pick(3) == 0, givenBack{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
-	natives, leases := in.pick(3) > 0, taken{}
+	late, back := in.pick(3) == 0, logTimes{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
+	natives, leases := in.pick(3) > 0, grantedLeases{}
 	all := []*script.Run{{}, {}}
 	m, rep := &all[1].Message, &all[1].Reply
 	for step := 0; len(in) > 0; step++ {
@@ -279,7 +279,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 		calls := make([]*script.Call, 1+in.pick(4))
 		plain, stored := make([]limiter.Batch, len(calls)), make([]limiter.Batch, len(calls))
 		for i := range plain {
-			in.request(&plain[i], late)
+			in.nextRequest(&plain[i], late)
 		}
 		at = back.notBefore(at, plain)
 		all[0].Clear(at)
@@ -289,8 +289,8 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			stored[i] = limiter.Batch{
 				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
 			}
-			leases.resolve(&plain[i], 0)
-			leases.resolve(&stored[i], 1)
+			leases.setRefunds(&plain[i], 0)
+			leases.setRefunds(&stored[i], 1)
 			var names [][]byte
 			for k := range plain[i].Charges {
 				names = append(names, nameOf(r.prefix, &plain[i].Charges[k]))
@@ -335,18 +335,18 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
 					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
 			}
-			leases.note(tb, &plain[i], &stored[i])
+			leases.add(tb, &plain[i], &stored[i])
 			for k := range plain[i].Decisions {
 				if plain[i].Decisions[k].PenaltyStarted {
-					r.began++
+					r.penalties++
 				}
 			}
 			if !c.Native {
-				admitted += script.AdmittedOf(&stored[i])
+				admitted += script.CountAdmitted(&stored[i])
 			}
 		}
-		if rep.Left() != 0 || rep.Admitted != admitted {
-			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, rep.Left(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
+		if rep.Unread() != 0 || rep.Admitted != admitted {
+			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func warm(c *redis.Conn) error {
 
 func newClient(tb testing.TB, s *storetest.Server) *redis.Conn {
 	tb.Helper()
-	c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: s.Addr}, patient)
+	c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: s.Addr}, longTimeout)
 	must.OK(tb, err)
 	tb.Cleanup(c.Close)
 	return c
@@ -407,25 +407,25 @@ func TestScriptDecidesAsATable(t *testing.T) {
 			t.Parallel()
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
-			r := rig{c: c}
+			r := tapePlayer{c: c}
 			random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 			for n := range tapes {
 				data := make([]byte, 1500)
 				_, _ = random.Read(data)
 				r.prefix = fmt.Sprintf("t%d", n)
-				r.plays(t, data)
+				r.play(t, data)
 				if t.Failed() {
 					t.Fatalf("tape %d", n)
 				}
 			}
 			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
-			if t.Logf("%d penalties", r.began); r.began < 100 {
+			if t.Logf("%d penalties", r.penalties); r.penalties < 100 {
 				t.Error("hardly any penalty began")
 			}
 			if r.native == 0 {
 				t.Error("no request was decided by native commands")
 			}
-			if n := srv.Must("EVAL", endless, "0"); n != "0" {
+			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
 				t.Errorf("%s keys never expire", n)
 			}
 		})

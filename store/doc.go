@@ -16,8 +16,8 @@
 //	prober   connects, and checks each second that the server answers                        prober.go
 //
 // A shard is one connection to a primary. It has two senders and one prober. Two others use its connection: the prober of
-// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.AcquireLeadership], which grants roles
-// to processes and has nothing to do with counters (role.go). There is no batching timer: requests that arrive while two
+// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships
+// to processes and has nothing to do with counters (leadership.go). There is no batching timer: requests that arrive while two
 // batches are in flight form the next batch. So a busy counter costs the store one read and one write per batch.
 //
 // # Keys

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// endless counts the keys that never expire.
-const endless = `local n = 0
+// countWithoutExpiry counts the keys that never expire.
+const countWithoutExpiry = `local n = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('TTL', key) == -1 then n = n + 1 end
 end
@@ -31,7 +31,7 @@ func TestExpiry(t *testing.T) {
 	var r script.Run
 	run := func(key string) {
 		var one script.Call
-		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
+		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
 		r.Clear(0)
 		r.Add(&one)
 		if script.DecideScript.Run(c, &r); r.Err != nil {
@@ -58,14 +58,14 @@ func TestExpiry(t *testing.T) {
 	if ttl, _ := strconv.Atoi(srv.Must("TTL", "s1{x}f3600_"+start)); ttl < left-20 {
 		t.Errorf("a full counter without an end now ends in %d seconds, want %d", ttl, left)
 	}
-	if n := srv.Must("EVAL", endless, "0"); n != "0" {
+	if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
 		t.Errorf("%s keys never expire", n)
 	}
 }
 
 // A hit that was on its way when its window ended finds what the window has counted: its key outlives it
 // by as long as a hit may take, whatever the jitter.
-func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
+func TestLateHitsAtAWindowsEnd(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
@@ -73,7 +73,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 	var r script.Run
 	run := func(at limiter.Time) (admitted int64) {
 		var one script.Call
-		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
+		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
 		r.Clear(0)
 		r.Add(&one)
 		if script.DecideScript.Run(c, &r); r.Err != nil {
@@ -112,7 +112,7 @@ func TestOneReadAndWrite(t *testing.T) {
 	r.Clear(0)
 	calls := make([]script.Call, 100)
 	for i := range calls {
-		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(1, plenty)}}, [][]byte{[]byte("s1{1}t1"), []byte("s1{1}t1")}, 0)
+		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket), oneHit(1, hugeBucket)}}, [][]byte{[]byte("s1{1}t1"), []byte("s1{1}t1")}, 0)
 		r.Add(&calls[i])
 	}
 	srv.Must("CONFIG", "RESETSTAT")
@@ -150,26 +150,26 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 			t.Errorf("%s the reservations' key lives for %d more seconds, %v; want an hour", when, left, err)
 		}
 	}
-	if c.reserve(t, s, long, 10) == 0 {
+	if c.reserveHits(t, s, long, 10) == 0 {
 		t.Fatal("nothing can be reserved")
 	}
 	lives("after a reservation of an hour")
-	second := c.reserve(t, s, short, 10)
+	second := c.reserveHits(t, s, short, 10)
 	lives("after one of a second")
-	c.settle(t, s, short, second, 1)
+	c.settleLease(t, s, short, second, 1)
 	lives("after its end")
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
-	if c.reserve(t, s, short, 10) == 0 {
+	if c.reserveHits(t, s, short, 10) == 0 {
 		t.Error("nothing can be reserved without the store")
 	}
 	r.cut(false)
 	storetest.Eventually(t, "back", s.Up)
 	lives("after an outage")
-	if c.reserve(t, s, long, 10) == 0 {
+	if c.reserveHits(t, s, long, 10) == 0 {
 		t.Fatal("nothing more can be reserved")
 	}
 	srv.Must("PERSIST", string(c.names[0])+"h")
-	c.reserve(t, s, long, 10)
+	c.reserveHits(t, s, long, 10)
 	lives("if something took its end away")
 }

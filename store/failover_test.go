@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestFailoverForgets measures how many hits an asked failover forgets: what the old primary counted while Sentinels
+// TestHitsLostByFailover measures how many hits an asked failover forgets: what the old primary counted while Sentinels
 // were agreeing on the new one. For a quiet machine.
-func TestFailoverForgets(t *testing.T) {
+func TestHitsLostByFailover(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it measures for a minute: SLUICE_LONG=1 runs it, before a release")
 	}
@@ -41,7 +41,7 @@ func TestFailoverForgets(t *testing.T) {
 					case <-tick.C:
 					}
 					var c caller
-					if err := c.ask(s, hit(1, much)); err == nil && !c.b.Denied {
+					if err := c.ask(s, oneHit(1, hugeFixedWindow)); err == nil && !c.b.Denied {
 						admitted++
 					}
 				}
@@ -56,7 +56,7 @@ func TestFailoverForgets(t *testing.T) {
 			close(stop)
 			<-stopped
 			var c caller
-			look := hit(1, much)
+			look := oneHit(1, hugeFixedWindow)
 			look.Hits = 0
 			must.OK(t, c.ask(s, look))
 			forgotten := admitted - int(c.b.Decisions[0].Before)

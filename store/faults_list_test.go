@@ -18,8 +18,8 @@ import (
 type fault struct {
 	name   string
 	args   []string
-	breaks func(t *testing.T, s *storetest.Server)
-	mends  func(t *testing.T, s *storetest.Server)
+	inject func(t *testing.T, s *storetest.Server)
+	repair func(t *testing.T, s *storetest.Server)
 	kinds  []redis.Kind // as which it shows
 }
 
@@ -131,7 +131,7 @@ func TestFaultTable(t *testing.T) {
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour},
 		{Algorithm: limiter.SlidingWindow, Limit: 1 << 31, Window: time.Hour, SubWindows: 10},
 		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second},
-		plenty,
+		hugeBucket,
 		{Algorithm: limiter.LeakyBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31},
 		{Algorithm: limiter.Concurrency, Limit: limiter.MaxLog, Window: time.Second},
 	}
@@ -154,15 +154,15 @@ func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration,
 	t.Helper()
 	t.Run(fmt.Sprintf("%s, algorithm %d", f.name, p.Algorithm), func(t *testing.T) {
 		srv := storetest.Start(t, f.args...)
-		o := &told{}
-		s := runStore(t, Options{Server: at(srv), Observer: o, Timeout: time.Second})
+		o := &recorder{}
+		s := runStore(t, Options{Server: serverAt(srv), Observer: o, Timeout: time.Second})
 		storetest.Eventually(t, "up", s.Up)
-		slowest := load(t, s, p, 19*time.Millisecond)
-		f.breaks(t, srv)
+		slowest := startLoad(t, s, p, 19*time.Millisecond)
+		f.inject(t, srv)
 		began, byItself := o.decisions()
 		time.Sleep(time.Second)
 		ended, byStore := o.decisions()
-		f.mends(t, srv)
+		f.repair(t, srv)
 		mended := clock()
 		_, before := o.decisions()
 		storetest.Eventually(t, "asked again", func() bool {

@@ -17,19 +17,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// told is an observer that records its calls.
-type told struct {
+// recorder is an observer that records its calls.
+type recorder struct {
 	mu       sync.Mutex
 	failed   map[redis.Kind]int
 	decided  map[string]int
 	diverged int
-	repaid   uint64
-	forgot   uint64
+	synced   uint64
+	dropped  uint64
 }
 
-func (o *told) Batch(time.Duration, int) {}
+func (o *recorder) Batch(time.Duration, int) {}
 
-func (o *told) Failed(kind string) {
+func (o *recorder) Failed(kind string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed == nil {
@@ -38,7 +38,7 @@ func (o *told) Failed(kind string) {
 	o.failed[redis.Kind(kind)]++
 }
 
-func (o *told) Decided(by string, charges int) {
+func (o *recorder) Decided(by string, charges int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.decided == nil {
@@ -47,43 +47,43 @@ func (o *told) Decided(by string, charges int) {
 	o.decided[by] += charges
 }
 
-func (o *told) Synced(hits uint64) {
+func (o *recorder) Synced(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.repaid += hits
+	o.synced += hits
 }
 
-func (o *told) Dropped(hits uint64) {
+func (o *recorder) Dropped(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forgot += hits
+	o.dropped += hits
 }
 
-func (o *told) Diverged() {
+func (o *recorder) Diverged() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.diverged++
 }
 
 // decisions returns how many charges were decided by the fallback, and by the store.
-func (o *told) decisions() (fallback, store int) {
+func (o *recorder) decisions() (fallback, store int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.decided[byFallback], o.decided[byStore]
 }
 
-func (o *told) failures(kind redis.Kind) int {
+func (o *recorder) failuresOf(kind redis.Kind) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failed[kind]
 }
 
-// plenty is a limit that no test reaches.
-var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+// hugeBucket is a limit that no test reaches.
+var hugeBucket = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
-// load asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
+// startLoad asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
 // gets an answer; slowest is how many nanoseconds that took at most.
-func load(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slowest *atomic.Int64) {
+func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slowest *atomic.Int64) {
 	tb.Helper()
 	var stop atomic.Bool
 	slowest = &atomic.Int64{}
@@ -93,7 +93,7 @@ func load(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slo
 			var c caller
 			for !stop.Load() {
 				began := clock()
-				if err := c.askWithin(s, budget, hit(uint64(n+1), p)); err != nil {
+				if err := c.askWithin(s, budget, oneHit(uint64(n+1), p)); err != nil {
 					tb.Errorf("answered %v", err)
 				}
 				for took := int64(clock().Sub(began)); ; {
@@ -101,7 +101,7 @@ func load(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slo
 						break
 					}
 				}
-				if len(c.b.Decisions) != 1 || c.b.Denied && p == plenty {
+				if len(c.b.Decisions) != 1 || c.b.Denied && p == hugeBucket {
 					tb.Errorf("decided %+v", c.b.Decisions)
 				}
 				time.Sleep(200 * time.Microsecond)
@@ -126,20 +126,20 @@ func TestFaults(t *testing.T) {
 				storetest.Before7(t, "Redis 6.2 says nothing while it loads so little")
 			}
 			srv := storetest.Start(t, tt.args...)
-			o := &told{}
-			s := runStore(t, Options{Server: at(srv), Observer: o, Timeout: time.Second, DialTimeout: time.Second})
+			o := &recorder{}
+			s := runStore(t, Options{Server: serverAt(srv), Observer: o, Timeout: time.Second, DialTimeout: time.Second})
 			storetest.Eventually(t, "up", s.Up)
-			load(t, s, plenty, 0)
-			tt.breaks(t, srv)
+			startLoad(t, s, hugeBucket, 0)
+			tt.inject(t, srv)
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
 			storetest.Eventually(t, "probed", func() bool {
 				n := 0
 				for _, kind := range tt.kinds {
-					n += o.failures(kind)
+					n += o.failuresOf(kind)
 				}
 				return n >= 2
 			})
-			tt.mends(t, srv)
+			tt.repair(t, srv)
 			storetest.Eventually(t, "up again", s.Up)
 			_, before := o.decisions()
 			storetest.Eventually(t, "asked again", func() bool {
@@ -156,15 +156,15 @@ func TestFaults(t *testing.T) {
 // A server without scripts is one that an operator can do something about.
 func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
-	o := &told{}
+	o := &recorder{}
 	remedies := make(chan string, 1)
-	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Unavailable: func(_ string, _ redis.Kind, _ error, remedy string) {
+	runStore(t, Options{Server: serverAt(srv), Observer: o, Log: Log{Unavailable: func(_ string, _ redis.Kind, _ error, remedy string) {
 		select {
 		case remedies <- remedy:
 		default:
 		}
 	}}})
-	if remedy := <-remedies; o.failures(redis.Script) == 0 || remedy != redis.Script.Remedy() {
+	if remedy := <-remedies; o.failuresOf(redis.Script) == 0 || remedy != redis.Script.Remedy() {
 		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, redis.Script)
 	}
 }
@@ -173,13 +173,13 @@ func TestNoScripts(t *testing.T) {
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o})
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
-		must.OK(t, c.ask(s, hit(1, plenty)))
+		must.OK(t, c.ask(s, oneHit(1, hugeBucket)))
 	}
 	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
 		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
@@ -190,20 +190,20 @@ func TestScriptFlush(t *testing.T) {
 func TestConnectionsKilled(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o})
-	load(t, s, plenty, 0)
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o})
+	startLoad(t, s, hugeBucket, 0)
 	for n := range 5 {
 		storetest.Eventually(t, "up", s.Up)
 		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		storetest.Eventually(t, "noticed", func() bool { return o.failures(redis.Connection) > n })
+		storetest.Eventually(t, "noticed", func() bool { return o.failuresOf(redis.Connection) > n })
 	}
 	storetest.Eventually(t, "up", s.Up)
 }
 
 // A middle stands between store and server. It delays and cuts what the server says, and secures
 // connections to the store if it has a configuration of TLS.
-type middle struct {
+type faultyProxy struct {
 	net.Listener
 	to    string
 	mu    sync.Mutex
@@ -211,14 +211,14 @@ type middle struct {
 	cut   int // bytes of the next answer that are let through; -1 for all
 }
 
-func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
+func newFaultyProxy(tb testing.TB, to string, config *tls.Config) *faultyProxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(tb, err)
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
-	m := &middle{Listener: l, to: to, cut: -1}
+	m := &faultyProxy{Listener: l, to: to, cut: -1}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -236,13 +236,13 @@ func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
 	return m
 }
 
-func (m *middle) set(delay time.Duration, cut int) {
+func (m *faultyProxy) setFault(delay time.Duration, cut int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.delay, m.cut = delay, cut
 }
 
-func (m *middle) serve(c net.Conn) {
+func (m *faultyProxy) serve(c net.Conn) {
 	defer c.Close()
 	s, err := net.Dial("tcp", m.to)
 	if err != nil {
@@ -277,22 +277,22 @@ func (m *middle) serve(c net.Conn) {
 func TestHalfAndLateReplies(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	m := newMiddle(t, srv.Addr, nil)
-	o := &told{}
+	m := newFaultyProxy(t, srv.Addr, nil)
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
-	load(t, s, plenty, 0)
+	startLoad(t, s, hugeBucket, 0)
 	storetest.Eventually(t, "up", s.Up)
 	for _, cut := range []int{0, 1, 5, 20} {
-		before := o.failures(redis.Connection)
-		m.set(0, cut)
-		storetest.Eventually(t, "half a reply", func() bool { return o.failures(redis.Connection) > before })
-		m.set(0, -1)
+		before := o.failuresOf(redis.Connection)
+		m.setFault(0, cut)
+		storetest.Eventually(t, "half a reply", func() bool { return o.failuresOf(redis.Connection) > before })
+		m.setFault(0, -1)
 		storetest.Eventually(t, "up", s.Up)
 	}
-	before := o.failures(redis.Timeout)
-	m.set(200*time.Millisecond, -1)
-	storetest.Eventually(t, "late", func() bool { return o.failures(redis.Timeout) > before && !s.Up() })
-	m.set(0, -1)
+	before := o.failuresOf(redis.Timeout)
+	m.setFault(200*time.Millisecond, -1)
+	storetest.Eventually(t, "late", func() bool { return o.failuresOf(redis.Timeout) > before && !s.Up() })
+	m.setFault(0, -1)
 	storetest.Eventually(t, "up", s.Up)
 	if o.diverged > 0 {
 		t.Errorf("%d replies were taken for others'", o.diverged)
@@ -303,12 +303,12 @@ func TestHalfAndLateReplies(t *testing.T) {
 func TestShortDeadline(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Timeout: 5 * time.Second, Fallback: Error})
+	s := runStore(t, Options{Server: serverAt(srv), Timeout: 5 * time.Second, Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Stop()
 	defer srv.Continue()
 	var c caller
-	err := c.askWithin(s, time.Millisecond, hit(1, plenty))
+	err := c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
@@ -317,13 +317,13 @@ func TestShortDeadline(t *testing.T) {
 	}
 	// The next ones wait for the timeout, though each has a short deadline.
 	storetest.Eventually(t, "away", func() bool {
-		_ = c.askWithin(s, time.Millisecond, hit(1, plenty))
+		_ = c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 		return !s.Up()
 	})
 }
 
 func TestFallbacks(t *testing.T) {
-	charges := []limiter.Charge{hit(1, plenty), hit(2, plenty), hit(3, plenty)}
+	charges := []limiter.Charge{oneHit(1, hugeBucket), oneHit(2, hugeBucket), oneHit(3, hugeBucket)}
 	charges[1].Refund, charges[1].Group = true, 1
 	charges[2].Mode, charges[2].Group = limiter.Shadow, 2
 	for _, tt := range []struct {
@@ -337,7 +337,7 @@ func TestFallbacks(t *testing.T) {
 		{Allow, nil, false, []bool{false, false, false}},
 		{Deny, nil, true, []bool{true, false, true}},
 	} {
-		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
+		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: tt.fallback, Table: newTable(t)})
 		must.OK(t, err)
 		var c caller
 		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {

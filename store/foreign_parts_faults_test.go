@@ -15,17 +15,17 @@ import (
 func TestForeignKeyAmongErrors(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	const limit = 5
 	counted := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}
-	look := hit(1, counted)
+	look := oneHit(1, counted)
 	look.Hits = 0
 	names := [][]byte{[]byte("foreign"), []byte("limited")}
 	srv.Must("SET", string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), counted, names[0])), "letters")
 	srv.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	srv.Must("CONFIG", "SET", "maxmemory", "1")
-	charges := []limiter.Charge{look, hit(2, counted)}
+	charges := []limiter.Charge{look, oneHit(2, counted)}
 	charges[1].Group = 1
 	var c caller
 	passed := 0
@@ -46,7 +46,7 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.main.shardOf(0)
 	l.connecting = true // it takes requests, and nothing sends them
-	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(2, plenty)}}
+	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket), oneHit(2, hugeBucket)}}
 	a := newRequest()
 	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
 	a.now, a.batch, a.waiter, a.bulk, a.deadline = 1, &batch, discard{}, true, clock().Add(time.Hour)
@@ -68,7 +68,7 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	o := &panicsOnce{}
 	s := newStore(t, Options{Server: nowhere, PerSecond: &nowhere, Observer: o, Panicked: func(any) {}})
 	now := limiter.Time(time.Now().UnixNano())
-	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, much), hit(2, much), hit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}}
+	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeFixedWindow), oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}}
 	request := s.split(now, &batch, [][]byte{[]byte("a"), []byte("b"), []byte("c")}, false)
 	w := &caller{decided: make(chan error, 1)}
 	request.setWaiter(w)

@@ -25,8 +25,8 @@ type burst struct {
 
 const burstLimit, burstRequests = 5, 20
 
-// wants returns the number of requests that the second limit lets pass, and the hits that it and the third count.
-func (u *burst) wants() (passed, second, third int) {
+// expected returns the number of requests that the second limit lets pass, and the hits that it and the third count.
+func (u *burst) expected() (passed, second, third int) {
 	passed, second, third = burstLimit, burstLimit, burstRequests
 	if u.grouped {
 		third = burstLimit
@@ -46,9 +46,9 @@ func (u *burst) wants() (passed, second, third int) {
 // run sends the requests to s. It looks at the counters in other, to whose servers it writes the key.
 func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) {
 	t.Helper()
-	loose := *much
+	loose := *hugeFixedWindow
 	loose.CountRefused = u.policy.CountRefused
-	charges := []limiter.Charge{hit(u.counters, &loose), hit(u.counters+1, u.policy), hit(u.counters+2, &loose)}
+	charges := []limiter.Charge{oneHit(u.counters, &loose), oneHit(u.counters+1, u.policy), oneHit(u.counters+2, &loose)}
 	for i := range charges {
 		if !u.grouped {
 			charges[i].Group = int32(i)
@@ -80,7 +80,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 			passed++
 		}
 	}
-	want, second, third := u.wants()
+	want, second, third := u.expected()
 	if passed != want {
 		t.Errorf("%s: %d of %d requests passed a limit of %d, want %d", u.name, passed, burstRequests, burstLimit, want)
 	}
@@ -117,12 +117,12 @@ func TestForeignKeysInABurst(t *testing.T) {
 	srv, cluster := storetest.Start(t), storetest.StartCluster(t, 2, false)
 	counters := uint64(1)
 	for kind, servers := range map[string][]*storetest.Server{"server": {srv}, "cluster": cluster} {
-		to := at(srv)
+		to := serverAt(srv)
 		if kind == "cluster" {
 			to = nodes(cluster)
 		}
 		for _, fallback := range []Fallback{Local, Allow, Deny} {
-			o := &told{}
+			o := &recorder{}
 			s := runStore(t, Options{Server: to, Fallback: fallback, Observer: o})
 			other := runStore(t, Options{Server: to, Fallback: Error})
 			storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
@@ -139,7 +139,7 @@ func TestForeignKeysInABurst(t *testing.T) {
 					u.run(t, s, other, servers)
 				}
 			}
-			if o.diverged > 0 || o.failures(redis.Script) == 0 {
+			if o.diverged > 0 || o.failuresOf(redis.Script) == 0 {
 				t.Errorf("%s, %s: %d runs diverged, failed %v", kind, fallback, o.diverged, o.failed)
 			}
 		}
@@ -159,7 +159,7 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 		{Algorithm: limiter.Concurrency, Limit: burstLimit, Window: time.Hour},
 	} {
 		first := 10 * uint64(p.Algorithm)
-		charges := []limiter.Charge{hit(first, plenty), hit(first+1, p), hit(first+2, once)}
+		charges := []limiter.Charge{oneHit(first, hugeBucket), oneHit(first+1, p), oneHit(first+2, once)}
 		tag := fmt.Sprintf("{%d}", first)
 		names := [][]byte{[]byte("foreign" + tag), []byte("limited" + tag), []byte("once{once" + tag + "}")}
 		if redis.SlotOf(names[0]) != redis.SlotOf(names[1]) || redis.SlotOf(names[0]) == redis.SlotOf(names[2]) {

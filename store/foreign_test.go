@@ -32,9 +32,9 @@ func TestForeignKeys(t *testing.T) {
 		return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(number))) + strings.Repeat("\x01", 44)
 	}
 	srv := storetest.Start(t)
-	o := &told{}
+	o := &recorder{}
 	logged := make(chan string, 1000)
-	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error, Log: Log{
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Error, Log: Log{
 		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
 		Foreign:     func(_, key string, _ error) { logged <- key },
 	}})
@@ -54,7 +54,7 @@ func TestForeignKeys(t *testing.T) {
 	} {
 		for _, wrote := range tt.wrote {
 			number += 2
-			bad, good := hit(number, tt.p), hit(number+1, tt.p)
+			bad, good := oneHit(number, tt.p), oneHit(number+1, tt.p)
 			key, partner := string(nameOf("s1", &bad)), string(nameOf("s1", &good))
 			if script.IsFixed(tt.p) {
 				key, partner = key+start, partner+start
@@ -100,7 +100,7 @@ func TestForeignKeys(t *testing.T) {
 			want++
 		}
 	}
-	if got := o.failures(redis.Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
+	if got := o.failuresOf(redis.Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
 		t.Errorf("failed %v, %d diverged, want %d of kind %s and no other", o.failed, o.diverged, want, redis.Script)
 	}
 	close(logged)
@@ -127,7 +127,7 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 		calls := make([]script.Call, 4)
 		r.Clear(0)
 		for i := range calls {
-			b := &limiter.Batch{Charges: []limiter.Charge{hit(1, ring), hit(2, plenty)}}
+			b := &limiter.Batch{Charges: []limiter.Charge{oneHit(1, ring), oneHit(2, hugeBucket)}}
 			b.Charges[1].Group = 1
 			if i%2 == 1 { // without the foreign key
 				b.Charges = b.Charges[:1]
@@ -154,8 +154,8 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 				t.Errorf("round %d, call %d found %d hits, want %d", round, i, used, want)
 			}
 		}
-		if r.Reply.Left() > 0 || r.Reply.Admitted != 2 {
-			t.Errorf("%d values too many, %d admitted, want 2", r.Reply.Left(), r.Reply.Admitted)
+		if r.Reply.Unread() > 0 || r.Reply.Admitted != 2 {
+			t.Errorf("%d values too many, %d admitted, want 2", r.Reply.Unread(), r.Reply.Admitted)
 		}
 	}
 }

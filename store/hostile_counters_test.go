@@ -35,15 +35,15 @@ func TestOddCounters(t *testing.T) {
 	reserve := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: most, Window: longest, Reserve: limiter.NewReserve(10, time.Hour, true)}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(longest))/int64(time.Second), 10)
 	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny, Log: Log{
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny, Log: Log{
 		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
 	try := func(p *limiter.Policy, suffix string, command ...string) {
 		t.Helper()
-		charge := hit(1, p)
+		charge := oneHit(1, p)
 		charge.Reserve = p.Reserve != nil
 		key := string(nameOf("s1", &charge)) + suffix
 		srv.Must("FLUSHALL")
@@ -57,7 +57,7 @@ func TestOddCounters(t *testing.T) {
 				admitted++
 			}
 			if lease := c.b.Lease(0); p.Reserve != nil && lease > 0 {
-				c.settle(t, s, p, lease, 1)
+				c.settleLease(t, s, p, lease, 1)
 			}
 			if script.IsFixed(p) { // what a negative count was raised by follows the hit
 				storetest.Eventually(t, "the count is not negative", func() bool {
@@ -95,19 +95,19 @@ func TestOddCounters(t *testing.T) {
 			try(places, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
 		}
 	}
-	if o.diverged > 0 || len(o.failed) > 1 || o.failures(redis.Script) == 0 {
+	if o.diverged > 0 || len(o.failed) > 1 || o.failuresOf(redis.Script) == 0 {
 		t.Errorf("failed %v, %d diverged, want failures of kind %s alone", o.failed, o.diverged, redis.Script)
 	}
 }
 
-// TestRepaymentOfANegativeCount charges a count that is below 0 with what the fallback has admitted.
-func TestRepaymentOfANegativeCount(t *testing.T) {
+// TestSyncOfANegativeCount charges a count that is below 0 with what the fallback has admitted.
+func TestSyncOfANegativeCount(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
 	storetest.Eventually(t, "up", s.Up)
-	charge := hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
+	charge := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
 	must.OK(t, c.ask(s, charge))
 	r.cut(true)

@@ -19,20 +19,20 @@ import (
 )
 
 // A liar is a server that answers commands as it likes. An answer of false closes the connection.
-type liar struct {
+type hostileServer struct {
 	addr    string
 	answers func(w io.Writer, command []string) bool
 
-	mu   sync.Mutex
-	open map[net.Conn]bool // nil when the test has ended
-	came int               // connections
+	mu          sync.Mutex
+	open        map[net.Conn]bool // nil when the test has ended
+	connections int               // connections
 }
 
-func newLiar(tb testing.TB, answers func(w io.Writer, command []string) bool) *liar {
+func newHostileServer(tb testing.TB, answers func(w io.Writer, command []string) bool) *hostileServer {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(tb, err)
-	h := &liar{addr: l.Addr().String(), answers: answers, open: map[net.Conn]bool{}}
+	h := &hostileServer{addr: l.Addr().String(), answers: answers, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -57,23 +57,23 @@ func newLiar(tb testing.TB, answers func(w io.Writer, command []string) bool) *l
 }
 
 // A maker runs a liar and returns its address.
-type maker func(answers func(w io.Writer, command []string) bool) string
+type startServer func(answers func(w io.Writer, command []string) bool) string
 
-func liars(tb testing.TB) maker {
+func hostileServers(tb testing.TB) startServer {
 	tb.Helper()
 	return func(answers func(w io.Writer, command []string) bool) string {
 		tb.Helper()
-		return newLiar(tb, answers).addr
+		return newHostileServer(tb, answers).addr
 	}
 }
 
-func (h *liar) serve(c net.Conn) {
+func (h *hostileServer) serve(c net.Conn) {
 	defer c.Close()
 	h.mu.Lock()
 	ended := h.open == nil
 	if !ended {
 		h.open[c] = true
-		h.came++
+		h.connections++
 	}
 	h.mu.Unlock()
 	defer func() {
@@ -113,8 +113,8 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 	return args, err
 }
 
-// forever writes something until the client closes the connection.
-func forever(something string) func(w io.Writer) bool {
+// sendForever writes something until the client closes the connection.
+func sendForever(something string) func(w io.Writer) bool {
 	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
 	return func(w io.Writer) bool {
 		for {
@@ -125,14 +125,14 @@ func forever(something string) func(w io.Writer) bool {
 	}
 }
 
-func says(something string) func(w io.Writer) bool {
+func replyWith(something string) func(w io.Writer) bool {
 	return func(w io.Writer) bool {
 		_, err := io.WriteString(w, something)
 		return err == nil
 	}
 }
 
-func then(all ...func(w io.Writer) bool) func(w io.Writer) bool {
+func inOrder(all ...func(w io.Writer) bool) func(w io.Writer) bool {
 	return func(w io.Writer) bool {
 		for _, one := range all {
 			if !one(w) {
@@ -143,8 +143,8 @@ func then(all ...func(w io.Writer) bool) func(w io.Writer) bool {
 	}
 }
 
-// drips says a byte now and then, and never a whole reply.
-func drips(w io.Writer) bool {
+// sendSlowly says a byte now and then, and never a whole reply.
+func sendSlowly(w io.Writer) bool {
 	for {
 		if _, err := w.Write([]byte(":1"[:1+rand.IntN(2)])); err != nil {
 			return false
@@ -153,7 +153,7 @@ func drips(w io.Writer) bool {
 	}
 }
 
-func noise(w io.Writer) bool {
+func sendNoise(w io.Writer) bool {
 	b := make([]byte, 64<<10)
 	for {
 		for i := range b {
@@ -165,40 +165,40 @@ func noise(w io.Writer) bool {
 	}
 }
 
-// lies are what a server may say in place of a reply, and as which kinds that shows.
-var lies = []struct {
+// hostileReplies are what a server may say in place of a reply, and as which kinds that shows.
+var hostileReplies = []struct {
 	name  string
 	says  func(w io.Writer) bool
 	kinds []redis.Kind
 	named string // in the error, if it is of the kind Reply
 }{
-	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
-	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
-	{"an array of a huge length", says("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
-	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
-	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
-	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
-	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is not a number"},
-	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
-	{"a line without end", forever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
-	{"replies without end", forever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
-	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
-	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
-	{"noise", noise, []redis.Kind{redis.Reply}, ""},
-	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
-	{"half a reply", then(says("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []redis.Kind{redis.Connection}, ""},
-	{"nothing", says(""), []redis.Kind{redis.Timeout}, ""},
+	{"a string of a negative length", replyWith("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
+	{"an array of a negative length", replyWith("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
+	{"an array of a huge length", replyWith("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
+	{"an array of many numbers", inOrder(replyWith("*2147483647\r\n"), sendForever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
+	{"a string of a huge length", inOrder(replyWith("$99999999999999\r\n"), sendForever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
+	{"a length that is none", replyWith("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"a chunk without end", inOrder(replyWith("$?\r\n"), sendForever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"arrays in one another without end", sendForever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
+	{"a line without end", sendForever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
+	{"replies without end", sendForever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
+	{"a type of RESP3", replyWith("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
+	{"another protocol", replyWith("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
+	{"noise", sendNoise, []redis.Kind{redis.Reply}, ""},
+	{"an array of the wrong things", replyWith("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
+	{"half a reply", inOrder(replyWith("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []redis.Kind{redis.Connection}, ""},
+	{"nothing", replyWith(""), []redis.Kind{redis.Timeout}, ""},
 	{"the end", func(io.Writer) bool { return false }, []redis.Kind{redis.Connection}, ""},
-	{"a byte now and then", drips, []redis.Kind{redis.Timeout, redis.Reply}, ""},
+	{"a byte now and then", sendSlowly, []redis.Kind{redis.Timeout, redis.Reply}, ""},
 }
 
-// logged collects the errors of a log.
-type logged struct {
+// errorLog collects the errors of a log.
+type errorLog struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *logged) log() Log {
+func (l *errorLog) log() Log {
 	return Log{Unavailable: func(_ string, kind redis.Kind, err error, _ string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *logged) log() Log {
 	}}
 }
 
-func (l *logged) String() string {
+func (l *errorLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
@@ -215,18 +215,18 @@ func (l *logged) String() string {
 // Whatever a server sends, the process continues, and callers get the fallback.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
-	honest := func(w io.Writer, command []string) bool { return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
-	for _, lie := range lies {
+	honest := func(w io.Writer, command []string) bool { return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
+	for _, lie := range hostileReplies {
 		always := func(w io.Writer, _ []string) bool { return lie.says(w) }
 		single := func(address string) redis.Server { return redis.Server{Network: "tcp", Address: address} }
-		for where, to := range map[string]func(liar maker) redis.Server{
-			"handshake": func(liar maker) redis.Server {
+		for where, to := range map[string]func(liar startServer) redis.Server{
+			"handshake": func(liar startServer) redis.Server {
 				s := single(liar(always))
 				s.Auth.Password = "x"
 				return s
 			},
-			"script": func(liar maker) redis.Server { return single(liar(always)) },
-			"batch": func(liar maker) redis.Server {
+			"script": func(liar startServer) redis.Server { return single(liar(always)) },
+			"batch": func(liar startServer) redis.Server {
 				return single(liar(func(w io.Writer, command []string) bool {
 					if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
 						return honest(w, command)
@@ -234,20 +234,20 @@ func TestHostileServers(t *testing.T) {
 					return lie.says(w)
 				}))
 			},
-			"Sentinel": func(liar maker) redis.Server {
+			"Sentinel": func(liar startServer) redis.Server {
 				s := redis.Server{Master: "main"}
 				for range 3 {
 					s.Sentinels = append(s.Sentinels, liar(always))
 				}
 				return s
 			},
-			"cluster": func(liar maker) redis.Server { return redis.Server{Nodes: []string{liar(always)}} },
+			"cluster": func(liar startServer) redis.Server { return redis.Server{Nodes: []string{liar(always)}} },
 		} {
 			t.Run(lie.name+" as "+where, func(t *testing.T) {
 				t.Parallel()
-				o, lines := &told{}, &logged{}
+				o, lines := &recorder{}, &errorLog{}
 				s := runStore(t, Options{
-					Server: to(liars(t)), Observer: o, Log: lines.log(), Fallback: Deny, Timeout: 300 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
+					Server: to(hostileServers(t)), Observer: o, Log: lines.log(), Fallback: Deny, Timeout: 300 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
 					Panicked: func(thrown any) { t.Errorf("panicked: %v", thrown) },
 				})
 				if where == "batch" {
@@ -255,12 +255,12 @@ func TestHostileServers(t *testing.T) {
 				}
 				var c caller
 				storetest.Eventually(t, "failed twice, and logged "+lie.named, func() bool {
-					if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+					if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 						t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 					}
 					n := 0
 					for _, kind := range lie.kinds {
-						n += o.failures(kind)
+						n += o.failuresOf(kind)
 					}
 					s.main.requestRefresh() // a cluster's nodes, not only each second
 					return n >= 2 && strings.Contains(lines.String(), lie.named)
@@ -270,8 +270,8 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// memory is what the process has of the system, in bytes.
-func memory() uint64 {
+// processMemory is what the process has of the system, in bytes.
+func processMemory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Sys - m.HeapReleased
@@ -290,37 +290,37 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 	return func(w io.Writer, command []string) bool {
 		switch {
 		case command[0] == "CLUSTER":
-			return says(told)(w)
+			return replyWith(told)(w)
 		case strings.Contains(strings.Join(command, " "), "s1{probe") || len(command) < 6:
-			return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+			return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 		default:
-			return says(moved())(w)
+			return replyWith(moved())(w)
 		}
 	}
 }
 
 // Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they name.
 func TestHostileMemory(t *testing.T) {
-	big := forever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
-	for name, to := range map[string]func(liar maker) redis.Server{
-		"Sentinels that never end": func(liar maker) redis.Server {
+	big := sendForever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
+	for name, to := range map[string]func(liar startServer) redis.Server{
+		"Sentinels that never end": func(liar startServer) redis.Server {
 			s := redis.Server{Master: "main"}
 			for range 3 {
-				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return then(says("*16\r\n"), big)(w) }))
+				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*16\r\n"), big)(w) }))
 			}
 			return s
 		},
-		"a chart that never ends": func(liar maker) redis.Server {
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*131000\r\n"), big)(w) })}}
+		"a chart that never ends": func(liar startServer) redis.Server {
+			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*131000\r\n"), big)(w) })}}
 		},
-		"a million ranges": func(liar maker) redis.Server {
-			ranges := forever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*1000000\r\n"), ranges)(w) })}}
+		"a million ranges": func(liar startServer) redis.Server {
+			ranges := sendForever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
+			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
 		},
-		"more primaries than there may be": func(liar maker) redis.Server {
+		"more primaries than there may be": func(liar startServer) redis.Server {
 			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
 		},
-		"as many primaries as there may be": func(liar maker) redis.Server {
+		"as many primaries as there may be": func(liar startServer) redis.Server {
 			return redis.Server{Nodes: []string{liar(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
@@ -330,17 +330,17 @@ func TestHostileMemory(t *testing.T) {
 				failures = 4 * redis.MaxPrimaries
 			}
 			runtime.GC()
-			before, most := memory(), uint64(0)
-			o := &told{}
-			s := runStore(t, Options{Server: to(liars(t)), Observer: o, Fallback: Deny})
+			before, most := processMemory(), uint64(0)
+			o := &recorder{}
+			s := runStore(t, Options{Server: to(hostileServers(t)), Observer: o, Fallback: Deny})
 			storetest.Eventually(t, "it has failed time and again", func() bool {
-				most = max(most, memory())
+				most = max(most, processMemory())
 				var c caller
-				if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
 				s.main.requestRefresh() // not only each second
-				return o.failures(redis.Reply)+o.failures(redis.Connection) >= failures
+				return o.failuresOf(redis.Reply)+o.failuresOf(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
 			t.Logf("%d KiB", taken>>10)
@@ -364,16 +364,16 @@ func TestHostileRedirections(t *testing.T) {
 		"without words": func() string { return "-MOVED\r\n" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var h *liar
-			h = newLiar(t, func(w io.Writer, command []string) bool {
+			var h *hostileServer
+			h = newHostileServer(t, func(w io.Writer, command []string) bool {
 				if command[0] == "CLUSTER" {
 					_, port, _ := net.SplitHostPort(h.addr)
-					return says(fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port))(w)
+					return replyWith(fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port))(w)
 				}
 				return clusterOf(1, 1, moved)(w, command)
 			})
 			runtime.GC()
-			before := memory()
+			before := processMemory()
 			s := runStore(t, Options{Server: redis.Server{Nodes: []string{h.addr}}, Fallback: Deny, Timeout: 100 * time.Millisecond})
 			storetest.Eventually(t, "up", s.Up)
 			var all sync.WaitGroup
@@ -381,7 +381,7 @@ func TestHostileRedirections(t *testing.T) {
 				all.Go(func() {
 					var c caller
 					for i := range 300 {
-						if err := c.ask(s, hit(uint64(n*300+i), plenty)); err != nil || !c.b.Denied {
+						if err := c.ask(s, oneHit(uint64(n*300+i), hugeBucket)); err != nil || !c.b.Denied {
 							t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 						}
 						if name == "not yet" && i > 10 { // each waits as long as callers do
@@ -394,7 +394,7 @@ func TestHostileRedirections(t *testing.T) {
 			s.main.mu.Lock()
 			shards := len(s.main.shards)
 			s.main.mu.Unlock()
-			taken := int64(memory()) - int64(before)
+			taken := int64(processMemory()) - int64(before)
 			t.Logf("%d shards, %d KiB", shards, taken>>10)
 			if shards > 2*redis.MaxPrimaries || taken > 64<<20 {
 				t.Errorf("%d shards and %d bytes, want %d and 64 MiB at most", shards, taken, 2*redis.MaxPrimaries)

@@ -16,10 +16,10 @@ import (
 // ringOf60 takes the store longer than most: 22 µs.
 var ringOf60 = &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Hour, SubWindows: 60}
 
-// many are charges on so many counters, whose numbers begin at first.
-func many(first uint64, n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
+// manyCharges are charges on so many counters, whose numbers begin at first.
+func manyCharges(first uint64, n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
 	for i := range n {
-		c := hit(first+uint64(i), p)
+		c := oneHit(first+uint64(i), p)
 		c.ID.Hi, c.ID.Lo = c.ID.Lo*0x9E3779B97F4A7C15, c.ID.Lo*0xD1B54A32D192ED03 // tables rely on hashes
 		c.Hits, c.Group = hits, int32(i)
 		charges = append(charges, c)
@@ -27,8 +27,8 @@ func many(first uint64, n int, p *limiter.Policy, hits uint64) (charges []limite
 	return charges
 }
 
-// calls returns how often the server ran a script.
-func calls(t *testing.T, srv *storetest.Server) (n int) {
+// scriptCalls returns how often the server ran a script.
+func scriptCalls(t *testing.T, srv *storetest.Server) (n int) {
 	t.Helper()
 	for _, command := range []string{"eval", "evalsha"} {
 		_, rest, _ := strings.Cut(srv.Must("INFO", "commandstats"), "cmdstat_"+command+":calls=")
@@ -42,11 +42,11 @@ func calls(t *testing.T, srv *storetest.Server) (n int) {
 // A request that takes the store long is decided there, in parts that it takes half a millisecond for.
 func TestLargeRequest(t *testing.T) {
 	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
-	charges := many(1, 300, ringOf60, 3)
-	before := calls(t, srv)
+	charges := manyCharges(1, 300, ringOf60, 3)
+	before := scriptCalls(t, srv)
 	for n := range 3 {
 		var c caller
 		must.OK(t, c.ask(s, charges...))
@@ -58,7 +58,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 	// The second was refused, and the third by what the store said then.
 	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MaxRun)
-	if got := calls(t, srv) - before; got < least {
+	if got := scriptCalls(t, srv) - before; got < least {
 		t.Errorf("%d runs of the script, want %d at least", got, least)
 	}
 }
@@ -67,36 +67,36 @@ func TestLargeRequest(t *testing.T) {
 func TestTooLargeRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &told{}
-	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
-	keep(t, s)
+	o := &recorder{}
+	s := newStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Error})
+	runUntilEnd(t, s)
 	storetest.Eventually(t, "up", s.Up)
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Hour}
 	var c caller
 	for name, charges := range map[string][]limiter.Charge{
-		"logs":  many(2001, 20, log, limiter.MaxLog),
-		"rings": many(1, 1000, ringOf60, 1),
+		"logs":  manyCharges(2001, 20, log, limiter.MaxLog),
+		"rings": manyCharges(1, 1000, ringOf60, 1),
 	} {
-		before := o.by(byTooLarge)
+		before := o.decidedBy(byTooLarge)
 		if err := c.ask(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
 			t.Errorf("%s: answered %v", name, err)
 		}
-		if got := o.by(byTooLarge) - before; got != len(charges) {
+		if got := o.decidedBy(byTooLarge) - before; got != len(charges) {
 			t.Errorf("%s: %d charges decided in memory, want %d", name, got, len(charges))
 		}
 	}
-	if o.by(byStore)+o.by(byFallback) > 0 {
+	if o.decidedBy(byStore)+o.decidedBy(byFallback) > 0 {
 		t.Errorf("decided %v, want all in memory", o.decided)
 	}
 	// The store is charged after, in pieces.
-	look := many(1, 1, ringOf60, 0)[0]
+	look := manyCharges(1, 1, ringOf60, 0)[0]
 	storetest.Eventually(t, "charged", func() bool {
 		return c.ask(s, look) == nil && c.b.Decisions[0].Before == 1
 	})
 }
 
-// awaken makes the shard of a store that does not run accept requests.
-func awaken(t *testing.T) *shard {
+// newIdleShard makes the shard of a store that does not run accept requests.
+func newIdleShard(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.main.shardOf(0)
@@ -105,7 +105,7 @@ func awaken(t *testing.T) *shard {
 	return l
 }
 
-func queued(l *shard, cost time.Duration, bulk bool) *request {
+func enqueueRequest(l *shard, cost time.Duration, bulk bool) *request {
 	a := newRequest()
 	a.call.Reset()
 	a.call.Cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
@@ -116,13 +116,13 @@ func queued(l *shard, cost time.Duration, bulk bool) *request {
 // A run takes what the store has room for, oldest first. Parts of large requests get half of it at most
 // while others wait, and all wait for a run at most.
 func TestRunsAreBounded(t *testing.T) {
-	l := awaken(t)
+	l := newIdleShard(t)
 	var small, parts []*request
 	for range 1000 {
-		small = append(small, queued(l, 5*time.Microsecond, false))
+		small = append(small, enqueueRequest(l, 5*time.Microsecond, false))
 	}
 	for range 20 {
-		parts = append(parts, queued(l, script.MaxPart, true))
+		parts = append(parts, enqueueRequest(l, script.MaxPart, true))
 	}
 	for range 21 {
 		batch, _ := l.nextBatch(0, nil)
@@ -149,9 +149,9 @@ func TestRunsAreBounded(t *testing.T) {
 }
 
 // Parts of a large request whose caller has waited long enough are not sent.
-func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
-	l := awaken(t)
-	dropped, kept := queued(l, script.MaxPart, true), queued(l, script.MaxPart, true)
+func TestPartsAfterTheirDeadlineAreDropped(t *testing.T) {
+	l := newIdleShard(t)
+	dropped, kept := enqueueRequest(l, script.MaxPart, true), enqueueRequest(l, script.MaxPart, true)
 	dropped.deadline = clock()
 	l.mu.Lock()
 	late := l.removeLateLocked(clock())

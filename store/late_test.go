@@ -81,16 +81,16 @@ func sinceOr(at, now time.Time) time.Duration {
 }
 
 // Of two stores each one's refusals are certain by its own clock: a new window there may be an old one here.
-func TestCertainByItsOwnClock(t *testing.T) {
+func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
-	to := at(second)
-	s := runStore(t, Options{Server: at(first), PerSecond: &to})
+	to := serverAt(second)
+	s := runStore(t, Options{Server: serverAt(first), PerSecond: &to})
 	storetest.Eventually(t, "up", s.Up)
 	s.perSecond.offset.Store(int64(5 * time.Second)) // the second store's clock is ahead
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second}
 	now := limiter.Time(1_900_000_000_500_000_000)
-	b := &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+	b := &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}
 	there := now + limiter.Time(5*time.Second)
 	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
 	b.Stored().MergeInto(s.options.Table, there, 0, &state)

@@ -17,20 +17,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// spot is a charge on a limit of n at once.
-func spot(counter uint64, n uint32) limiter.Charge {
-	return hit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
+// slotCharge is a charge on a limit of n at once.
+func slotCharge(counter uint64, n uint32) limiter.Charge {
+	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
 }
 
-// take takes a place, and returns its lease, 0 if there is none.
-func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
+// acquireSlot takes a place, and returns its lease, 0 if there is none.
+func (c *caller) acquireSlot(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
-// give gives a lease back, and reports whether it was held.
-func (c *caller) give(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
+// releaseSlot gives a lease back, and reports whether it was held.
+func (c *caller) releaseSlot(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
 	must.OK(tb, c.ask(s, charge))
@@ -39,11 +39,11 @@ func (c *caller) give(tb testing.TB, s *Store, charge limiter.Charge, lease uint
 
 // Over two replicas no more than N are held at once, and all N can be, wherever a place is given back. A lease that is
 // stale, comes twice or is of another counter frees none.
-func TestPlacesAreShared(t *testing.T) {
+func TestSlotsAreShared(t *testing.T) {
 	t.Parallel()
 	const n, callers, rounds = 16, 8, 300
 	srv := storetest.Start(t)
-	replicas := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
+	replicas := []*Store{runStore(t, Options{Server: serverAt(srv)}), runStore(t, Options{Server: serverAt(srv)})}
 	for _, s := range replicas {
 		storetest.Eventually(t, "up", s.Up)
 	}
@@ -55,7 +55,7 @@ func TestPlacesAreShared(t *testing.T) {
 			var mine []uint64
 			for round := range rounds {
 				here, there := replicas[(i+round)%2], replicas[(i+round/3)%2]
-				if lease := c.take(t, here, spot(1, n)); lease == 0 {
+				if lease := c.acquireSlot(t, here, slotCharge(1, n)); lease == 0 {
 					denied.Add(1)
 				} else {
 					mine = append(mine, lease)
@@ -66,10 +66,10 @@ func TestPlacesAreShared(t *testing.T) {
 				}
 				if len(mine) > 1 || round%3 == 2 && len(mine) > 0 {
 					held.Add(-1)
-					if !c.give(t, there, spot(1, n), mine[0]) {
+					if !c.releaseSlot(t, there, slotCharge(1, n), mine[0]) {
 						t.Error("a place that is held was not")
 					}
-					if c.give(t, here, spot(2, n), mine[0]) {
+					if c.releaseSlot(t, here, slotCharge(2, n), mine[0]) {
 						t.Error("a place of another counter was given back")
 					}
 					mine = mine[1:]
@@ -77,7 +77,7 @@ func TestPlacesAreShared(t *testing.T) {
 			}
 			for _, lease := range mine {
 				held.Add(-1)
-				c.give(t, replicas[0], spot(1, n), lease)
+				c.releaseSlot(t, replicas[0], slotCharge(1, n), lease)
 			}
 		})
 	}
@@ -88,15 +88,15 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 	var c caller
 	for i := range n {
-		if c.take(t, replicas[i%2], spot(1, n)) == 0 {
+		if c.acquireSlot(t, replicas[i%2], slotCharge(1, n)) == 0 {
 			t.Errorf("place %d of %d was not to be had when all had been given back", i+1, n)
 		}
 	}
-	if c.take(t, replicas[0], spot(1, n)) != 0 {
+	if c.acquireSlot(t, replicas[0], slotCharge(1, n)) != 0 {
 		t.Errorf("place %d was given", n+1)
 	}
-	other := c.take(t, replicas[0], spot(2, n))
-	if c.give(t, replicas[1], spot(1, n), other) || !c.give(t, replicas[1], spot(2, n), other) || c.give(t, replicas[0], spot(2, n), other) {
+	other := c.acquireSlot(t, replicas[0], slotCharge(2, n))
+	if c.releaseSlot(t, replicas[1], slotCharge(1, n), other) || !c.releaseSlot(t, replicas[1], slotCharge(2, n), other) || c.releaseSlot(t, replicas[0], slotCharge(2, n), other) {
 		t.Error("a lease frees the place of its own counter, and once")
 	}
 }
@@ -118,7 +118,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		var c caller
 		held := map[uint64]bool{}
 		take := func(s *Store) uint64 {
-			lease := c.take(t, s, spot(1, n))
+			lease := c.acquireSlot(t, s, slotCharge(1, n))
 			if lease > 0 {
 				if held[lease] {
 					t.Fatalf("the lease %d was given twice", lease)
@@ -129,11 +129,11 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		give := func(s *Store, lease uint64) bool {
 			delete(held, lease)
-			return c.give(t, s, spot(1, n), lease)
+			return c.releaseSlot(t, s, slotCharge(1, n), lease)
 		}
 		other := uint64(0)
 		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one in 128 may be
-			other = c.take(t, replicas[0], spot(2, limiter.MaxLog))
+			other = c.acquireSlot(t, replicas[0], slotCharge(2, limiter.MaxLog))
 		}
 		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
 		for _, r := range relays {
@@ -141,7 +141,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		storetest.Eventually(t, "away", func() bool {
 			for _, s := range replicas {
-				_ = c.used(t, s, spot(1, n))
+				_ = c.usedHits(t, s, slotCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
@@ -172,7 +172,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		relays[1-first].cut(false)
 		storetest.Eventually(t, "both are up", replicas[1-first].Up)
 		for _, s := range replicas {
-			if got := c.used(t, s, spot(1, 100)); got != len(held) {
+			if got := c.usedHits(t, s, slotCharge(1, 100)); got != len(held) {
 				t.Errorf("replica %d first: the store holds %d places, want the %d that nobody gave back", first, got, len(held))
 			}
 		}
@@ -184,7 +184,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 				t.Errorf("replica %d first: the lease %d is not held", first, lease)
 			}
 		}
-		if got := c.used(t, replicas[0], spot(1, n)); got != 0 {
+		if got := c.usedHits(t, replicas[0], slotCharge(1, n)); got != 0 {
 			t.Errorf("replica %d first: %d places are held when all were given back", first, got)
 		}
 		if replicas[0].unsyncedCounters()+replicas[1].unsyncedCounters() != 0 {
@@ -193,8 +193,8 @@ func TestSlotsInAnOutage(t *testing.T) {
 	}
 }
 
-// reserving are policies of a budget of 100 hits that can be reserved.
-func reserving(release bool) []*limiter.Policy {
+// reservingPolicies are policies of a budget of 100 hits that can be reserved.
+func reservingPolicies(release bool) []*limiter.Policy {
 	r := limiter.NewReserve(10, time.Minute, release)
 	return []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow, Reserve: r},
@@ -203,18 +203,18 @@ func reserving(release bool) []*limiter.Policy {
 	}
 }
 
-// reserve reserves hits, and returns the lease, 0 if there is no room.
-func (c *caller) reserve(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
+// reserveHits reserves hits, and returns the lease, 0 if there is no room.
+func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
 	tb.Helper()
-	charge := hit(1, p)
+	charge := oneHit(1, p)
 	charge.Hits, charge.Reserve = hits, true
-	return c.take(tb, s, charge)
+	return c.acquireSlot(tb, s, charge)
 }
 
-// settle brings a lease back, and what the request has cost unless that is negative. It returns what was held.
-func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
+// settleLease brings a lease back, and what the request has cost unless that is negative. It returns what was held.
+func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
-	back, paid := hit(1, p), hit(1, p)
+	back, paid := oneHit(1, p), oneHit(1, p)
 	back.Hits, back.Refund = lease, true
 	charges := []limiter.Charge{back}
 	if paid.Group = 1; cost >= 0 {
@@ -225,10 +225,10 @@ func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64
 	return c.b.Decisions[0].Charged
 }
 
-// reserved returns what is used and held.
-func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
+// usedAndReserved returns what is used and held.
+func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
-	charge := hit(1, p)
+	charge := oneHit(1, p)
 	charge.Hits, charge.Reserve = 0, true
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
@@ -238,47 +238,47 @@ func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 // there, once, and charged with what the request has cost.
 func TestReservationsAreShared(t *testing.T) {
 	t.Parallel()
-	for n, p := range append(reserving(true), reserving(false)...) {
+	for n, p := range append(reservingPolicies(true), reservingPolicies(false)...) {
 		srv := storetest.Start(t)
-		s := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
+		s := []*Store{runStore(t, Options{Server: serverAt(srv)}), runStore(t, Options{Server: serverAt(srv)})}
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
 		var c caller
 		keep := uint64(0)
 		if n >= 3 {
 			keep = 40
 		}
-		first, second := c.reserve(t, s[0], p, 40), c.reserve(t, s[1], p, 40)
-		if first == 0 || second == 0 || c.reserve(t, s[0], p, 21) != 0 {
+		first, second := c.reserveHits(t, s[0], p, 40), c.reserveHits(t, s[1], p, 40)
+		if first == 0 || second == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
 			t.Fatalf("%d: of 100 hits not twice 40 can be reserved, or 21 more", n)
 		}
 		for _, step := range []struct {
 			does      string
 			got, want uint64
 		}{
-			{"used with both held", c.reserved(t, s[0], p), 80},
-			{"the first ends at 5", c.settle(t, s[1], p, first, 5), 40},
-			{"the first ends again", c.settle(t, s[0], p, first, 0), 0},
-			{"the second ends without a cost", c.settle(t, s[0], p, second, -1), 40},
-			{"used after it", c.reserved(t, s[1], p), 5 + keep},
-			{"another ends at more than is left", c.settle(t, s[0], p, c.reserve(t, s[1], p, 50), 150), 50},
-			{"used beyond the limit", c.reserved(t, s[0], p), 155 + keep},
+			{"used with both held", c.usedAndReserved(t, s[0], p), 80},
+			{"the first ends at 5", c.settleLease(t, s[1], p, first, 5), 40},
+			{"the first ends again", c.settleLease(t, s[0], p, first, 0), 0},
+			{"the second ends without a cost", c.settleLease(t, s[0], p, second, -1), 40},
+			{"used after it", c.usedAndReserved(t, s[1], p), 5 + keep},
+			{"another ends at more than is left", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
+			{"used beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
 		} {
 			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // no more than a window of debt
 				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
 			}
 		}
-		if c.reserve(t, s[0], p, 1) != 0 {
+		if c.reserveHits(t, s[0], p, 1) != 0 {
 			t.Errorf("%d: beyond its limit a counter lets reserve", n)
 		}
-		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.reserved(t, s[1], p) != 0 {
+		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.usedAndReserved(t, s[1], p) != 0 {
 			t.Errorf("%d: %d were used before the reset, %v", n, used, err)
 		}
 		for i := range 11 {
-			if lease := c.reserve(t, s[i%2], p, 1); (lease > 0) != (i < 10) {
+			if lease := c.reserveHits(t, s[i%2], p, 1); (lease > 0) != (i < 10) {
 				t.Errorf("%d: reservation %d of 10 has the lease %d", n, i+1, lease)
 			}
 		}
-		if got := c.reserved(t, s[0], p); got != 10 {
+		if got := c.usedAndReserved(t, s[0], p); got != 10 {
 			t.Errorf("%d: %d are held by 10 reservations of one hit", n, got)
 		}
 		srv.Kill()
@@ -289,7 +289,7 @@ func TestReservationsAreShared(t *testing.T) {
 // not settled meanwhile.
 func TestReservationsInAnOutage(t *testing.T) {
 	t.Parallel()
-	for n, p := range reserving(false) {
+	for n, p := range reservingPolicies(false) {
 		srv := storetest.Start(t)
 		relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
 		var s []*Store
@@ -298,35 +298,35 @@ func TestReservationsInAnOutage(t *testing.T) {
 		}
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
 		var c caller
-		before, other := c.reserve(t, s[0], p, 30), c.reserve(t, s[1], p, 20)
+		before, other := c.reserveHits(t, s[0], p, 30), c.reserveHits(t, s[1], p, 20)
 		for i := range relays {
-			c.reserved(t, s[i], p) // each is told of both
+			c.usedAndReserved(t, s[i], p) // each is told of both
 			relays[i].cut(true)
 		}
 		storetest.Eventually(t, "away", func() bool {
-			c.reserved(t, s[0], p)
-			c.reserved(t, s[1], p)
+			c.usedAndReserved(t, s[0], p)
+			c.usedAndReserved(t, s[1], p)
 			return !s[0].Up() && !s[1].Up()
 		})
-		during := c.reserve(t, s[0], p, 30)
-		if c.reserved(t, s[0], p) != 80 || during == 0 || c.reserve(t, s[0], p, 21) != 0 {
+		during := c.reserveHits(t, s[0], p, 30)
+		if c.usedAndReserved(t, s[0], p) != 80 || during == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
 			t.Errorf("%d: of 100 hits, 50 of them held, not 30 can be reserved, or 21 more", n)
 		}
-		ended := c.reserve(t, s[1], p, 50)
-		if c.settle(t, s[1], p, ended, 8); ended == 0 || c.reserved(t, s[1], p) != 50+8 {
-			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.reserved(t, s[1], p))
+		ended := c.reserveHits(t, s[1], p, 50)
+		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
+			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.usedAndReserved(t, s[1], p))
 		}
-		c.settle(t, s[1], p, before, 7) // of the other replica
+		c.settleLease(t, s[1], p, before, 7) // of the other replica
 		relays[0].cut(false)
 		relays[1].cut(false)
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
-		if got := c.reserved(t, s[0], p); got != 20+30+8+7 {
+		if got := c.usedAndReserved(t, s[0], p); got != 20+30+8+7 {
 			t.Errorf("%d: %d are used and held, want the 50 that have not been settled, and 15", n, got)
 		}
-		if c.settle(t, s[1], p, during, 1) != 30 || c.settle(t, s[0], p, other, 2) != 20 || c.settle(t, s[0], p, before, -1) != 0 {
+		if c.settleLease(t, s[1], p, during, 1) != 30 || c.settleLease(t, s[0], p, other, 2) != 20 || c.settleLease(t, s[0], p, before, -1) != 0 {
 			t.Errorf("%d: what was held is not settled, or twice", n)
 		}
-		if got := c.reserved(t, s[0], p); got != 8+7+3 {
+		if got := c.usedAndReserved(t, s[0], p); got != 8+7+3 {
 			t.Errorf("%d: %d are used and held, want 18", n, got)
 		}
 		srv.Kill()
@@ -337,11 +337,11 @@ func TestReservationsInAnOutage(t *testing.T) {
 func TestForeignReservations(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Fallback: Error})
+	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
 	for _, wrote := range [][]string{{"SET", "letters"}, {"RPUSH", "1"}, {"HSET", "s", "letters"}, {"HSET", "s", "-1 5"}, {"HSET", "s", "1e9 5"}} {
-		for n, p := range reserving(false) {
-			charge := hit(1, p)
+		for n, p := range reservingPolicies(false) {
+			charge := oneHit(1, p)
 			key := string(nameOf("s1", &charge)) + "xh"
 			if script.IsFixed(p) {
 				key = string(nameOf("s1", &charge)) + "h"
@@ -362,16 +362,16 @@ func TestForeignReservations(t *testing.T) {
 		}
 	}
 	// What is no reservation among others holds nothing.
-	p := reserving(false)[0]
+	p := reservingPolicies(false)[0]
 	srv.Must("HSET", "s1{1}_h", "s", "30 1", "letters", "letters", "600000000", "x 5")
 	var c caller
-	if lease := c.reserve(t, s, p, 100); lease == 0 || c.settle(t, s, p, 600000000, -1) != 0 || c.settle(t, s, p, lease, 1) != 100 {
+	if lease := c.reserveHits(t, s, p, 100); lease == 0 || c.settleLease(t, s, p, 600000000, -1) != 0 || c.settleLease(t, s, p, lease, 1) != 100 {
 		t.Error("what another program wrote among reservations keeps requests from them")
 	}
 }
 
 // Replies that no script of ours gives cost the requests the fallback, or hold nothing; nothing panics.
-func TestLeasesOfLiars(t *testing.T) {
+func TestInvalidLeasesInReplies(t *testing.T) {
 	t.Parallel()
 	held := script.NewLease("s1{1}_x", 0)
 	for name, tt := range map[string]struct {
@@ -385,19 +385,19 @@ func TestLeasesOfLiars(t *testing.T) {
 		"fewer places than none": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 		"more than there can be": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 	} {
-		o := &told{}
+		o := &recorder{}
 		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
-			Network: "tcp", Address: newLiar(t, func(w io.Writer, command []string) bool {
+			Network: "tcp", Address: newHostileServer(t, func(w io.Writer, command []string) bool {
 				if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
-					return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+					return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 				}
-				return says(tt.says)(w)
+				return replyWith(tt.says)(w)
 			}).addr,
 		}})
 		storetest.Eventually(t, "up", s.Up)
 		for _, refund := range []bool{false, true} {
 			var c caller
-			charge := spot(1, 9)
+			charge := slotCharge(1, 9)
 			if charge.Refund = refund; refund {
 				charge.Hits = held
 			}
@@ -409,8 +409,8 @@ func TestLeasesOfLiars(t *testing.T) {
 			}
 		}
 		if tt.bad {
-			storetest.Eventually(t, name+" is a bad reply", func() bool { return o.failures(redis.Reply) > 0 })
-		} else if o.by(byFallback) > 0 {
+			storetest.Eventually(t, name+" is a bad reply", func() bool { return o.failuresOf(redis.Reply) > 0 })
+		} else if o.decidedBy(byFallback) > 0 {
 			t.Errorf("%s: decided by the fallback", name)
 		}
 	}
@@ -425,10 +425,10 @@ func TestLateLeases(t *testing.T) {
 		r := newRelay(t, srv.Addr, nil, false)
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.hold(true)
+		r.holdBoth(true)
 		sh := s.main.shardOf(0)
 		decided := make(replyChan, 1)
-		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
+		b := limiter.Batch{Charges: []limiter.Charge{slotCharge(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
@@ -449,21 +449,21 @@ func TestLateLeases(t *testing.T) {
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
 			r.cut(false)
 		}
-		r.hold(false)
+		r.holdBoth(false)
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
-		storetest.Eventually(t, "the store holds the place", func() bool { return c.used(t, s, spot(1, 9)) == 1 })
+		storetest.Eventually(t, "the store holds the place", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 1 })
 		s.Cancel(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")})
-		storetest.Eventually(t, "the place is given back", func() bool { return c.used(t, s, spot(1, 9)) == 0 })
+		storetest.Eventually(t, "the place is given back", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 0 })
 		if b.Lease(0) != 0 {
 			t.Error("a request that was cancelled has its lease yet")
 		}
-		for _, p := range reserving(false) {
-			if c.reserve(t, s, p, 60) == 0 {
+		for _, p := range reservingPolicies(false) {
+			if c.reserveHits(t, s, p, 60) == 0 {
 				t.Fatal("nothing can be reserved")
 			}
 			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
-			storetest.Eventually(t, "what was reserved is free", func() bool { return c.reserved(t, s, p) == 0 })
+			storetest.Eventually(t, "what was reserved is free", func() bool { return c.usedAndReserved(t, s, p) == 0 })
 			srv.Must("FLUSHALL")
 		}
 		if n := s.unsyncedCounters(); n != 0 {
@@ -473,7 +473,7 @@ func TestLateLeases(t *testing.T) {
 }
 
 // However often the store goes, replicas hold no more than N and once what each had left.
-func TestPlacesOverOutages(t *testing.T) {
+func TestSlotsOverRepeatedOutages(t *testing.T) {
 	t.Parallel()
 	const n, outages = 20, 5
 	srv := storetest.Start(t)
@@ -489,7 +489,7 @@ func TestPlacesOverOutages(t *testing.T) {
 	most := n
 	for i, s := range replicas {
 		for range 5 {
-			held[c.take(t, s, spot(1, n))] = true
+			held[c.acquireSlot(t, s, slotCharge(1, n))] = true
 		}
 		most += n - 5*(i+1)
 	}
@@ -499,12 +499,12 @@ func TestPlacesOverOutages(t *testing.T) {
 		}
 		storetest.Eventually(t, "away", func() bool {
 			for _, s := range replicas {
-				_ = c.used(t, s, spot(1, n))
+				_ = c.usedHits(t, s, slotCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
 		for i := range 2 * n {
-			if lease := c.take(t, replicas[i%2], spot(1, n)); lease > 0 {
+			if lease := c.acquireSlot(t, replicas[i%2], slotCharge(1, n)); lease > 0 {
 				held[lease] = true
 			}
 		}
@@ -516,11 +516,11 @@ func TestPlacesOverOutages(t *testing.T) {
 	if len(held) > most || len(held) < n {
 		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
 	}
-	if got := c.used(t, replicas[0], spot(1, limiter.MaxLog)); got != len(held) {
+	if got := c.usedHits(t, replicas[0], slotCharge(1, limiter.MaxLog)); got != len(held) {
 		t.Errorf("the store holds %d places, want %d", got, len(held))
 	}
 	for lease := range held {
-		if !c.give(t, replicas[1], spot(1, n), lease) {
+		if !c.releaseSlot(t, replicas[1], slotCharge(1, n), lease) {
 			t.Errorf("the lease %d is not held", lease)
 		}
 	}

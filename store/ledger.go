@@ -54,19 +54,19 @@ func newLedger() ledger {
 
 // addLocked adds d to the entry of the named counter. It returns the number of hits for which there is no room. It retains
 // neither name nor d, and allocates nothing if the counter has an entry.
-func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (forgotten uint64) {
+func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (dropped uint64) {
 	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
 	}
 	if had := l.entries[string(name)]; had != nil {
 		was := had.LeaseCount()
-		forgotten = had.Add(d)
+		dropped = had.Add(d)
 		l.leases += had.LeaseCount() - was
-		return forgotten
+		return dropped
 	}
-	forgotten, made := l.makeRoomLocked(d)
+	dropped, made := l.makeRoomLocked(d)
 	if !made {
-		return forgotten + d.Hits
+		return dropped + d.Hits
 	}
 	a := &ledgerEntry{Unsynced: *d.Clone(), expiry: d.ExpiresAt(), next: l.bySlot[slot]}
 	a.Name, a.Slot, a.Exceeded = string(name), slot, exceeded()
@@ -76,12 +76,12 @@ func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceede
 	l.bySlot[slot], l.entries[a.Name] = a, a
 	l.leases += a.LeaseCount()
 	l.byExpiry.Push(a)
-	return forgotten
+	return dropped
 }
 
 // makeRoomLocked makes room for d, and returns the number of hits that were dropped for it. It reports false if there is no
 // room. Each addition moves the expiry of at most one entry, so the cost is logarithmic.
-func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool) {
+func (l *ledger) makeRoomLocked(d *script.Unsynced) (dropped uint64, made bool) {
 	now := d.At()
 	for len(l.entries) >= l.maxEntries {
 		first := l.byExpiry[0]
@@ -92,13 +92,13 @@ func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool
 		}
 		if first.expiry > now {
 			if 2*(first.expiry-now) > d.ExpiresAt()-now {
-				return forgotten, false
+				return dropped, false
 			}
-			forgotten += first.Hits
+			dropped += first.Hits
 		}
 		l.removeLocked(first)
 	}
-	return forgotten, true
+	return dropped, true
 }
 
 // sweepLocked drops expired leases, at most once per sweepInterval. It reports whether there is room for more.
@@ -209,7 +209,7 @@ func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 
 // restore puts entries back that were removed and could not be charged. They are older than the current entries of their
 // counters.
-func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
+func (l *ledger) restore(all []*script.Unsynced) (dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
@@ -218,9 +218,9 @@ func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 			had.Unsynced = *d
 			continue
 		}
-		forgotten += l.addLocked([]byte(d.Name), d.Slot, d, func() func(uint64) { return d.Exceeded })
+		dropped += l.addLocked([]byte(d.Name), d.Slot, d, func() func(uint64) { return d.Exceeded })
 	}
-	return forgotten
+	return dropped
 }
 
 // Less orders the heap by expiry.

@@ -102,11 +102,11 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 }
 
 // Leases that have ended by themselves make room in a full ledger, though their counter has others.
-func TestEndedLeasesMakeRoom(t *testing.T) {
+func TestExpiredLeasesMakeRoom(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	l.maxLeases = 8
-	p := spot(1, 100).Policy
+	p := slotCharge(1, 100).Policy
 	start := limiter.Time(1_800_000_000 * time.Second)
 	window := limiter.Time(p.Window)
 	take := func(now limiter.Time, name string, back bool) bool {
@@ -146,7 +146,7 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 }
 
 // What could not be charged is put back behind hits that came meanwhile: those of a log count from when they were made.
-func TestPutBackIsOlder(t *testing.T) {
+func TestRestoredEntriesAreOlder(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	start := limiter.Time(1_800_000_000 * time.Second)
@@ -167,11 +167,11 @@ func TestPutBackIsOlder(t *testing.T) {
 
 // After an outage the store has all hits on a day's limit, though unsynced hits of many windows of a second would fill the
 // ledger.
-func TestEndedWindowsLeaveRoom(t *testing.T) {
+func TestExpiredWindowsMakeRoom(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 8
@@ -182,15 +182,15 @@ func TestEndedWindowsLeaveRoom(t *testing.T) {
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
 	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
 		for n := range uint64(8) {
-			must.OK(t, c.ask(s, hit(n+1, second)))
+			must.OK(t, c.ask(s, oneHit(n+1, second)))
 		}
 	}
 	for range 5 {
-		must.OK(t, c.ask(s, hit(100, much)))
+		must.OK(t, c.ask(s, oneHit(100, hugeFixedWindow)))
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
-	if got := c.used(t, s, hit(100, much)); got != 5 || o.forgot != 0 {
-		t.Errorf("the store has %d hits, and %d were forgotten; want 5 and none", got, o.forgot)
+	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
+		t.Errorf("the store has %d hits, and %d were forgotten; want 5 and none", got, o.dropped)
 	}
 }

@@ -32,10 +32,10 @@ func TestMirror(t *testing.T) {
 		t.Run(fmt.Sprint(tt.p.Algorithm, " ", tt.p.SubWindows), func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
-			mine, other := runStore(t, Options{Server: at(srv), Timeout: 2 * time.Second}), runStore(t, Options{Server: at(srv)})
+			mine, other := runStore(t, Options{Server: serverAt(srv), Timeout: 2 * time.Second}), runStore(t, Options{Server: serverAt(srv)})
 			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 			var a, b caller
-			charge := hit(1, tt.p)
+			charge := oneHit(1, tt.p)
 			charge.Hits = 40
 			if err := b.ask(other, charge); err != nil || b.b.Denied {
 				t.Fatal(err, b.b.Denied)
@@ -73,13 +73,13 @@ func TestMirror(t *testing.T) {
 func BenchmarkMirror(b *testing.B) {
 	table, err := limiter.New(limiter.Options{Bytes: 64 << 20})
 	must.OK(b, err)
-	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: table})
+	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: table})
 	must.OK(b, err)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour}
 	for _, mirror := range []bool{false, true} {
 		b.Run(map[bool]string{false: "mirror=off", true: "mirror=on"}[mirror], func(b *testing.B) {
 			now := limiter.Time(time.Now().UnixNano())
-			batch := &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+			batch := &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}
 			found := []limiter.State{{Time: p.WindowEnd(now)}}
 			var left limiter.State
 			random := rand.New(rand.NewPCG(18, 18))

@@ -93,7 +93,7 @@ func (m *movingSlot) step(random *rand.Rand) {
 
 // tryAgain returns how often both nodes have answered TRYAGAIN.
 func (m *movingSlot) tryAgain() int {
-	return said(m.tb, m.from, "TRYAGAIN") + said(m.tb, m.to, "TRYAGAIN")
+	return errorCount(m.tb, m.from, "TRYAGAIN") + errorCount(m.tb, m.to, "TRYAGAIN")
 }
 
 // While a slot moves, is moved, or stays after all, every request on it is decided as in memory, with native commands and
@@ -113,11 +113,11 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 		{Algorithm: limiter.FixedWindow, Limit: 6, Window: limiter.MaxWindow, Reserve: limiter.NewReserve(2, day, true)},
 	}
 	all := storetest.StartCluster(t, 2, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	random := rand.New(rand.NewPCG(21, 21))
-	table, out := newTable(t), taken{}
+	table, out := newTable(t), grantedLeases{}
 	moved := 0
 	var c caller
 	for round := range uint64(30) {
@@ -133,7 +133,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			}
 			for group := range many {
 				k := random.IntN(len(policies))
-				charge := hit(round*100+2*uint64(k)+1, policies[k])
+				charge := oneHit(round*100+2*uint64(k)+1, policies[k])
 				if slices.ContainsFunc(charges, func(o limiter.Charge) bool { return o.ID == charge.ID }) {
 					continue
 				}
@@ -145,13 +145,13 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			}
 			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.UsesLeases() })
 			if random.IntN(4) == 0 && !leases { // a second slot, which stays; a lease that was taken in vain comes back late
-				charge := hit(round*100+99, policies[1])
+				charge := oneHit(round*100+99, policies[1])
 				charge.Group = int32(many)
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "s1{stays%d}_", round))
 			}
-			want := limiter.Batch{Charges: slices.Clone(charges), Budget: patient}
-			out.resolve(&want, 0)
-			out.resolve(&limiter.Batch{Charges: charges}, 1)
+			want := limiter.Batch{Charges: slices.Clone(charges), Budget: longTimeout}
+			out.setRefunds(&want, 0)
+			out.setRefunds(&limiter.Batch{Charges: charges}, 1)
 			table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 			c.askMoving(s, slot, charges, names)
 			for i := range charges {
@@ -162,7 +162,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 				t.Fatalf("round %d, store +, table -:\n%s\n%s", round, diff, describe(charges))
 			}
-			out.note(t, &want, &c.b)
+			out.add(t, &want, &c.b)
 		}
 		if slot.moving {
 			slot.finish()
@@ -171,9 +171,9 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			moved++
 		}
 	}
-	asked := said(t, all[0], "ASK") + said(t, all[1], "ASK")
-	again := said(t, all[0], "TRYAGAIN") + said(t, all[1], "TRYAGAIN")
-	changed := said(t, all[0], "MOVED") + said(t, all[1], "MOVED")
+	asked := errorCount(t, all[0], "ASK") + errorCount(t, all[1], "ASK")
+	again := errorCount(t, all[0], "TRYAGAIN") + errorCount(t, all[1], "TRYAGAIN")
+	changed := errorCount(t, all[0], "MOVED") + errorCount(t, all[1], "MOVED")
 	t.Logf("%d moves; ASK %d times, TRYAGAIN %d, MOVED %d", moved, asked, again, changed)
 	if asked < 20 || again < 5 {
 		t.Errorf("ASK %d times, TRYAGAIN %d; want many of each", asked, again)
@@ -189,7 +189,7 @@ func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge,
 	before := slot.tryAgain()
 	decided := make(replyChan, 1)
 	c.b.Reset()
-	c.b.Charges, c.b.Budget = append(c.b.Charges, charges...), patient
+	c.b.Charges, c.b.Budget = append(c.b.Charges, charges...), longTimeout
 	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, names, decided)
 	storetest.Eventually(slot.tb, "the request is decided", func() bool {
 		if done {
@@ -215,27 +215,27 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 	for _, word := range []string{"MOVED", "ASK"} {
 		var mu sync.Mutex
 		sent, hits, expiries := 0, 0, 0
-		var h *liar
-		h = newLiar(t, func(w io.Writer, command []string) bool {
+		var h *hostileServer
+		h = newHostileServer(t, func(w io.Writer, command []string) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			_, port, _ := net.SplitHostPort(h.addr)
 			switch command[0] {
 			case "CLUSTER":
-				return says(fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port))(w)
+				return replyWith(fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port))(w)
 			case "ASKING":
-				return says("+OK\r\n")(w)
+				return replyWith("+OK\r\n")(w)
 			case "INCRBY":
 				if sent++; sent == 1 {
-					return says(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
+					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
 				}
 				hits++
-				return says(fmt.Sprintf(":%d\r\n", hits))(w)
+				return replyWith(fmt.Sprintf(":%d\r\n", hits))(w)
 			case "EXPIREAT":
 				if expiries++; expiries < 4 {
-					return says(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
+					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
 				}
-				return says(":1\r\n")(w)
+				return replyWith(":1\r\n")(w)
 			}
 			return clusterOf(1, 1, nil)(w, command)
 		})
@@ -243,7 +243,7 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
 		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow, CountRefused: true}
-		if err := c.askWithin(s, patient, hit(1, p)); err != nil || c.b.Decisions[0].Over || c.b.Decisions[0].Before != 0 {
+		if err := c.askWithin(s, longTimeout, oneHit(1, p)); err != nil || c.b.Decisions[0].Over || c.b.Decisions[0].Before != 0 {
 			t.Errorf("%s: decided %+v, %v; want the first hit of a window", word, c.b.Decisions, err)
 		}
 		storetest.Eventually(t, word+": the key expires", func() bool {

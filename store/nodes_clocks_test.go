@@ -18,16 +18,16 @@ import (
 
 // A clockNode is a node of a cluster with a clock of its own, which knows of counts and of when keys expire.
 type clockNode struct {
-	*liar
-	now    time.Time
-	mu     sync.Mutex
-	counts map[string]int64
-	ends   map[string]int64
-	moved  string // the address of the node that has the slots of debts, empty for this one
-	deaf   bool   // hits end the connection
+	*hostileServer
+	now       time.Time
+	mu        sync.Mutex
+	counts    map[string]int64
+	ends      map[string]int64
+	moved     string // the address of the node that has the slots of debts, empty for this one
+	dropsHits bool   // hits end the connection
 
 	tryAgain bool          // hits are answered so
-	debts    chan struct{} // takes an element before the first debt, and gives one; nil if debts need none
+	syncs    chan struct{} // takes an element before the first debt, and gives one; nil if debts need none
 	first    sync.Once
 }
 
@@ -37,18 +37,18 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 	var chart string
 	for _, now := range clocks {
 		n := &clockNode{now: now, counts: map[string]int64{}, ends: map[string]int64{}}
-		n.liar = newLiar(tb, func(w io.Writer, command []string) bool {
+		n.hostileServer = newHostileServer(tb, func(w io.Writer, command []string) bool {
 			if command[0] == "CLUSTER" {
-				return says(chart)(w)
+				return replyWith(chart)(w)
 			}
-			if n.debts != nil && len(command) == 10 && command[6] == "f" {
+			if n.syncs != nil && len(command) == 10 && command[6] == "f" {
 				n.first.Do(func() {
-					n.debts <- struct{}{}
-					<-n.debts
+					n.syncs <- struct{}{}
+					<-n.syncs
 				})
 			}
 			answer := n.answer(command)
-			return answer != "" && says(answer)(w)
+			return answer != "" && replyWith(answer)(w)
 		})
 		all = append(all, n)
 	}
@@ -68,7 +68,7 @@ func (n *clockNode) answer(command []string) string {
 	switch command[0] {
 	case "INCRBY":
 		switch {
-		case n.deaf:
+		case n.dropsHits:
 			return ""
 		case n.tryAgain:
 			return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
@@ -84,7 +84,7 @@ func (n *clockNode) answer(command []string) string {
 		return ":1\r\n"
 	case "EVALSHA":
 		if len(command) == 10 && command[6] == "f" { // a debt
-			return n.charge(command[3], command[8], command[9])
+			return n.addCount(command[3], command[8], command[9])
 		}
 		fallthrough
 	default: // a run of the script, of a probe
@@ -115,7 +115,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 				for k := range 3 * limit {
 					var c caller
 					c.decided = make(chan error, 1)
-					c.b.Charges, c.b.Budget = []limiter.Charge{hit(n, p)}, patient
+					c.b.Charges, c.b.Budget = []limiter.Charge{oneHit(n, p)}, longTimeout
 					done, err := stores[k%len(stores)].Decide(limiter.Time(start.UnixNano()), &c.b, [][]byte{fmt.Appendf(nil, form, n)}, &c)
 					if !done {
 						err = <-c.decided
@@ -142,8 +142,8 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 	}
 }
 
-// charge answers a sync.
-func (n *clockNode) charge(key, hits, end string) string {
+// addCount answers a sync.
+func (n *clockNode) addCount(key, hits, end string) string {
 	if n.moved != "" {
 		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
 	}
@@ -167,11 +167,11 @@ func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 		for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
 			name = fmt.Appendf(nil, "untagged_%d_1800000000", n)
 		}
-		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+		b := limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}
 		b.Stored().ResetDecisions()
 		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
 		s.main.shardOf(redis.SlotOf(name)).requestSync()
-		storetest.Eventually(t, "it is paid", func() bool { return s.unsyncedCounters() == 0 && all[1].has(string(name)) })
+		storetest.Eventually(t, "it is paid", func() bool { return s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
 		}
@@ -183,11 +183,11 @@ func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	all := newClockNodes(t, start, start)
-	all[0].moved, all[1].debts = all[1].addr, make(chan struct{})
-	o := &told{}
+	all[0].moved, all[1].syncs = all[1].addr, make(chan struct{})
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Observer: o, Clock: func() time.Time { return start }})
 	storetest.Eventually(t, "up", s.Up)
-	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
+	b := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeFixedWindow)}}
 	b.Stored().ResetDecisions()
 	name, sh, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
 	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
@@ -196,19 +196,19 @@ func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	c := other.connection()
 	s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
 	sh.requestSync()
-	<-all[1].debts
+	<-all[1].syncs
 	s.main.mu.Lock()
 	s.main.shards[sh.name].stop()
 	s.main.mu.Unlock()
-	all[1].debts <- struct{}{}
-	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].has(string(name)) })
-	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
+	all[1].syncs <- struct{}{}
+	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
+	if other.connection() != c || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
 		t.Errorf("the other shard has lost its connection: failures %v", o.failed)
 	}
 }
 
-// has reports whether the node has counted something.
-func (n *clockNode) has(key string) bool {
+// hasKey reports whether the node has counted something.
+func (n *clockNode) hasKey(key string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.counts[key] > 0
@@ -234,7 +234,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 		ask := func() *limiter.Decision {
 			t.Helper()
 			c.b.Reset()
-			c.b.Charges, c.b.Budget = []limiter.Charge{hit(1, p)}, patient
+			c.b.Charges, c.b.Budget = []limiter.Charge{oneHit(1, p)}, longTimeout
 			done, err := s.Decide(limiter.Time(start.UnixNano()), &c.b, [][]byte{name}, &c)
 			if !done {
 				err = <-c.decided
@@ -245,11 +245,11 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
 			t.Errorf("a node that is %v ahead decided %+v, want a reset after an hour", ahead, d)
 		}
-		all[1].set(true)
+		all[1].setDropsHits(true)
 		if d := ask(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
 			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
 		}
-		all[1].set(false)
+		all[1].setDropsHits(false)
 		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 		if d := ask(); d.Before != 2 {
 			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
@@ -262,9 +262,9 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 	}
 }
 
-// set has hits end the connection, or not.
-func (n *clockNode) set(deaf bool) {
+// setDropsHits has hits end the connection, or not.
+func (n *clockNode) setDropsHits(deaf bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.deaf = deaf
+	n.dropsHits = deaf
 }

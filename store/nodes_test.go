@@ -12,7 +12,7 @@ import (
 
 // Whatever nodes send, the number of shards is bounded.
 func TestShardsAreBounded(t *testing.T) {
-	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: longTimeout, Fallback: Deny})
 	must.OK(t, err)
 	s.main.start = func(*shard) context.CancelFunc { return func() {} }
 	made := 0

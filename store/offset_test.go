@@ -16,8 +16,8 @@ type rangeTest struct {
 	now     time.Time
 }
 
-// reply has a reply come of a request that took there and back, and returns the error of the estimate.
-func (t *rangeTest) reply(there, back time.Duration) time.Duration {
+// addReply has a reply come of a request that took there and back, and returns the error of the estimate.
+func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	at := limiter.Time(t.now.Add(there + t.ahead).Truncate(time.Microsecond).UnixNano())
 	estimate := t.offsets.add(at, t.now, there+back)
 	t.now = t.now.Add(there + back)
@@ -36,7 +36,7 @@ func TestLateRepliesMoveNothing(t *testing.T) {
 		case 5:
 			back = slow
 		}
-		off := x.reply(there, back)
+		off := x.addReply(there, back)
 		if n > 0 && off > 2*time.Millisecond {
 			t.Fatalf("reply %d, %v there and %v back: the estimate is wrong by %v", n, there, back, off)
 		}
@@ -48,13 +48,13 @@ func TestLateRepliesMoveNothing(t *testing.T) {
 func TestClockSteps(t *testing.T) {
 	x := rangeTest{now: time.Unix(1_900_000_000, 0)}
 	for range 100 {
-		x.reply(100*time.Microsecond, 100*time.Microsecond)
+		x.addReply(100*time.Microsecond, 100*time.Microsecond)
 	}
 	for _, step := range []time.Duration{time.Hour, -time.Hour, 50 * time.Millisecond, -50 * time.Millisecond, 100 * 365 * 24 * time.Hour, 5 * time.Millisecond} {
 		x.ahead += step
 		x.now = x.now.Add(time.Second)
-		x.reply(100*time.Microsecond, 100*time.Microsecond)
-		if off := x.reply(100*time.Microsecond, 100*time.Microsecond); off > 3*time.Millisecond {
+		x.addReply(100*time.Microsecond, 100*time.Microsecond)
+		if off := x.addReply(100*time.Microsecond, 100*time.Microsecond); off > 3*time.Millisecond {
 			t.Errorf("after a step of %v the estimate is wrong by %v", step, off)
 		}
 	}
@@ -78,7 +78,7 @@ func TestOffsetsOfDriftingClocks(t *testing.T) {
 				there *= 500
 			}
 			pause := time.Duration(random.Int64N(int64(time.Second)))
-			off := x.reply(there, back)
+			off := x.addReply(there, back)
 			trips = append(trips, there+back)
 			shortest := time.Hour
 			for _, trip := range trips[max(0, len(trips)-10):] {

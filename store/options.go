@@ -151,5 +151,5 @@ func (o *Options) guard(do func()) (returned bool) {
 	return true
 }
 
-// answer notifies w.
-func (o *Options) answer(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }
+// notify notifies w.
+func (o *Options) notify(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }

@@ -34,14 +34,14 @@ func TestOutages(t *testing.T) {
 			srv := storetest.Start(t)
 			relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
 			var replicas []*Store
-			observers := []*told{{}, {}}
+			observers := []*recorder{{}, {}}
 			for i, r := range relays {
 				replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
 			}
 			up := func() bool { return replicas[0].Up() && replicas[1].Up() }
 			away := func() bool {
 				var c caller
-				look := hit(100, policies[0])
+				look := oneHit(100, policies[0])
 				look.Hits = 0
 				for _, s := range replicas { // who asks notices
 					must.OK(t, c.ask(s, look))
@@ -56,7 +56,7 @@ func TestOutages(t *testing.T) {
 					for n, p := range policies {
 						c.exceeded = func(hits uint64) { exceeded[n].Add(int64(hits)) }
 						for range times {
-							must.OK(t, c.ask(s, hit(uint64(n+1), p)))
+							must.OK(t, c.ask(s, oneHit(uint64(n+1), p)))
 							if !c.b.Denied {
 								admitted[n]++
 							}
@@ -101,7 +101,7 @@ func TestOutages(t *testing.T) {
 					want = min(want, limit+1)
 				}
 				var c caller
-				look := hit(uint64(n+1), p)
+				look := oneHit(uint64(n+1), p)
 				look.Hits = 0
 				if err := c.ask(replicas[0], look); err != nil || int(c.b.Decisions[0].Before) != want {
 					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])

@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// counts holds what the store has of each of l's counters against what was admitted. Each hit whose
+// compareCounts holds what the store has of each of l's counters against what was admitted. Each hit whose
 // answer came too late may have counted once more.
-func (l *traffic) counts(tb testing.TB, late int) {
+func (l *traffic) compareCounts(tb testing.TB, late int) {
 	tb.Helper()
 	var c caller
 	over := 0
 	for n := range l.admitted {
-		look := hit(uint64(n+1), much)
+		look := oneHit(uint64(n+1), hugeFixedWindow)
 		look.Hits = 0
 		must.OK(tb, c.ask(l.s, look))
 		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
@@ -36,25 +36,25 @@ func TestPacketsLost(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
 	for range 50 {
-		l.goesOn(t)
-		r.hold(true)
-		storetest.Eventually(t, "something is kept back", r.holds)
-		r.hold(false)
+		l.waitForHits(t)
+		r.holdBoth(true)
+		storetest.Eventually(t, "something is kept back", r.isHolding)
+		r.holdBoth(false)
 	}
 	for range 2 {
-		l.goesOn(t)
-		r.hold(true)
+		l.waitForHits(t)
+		r.holdBoth(true)
 		storetest.Eventually(t, "away", func() bool { return !s.Up() })
-		r.hold(false)
+		r.holdBoth(false)
 		storetest.Eventually(t, "up again", s.Up)
 	}
-	l.goesOn(t)
-	l.end()
+	l.waitForHits(t)
+	l.stopAndWait()
 	o.mu.Lock()
 	late, byStore, lost := o.decided[byFallback], o.decided[byStore], o.failed[redis.Timeout]
 	o.mu.Unlock()
@@ -62,26 +62,26 @@ func TestPacketsLost(t *testing.T) {
 	if lost == 0 || late == 0 {
 		t.Errorf("failed %v, want timeouts", o.failed)
 	}
-	l.counts(t, late)
+	l.compareCounts(t, late)
 }
 
 // A server that disappears without closing connections, as after a power failure, does not delay callers beyond the timeout, and
 // is used again when it is back.
-func TestNetworkGone(t *testing.T) {
+func TestServerDisappears(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
-	r.hold(true)
+	r.holdBoth(true)
 	storetest.Eventually(t, "away, though nobody asks", func() bool { return !s.Up() })
 	var c caller
-	if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 		t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 	}
-	r.hold(false)
+	r.holdBoth(false)
 	storetest.Eventually(t, "up again", s.Up)
-	if err := c.ask(s, hit(1, plenty)); err != nil || c.b.Denied {
+	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
 	}
 }

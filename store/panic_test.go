@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// sizes is an observer of how many charges batches have.
-type sizes struct {
-	told
+// batchSizes is an observer of how many charges batches have.
+type batchSizes struct {
+	recorder
 	largest atomic.Int64
 }
 
-func (o *sizes) Batch(_ time.Duration, charges int) {
+func (o *batchSizes) Batch(_ time.Duration, charges int) {
 	o.largest.Store(max(o.largest.Load(), int64(charges)))
 }
 
@@ -27,15 +27,15 @@ func (o *sizes) Batch(_ time.Duration, charges int) {
 func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &sizes{}
+	o := &batchSizes{}
 	panics := make(chan any, 3)
 	s, err := New(Options{
-		Server: at(srv), Timeout: patient, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
+		Server: serverAt(srv), Timeout: longTimeout, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
 		Panicked: func(thrown any) { panics <- thrown },
 	})
 	must.OK(t, err)
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
-	keep(t, s)
+	runUntilEnd(t, s)
 	storetest.Eventually(t, "up", s.Up)
 	sh := s.main.shardOf(0)
 	srv.Stop()
@@ -52,7 +52,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		decided replyChan
 	}
 	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(replyChan, 1)}
+		return &asked{limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}, make(replyChan, 1)}
 	}
 	// As many as are under way at once, each alone; then all others are one message.
 	var ahead, behind []*asked
@@ -77,7 +77,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		a := one()
 		switch n {
 		case 1: // what it found is of one charge, and it has two
-			bad.batch.Charges = append(bad.batch.Charges, hit(2, plenty))
+			bad.batch.Charges = append(bad.batch.Charges, oneHit(2, hugeBucket))
 			put(bad.decided, &a.batch, &bad.batch)
 		case 3:
 			put(panicking{}, &a.batch, &a.batch)
@@ -121,7 +121,7 @@ func TestPanicInTheFallback(t *testing.T) {
 
 // panicsOnce is an observer that panics once when the store has decided something.
 type panicsOnce struct {
-	told
+	recorder
 	armed atomic.Bool
 }
 
@@ -129,20 +129,20 @@ func (o *panicsOnce) Decided(by string, charges int) {
 	if by == byStore && o.armed.CompareAndSwap(true, false) {
 		panic("a bug")
 	}
-	o.told.Decided(by, charges)
+	o.recorder.Decided(by, charges)
 }
 
 // Hits that the fallback admits after a panic at the end of a request with parts are unsynced; the store has refunded its own.
 func TestPanicAfterTheParts(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
-	seconds := at(second)
+	seconds := serverAt(second)
 	o := &panicsOnce{}
-	s := runStore(t, Options{Server: at(first), PerSecond: &seconds, Observer: o})
+	s := runStore(t, Options{Server: serverAt(first), PerSecond: &seconds, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	day := hit(1, much)
-	second1 := hit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
-	place := spot(3, 5)
+	day := oneHit(1, hugeFixedWindow)
+	second1 := oneHit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
+	place := slotCharge(3, 5)
 	o.armed.Store(true)
 	var c, other caller
 	if err := c.ask(s, day, second1, place); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
@@ -151,9 +151,9 @@ func TestPanicAfterTheParts(t *testing.T) {
 	if o.armed.Load() {
 		t.Fatal("nothing has panicked")
 	}
-	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 3 })
+	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
-		return other.used(t, s, day) == 1 && other.used(t, s, place) == 1
+		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, place) == 1
 	})
 }
 
@@ -176,28 +176,28 @@ func TestPanicAfterAReply(t *testing.T) {
 			},
 			Panicked: func(thrown any) { panicked <- thrown },
 		})
-		other := runStore(t, Options{Server: at(srv), Fallback: Error})
+		other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, looks caller
-		place := spot(1, 3)
-		hasRun := func() bool { return looks.holds(t, other, place) == 1 }
+		place := slotCharge(1, 3)
+		hasRun := func() bool { return looks.heldHits(t, other, place) == 1 }
 		if late {
 			c.startLate(t, s, r, replied, hasRun, place)
 		} else {
-			r.silence(true)
-			if done, err := c.begin(s, 0, place); done {
+			r.holdReplies(true)
+			if done, err := c.start(s, 0, place); done {
 				t.Fatal(err)
 			}
 			storetest.Eventually(t, "the store has run it", hasRun)
 		}
 		armed.Store(true)
-		r.silence(false)
+		r.holdReplies(false)
 		<-panicked
 		if !late {
 			if err := <-c.decided; err != nil || !c.b.Denied {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return looks.heldHits(t, other, place) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

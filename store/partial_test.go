@@ -18,9 +18,9 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 	const limit, requests = 5, 20
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
-	other := runStore(t, Options{Server: at(srv), Fallback: Error})
+	other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	for n, p := range []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}, // by commands, the others by the script
@@ -28,14 +28,14 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: limit},
 		{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Hour},
 	} {
-		loose := *much
+		loose := *hugeFixedWindow
 		loose.CountRefused = p.CountRefused
-		bad, good := hit(uint64(2*n+1), &loose), hit(uint64(2*n+2), p)
+		bad, good := oneHit(uint64(2*n+1), &loose), oneHit(uint64(2*n+2), p)
 		good.Group = 1
 		srv.Must("RPUSH", keyOf(&bad), "x")
 		var c, there caller
 		passed, counted := 0, 0
-		counts := func() bool { return there.used(t, other, good) == counted && s.unsyncedCounters() == 0 }
+		counts := func() bool { return there.usedHits(t, other, good) == counted && s.unsyncedCounters() == 0 }
 		for range requests {
 			must.OK(t, c.ask(s, bad, good))
 			if !c.b.Decisions[1].Over {
@@ -45,7 +45,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 				counted = min(counted, limit)
 			}
 			storetest.Eventually(t, "the hit counts in the store", counts)
-			c.used(t, s, good) // which says so to this replica
+			c.usedHits(t, s, good) // which says so to this replica
 		}
 		if passed != limit {
 			t.Errorf("algorithm %d: %d of %d requests passed a limit of %d", p.Algorithm, passed, requests, limit)
@@ -53,14 +53,14 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		if _, err := reset(other, p, c.names[0]); err != nil {
 			t.Fatal(err)
 		}
-		c.used(t, s, good)
+		c.usedHits(t, s, good)
 		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
-		r.resolve(t, s, replied)
+		r.finishLate(t, s, replied)
 		counted = 1
 		storetest.Eventually(t, "a hit counts whose caller does not wait for the store", counts)
 	}
-	if want := uint64(4 * (requests + 1)); o.forgot != want {
-		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.forgot, want)
+	if want := uint64(4 * (requests + 1)); o.dropped != want {
+		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.dropped, want)
 	}
 }
 
@@ -69,15 +69,15 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 func TestPartsOfAFailedRequest(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
-	seconds := at(second)
+	seconds := serverAt(second)
 	cluster := storetest.StartCluster(t, 2, false)
 	for name, tt := range map[string]struct {
 		to   Options
 		gone *storetest.Server
 		lost limiter.Charge // whose counter is there
 	}{
-		"stores":    {Options{Server: at(first), PerSecond: &seconds}, second, hit(1, plenty)},
-		"primaries": {Options{Server: nodes(cluster)}, cluster[1], inSlots(new(uint64), much, redis.Slots/2, redis.Slots)},
+		"stores":    {Options{Server: serverAt(first), PerSecond: &seconds}, second, oneHit(1, hugeBucket)},
+		"primaries": {Options{Server: nodes(cluster)}, cluster[1], hitInSlots(new(uint64), hugeFixedWindow, redis.Slots/2, redis.Slots)},
 	} {
 		tt.to.Fallback = Error
 		s := runStore(t, tt.to)
@@ -90,15 +90,15 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		})
 		var number uint64
 		for kind, p := range map[string]*limiter.Policy{
-			"place":          spot(1, 3).Policy,
-			"reservation":    reserving(true)[0],
+			"place":          slotCharge(1, 3).Policy,
+			"reservation":    reservingPolicies(true)[0],
 			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
 			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
 			"log":            {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
 			"bucket":         {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
 			"counts refused": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
 		} {
-			part := inSlots(&number, p, 0, redis.Slots/2)
+			part := hitInSlots(&number, p, 0, redis.Slots/2)
 			part.Reserve, part.Hits = part.Policy.Reserve != nil, 2
 			want := uint64(0)
 			if part.Policy.CountRefused {
@@ -110,7 +110,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
-			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.holds(t, s, part) == want })
+			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.heldHits(t, s, part) == want })
 		}
 		if n := s.unsyncedCounters(); n > 0 {
 			t.Errorf("%s: %d counters owe something", name, n)
@@ -118,11 +118,11 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 	}
 }
 
-// inSlots returns a hit of the next counter after a number in one of some slots.
-func inSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
+// hitInSlots returns a hit of the next counter after a number in one of some slots.
+func hitInSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
 	for {
 		*number++
-		c := hit(*number, p)
+		c := oneHit(*number, p)
 		if slot := int(redis.SlotOf(nameOf("s1", &c))); slot >= from && slot < to {
 			return c
 		}
@@ -135,10 +135,10 @@ func TestPartlyCountedRequests(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	failures := func() (all int) {
 		for _, kind := range redis.Kinds {
-			all += o.failures(kind)
+			all += o.failuresOf(kind)
 		}
 		return all
 	}
@@ -149,7 +149,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 	for _, late := range []bool{false, true} { // its caller does not wait for the store
 		for _, lacks := range []string{"a key", "expiries"} {
 			number += 2
-			counted, other := hit(number, p), hit(number+1, p)
+			counted, other := oneHit(number, p), oneHit(number+1, p)
 			rights := []string{"ACL", "SETUSER", "default", "-expireat"}
 			if lacks == "a key" {
 				rights = []string{"ACL", "SETUSER", "default", "resetkeys", "~" + string(nameOf("s1", &counted)) + "*", "~s1{probe}*"}
@@ -161,14 +161,14 @@ func TestPartlyCountedRequests(t *testing.T) {
 			if late {
 				c.startLate(t, s, r, replied, hasRun, counted, other)
 			} else {
-				r.silence(true)
-				if done, err := c.begin(s, 0, counted, other); done || err != nil {
+				r.holdReplies(true)
+				if done, err := c.start(s, 0, counted, other); done || err != nil {
 					t.Fatal(done, err)
 				}
 				storetest.Eventually(t, "the store has run it", hasRun)
 			}
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
-			r.silence(false)
+			r.holdReplies(false)
 			if !late {
 				must.OK(t, <-c.decided)
 			}

@@ -29,19 +29,19 @@ func TestPenaltiesAreShared(t *testing.T) {
 		t.Run(fmt.Sprint(p.Algorithm, p.CountRefused), func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
-			o := &told{}
+			o := &recorder{}
 			var now atomic.Int64 // of all clocks
 			now.Store(1_900_000_000_999_999_999)
 			clock := func() time.Time { return time.Unix(0, now.Load()) }
 			theirs := func() limiter.Time { return limiter.Time(now.Load()) }
 			r := newRelay(t, srv.Addr, nil, false)
 			mine := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Clock: clock, at: theirs})
-			other := runStore(t, Options{Server: at(srv), Clock: clock, at: theirs})
+			other := runStore(t, Options{Server: serverAt(srv), Clock: clock, at: theirs})
 			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 			c := caller{clock: clock}
 			ask := func(s *Store, hits uint64) limiter.Decision {
 				t.Helper()
-				charge := hit(1, &p)
+				charge := oneHit(1, &p)
 				charge.Hits = hits
 				must.OK(t, c.ask(s, charge))
 				return c.b.Decisions[0]
@@ -51,12 +51,12 @@ func TestPenaltiesAreShared(t *testing.T) {
 				t.Fatalf("the third hit: %+v", d)
 			}
 			now.Add(int64(time.Minute))
-			memory := o.by(byMemory)
+			memory := o.decidedBy(byMemory)
 			for n := range 5 {
 				if d := ask(mine, 1); !d.Over || d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
 					t.Fatalf("at another replica: %+v", d)
 				}
-				if got := o.by(byMemory) - memory; got != n {
+				if got := o.decidedBy(byMemory) - memory; got != n {
 					t.Errorf("%d of %d were denied by memory", got, n)
 				}
 			}
@@ -86,7 +86,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 			if d := ask(mine, 1); d.Over || d.Penalty != 0 {
 				t.Errorf("after a reset: %+v", d)
 			}
-			if n := srv.Must("EVAL", endless, "0"); n != "0" {
+			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
 				t.Errorf("%s keys never expire", n)
 			}
 		})
@@ -97,13 +97,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 func TestPenaltyKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 2, Burst: 2, Window: time.Hour, Penalty: limiter.NewPenalty(time.Hour)}
 	ask := func() limiter.Decision {
 		var c caller
 		s.denied.clear()
-		charge := hit(1, p)
+		charge := oneHit(1, p)
 		charge.Hits = 3
 		must.OK(t, c.ask(s, charge))
 		return c.b.Decisions[0]

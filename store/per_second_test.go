@@ -13,14 +13,14 @@ import (
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
-	to := at(second)
-	o := &told{}
-	s := runStore(t, Options{Server: at(first), PerSecond: &to, Observer: o, Fallback: Deny})
+	to := serverAt(second)
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(first), PerSecond: &to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	charges := []limiter.Charge{
-		hit(1, plenty), // a second's
-		hit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}),
-		hit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 2 * time.Second, Burst: 1 << 31}),
+		oneHit(1, hugeBucket), // a second's
+		oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}),
+		oneHit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 2 * time.Second, Burst: 1 << 31}),
 	}
 	for i := range charges {
 		charges[i].Group = int32(i)

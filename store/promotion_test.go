@@ -18,15 +18,15 @@ import (
 )
 
 // told by a Sentinel: who the primary is, and its replica.
-type sentinelSays struct {
+type fakeSentinel struct {
 	primary, replica atomic.Value // addresses
-	tells            string       // after the last SUBSCRIBE
+	message          string       // after the last SUBSCRIBE
 	forever          bool
 }
 
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-func (s *sentinelSays) answers(w io.Writer, command []string) bool {
+func (s *fakeSentinel) answers(w io.Writer, command []string) bool {
 	address := func(v *atomic.Value) (host, port string) {
 		text, _ := v.Load().(string)
 		host, port, _ = net.SplitHostPort(text)
@@ -34,52 +34,52 @@ func (s *sentinelSays) answers(w io.Writer, command []string) bool {
 	}
 	switch {
 	case strings.EqualFold(command[0], "SUBSCRIBE"):
-		if !says("*3\r\n" + bulk("subscribe") + bulk(command[1]) + ":1\r\n")(w) {
+		if !replyWith("*3\r\n" + bulk("subscribe") + bulk(command[1]) + ":1\r\n")(w) {
 			return false
 		}
-		if s.tells == "" || command[1] != sentinel.Promoting {
+		if s.message == "" || command[1] != sentinel.Promoting {
 			return true
 		}
-		message := "*3\r\n" + bulk("message") + bulk(command[1]) + bulk(s.tells)
+		message := "*3\r\n" + bulk("message") + bulk(command[1]) + bulk(s.message)
 		if s.forever {
-			return forever(message)(w)
+			return sendForever(message)(w)
 		}
-		return says(message)(w)
+		return replyWith(message)(w)
 	case command[1] == "REPLICAS":
 		host, port := address(&s.replica)
-		return says("*1\r\n*6\r\n" + bulk("name") + bulk("any") + bulk("ip") + bulk(host) + bulk("port") + bulk(port))(w)
+		return replyWith("*1\r\n*6\r\n" + bulk("name") + bulk("any") + bulk("ip") + bulk(host) + bulk("port") + bulk(port))(w)
 	default:
 		host, port := address(&s.primary)
-		return says("*2\r\n" + bulk(host) + bulk(port))(w)
+		return replyWith("*2\r\n" + bulk(host) + bulk(port))(w)
 	}
 }
 
-// tells is what Sentinel says of a replica at an address.
-func tells(address string) string {
+// replicaMessage is what Sentinel says of a replica at an address.
+func replicaMessage(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	return fmt.Sprintf("slave %s %s %s @ main 127.0.0.1 1", address, host, port)
 }
 
-// three Sentinels say the same, and the third tells what it likes.
-func three(tb testing.TB, primary, replica, third string, endless bool) (redis.Server, []*sentinelSays) {
+// threeSentinels Sentinels say the same, and the third tells what it likes.
+func threeSentinels(tb testing.TB, primary, replica, third string, endless bool) (redis.Server, []*fakeSentinel) {
 	tb.Helper()
-	to, all := redis.Server{Master: "main"}, []*sentinelSays{}
+	to, all := redis.Server{Master: "main"}, []*fakeSentinel{}
 	for n := range 3 {
-		s := &sentinelSays{}
+		s := &fakeSentinel{}
 		s.primary.Store(primary)
 		s.replica.Store(replica)
 		if n == 2 {
-			s.tells, s.forever = third, endless
+			s.message, s.forever = third, endless
 		}
 		all = append(all, s)
-		to.Sentinels = append(to.Sentinels, newLiar(tb, s.answers).addr)
+		to.Sentinels = append(to.Sentinels, newHostileServer(tb, s.answers).addr)
 	}
 	return to, all
 }
 
 // A replica that one Sentinel tells of is the primary once it says so itself, though most Sentinels still
 // say what was.
-func TestPromotionIsHeard(t *testing.T) {
+func TestPromotionIsFollowed(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
@@ -88,34 +88,34 @@ func TestPromotionIsHeard(t *testing.T) {
 		one.Must(append(acl(t)[0], "+role")...)
 		noScripts(one)
 	}
-	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
+	to, _ := threeSentinels(t, primary.Addr, replica.Addr, replicaMessage(replica.Addr), false)
 	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 }
 
 // A single malicious Sentinel cannot move the primary.
-func TestOneSentinelMovesNobody(t *testing.T) {
+func TestOneSentinelCannotMoveThePrimary(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
-	foreign := newLiar(t, func(w io.Writer, _ []string) bool { return says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")(w) })
-	to, all := three(t, primary.Addr, replica.Addr, tells(foreign.addr), true)
+	foreign := newHostileServer(t, func(w io.Writer, _ []string) bool { return replyWith("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")(w) })
+	to, all := threeSentinels(t, primary.Addr, replica.Addr, replicaMessage(foreign.addr), true)
 	all[2].primary.Store(foreign.addr)
 	all[2].replica.Store(foreign.addr)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	storetest.Eventually(t, "it has been cut off twice", func() bool {
 		if at := s.main.shardOf(0).address(); at != primary.Addr && at != "" {
 			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
 		}
-		return o.failures(redis.Reply) >= 2
+		return o.failuresOf(redis.Reply) >= 2
 	})
 	foreign.mu.Lock()
 	defer foreign.mu.Unlock()
-	if foreign.came > 0 {
-		t.Errorf("%d connections to a server of which one Sentinel alone says that it is a replica", foreign.came)
+	if foreign.connections > 0 {
+		t.Errorf("%d connections to a server of which one Sentinel alone says that it is a replica", foreign.connections)
 	}
 }
 
@@ -125,8 +125,8 @@ func TestPromotionEnds(t *testing.T) {
 	t.Parallel()
 	primary, third := storetest.Start(t), storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
-	to, all := three(t, primary.Addr, replica.Addr, "", false)
-	s, err := New(Options{Server: to, Timeout: patient, DialTimeout: time.Minute, Fallback: Deny})
+	to, all := threeSentinels(t, primary.Addr, replica.Addr, "", false)
+	s, err := New(Options{Server: to, Timeout: longTimeout, DialTimeout: time.Minute, Fallback: Deny})
 	must.OK(t, err)
 	w, ctx := s.main.watch, context.Background()
 	t.Cleanup(w.Close)
@@ -183,7 +183,7 @@ func TestMessages(t *testing.T) {
 		{sentinel.Promoting, "slave x:1 127.0.0.1 7 @", "", false},
 		{sentinel.Promoting, "", "", false},
 	} {
-		s, err := New(Options{Server: redis.Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+		s, err := New(Options{Server: redis.Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: longTimeout, Fallback: Deny})
 		must.OK(t, err)
 		var d resp.Decoder
 		var r resp.Reply

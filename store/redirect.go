@@ -63,17 +63,17 @@ func (sh *shard) target(to redirection) *shard {
 // redirect sends those of all that are not decided to the target.
 func (sh *shard) redirect(all []*request, to redirection) {
 	sh.options.observe().Failed(string(redis.Cluster))
-	var asks []*request
+	var undecided []*request
 	sh.mu.Lock()
 	for _, req := range all {
 		if req.open {
 			sh.open.remove(req)
-			asks = append(asks, req)
+			undecided = append(undecided, req)
 		}
 	}
 	sh.mu.Unlock()
 	for _, req := range all { // the node has not decided them
-		if !slices.Contains(asks, req) {
+		if !slices.Contains(undecided, req) {
 			sh.backend.resolve(outcomeUncounted, req)
 		}
 	}
@@ -83,7 +83,7 @@ func (sh *shard) redirect(all []*request, to redirection) {
 		sh.backend.requestRefresh()
 	}
 	var late []*request
-	for _, req := range asks {
+	for _, req := range undecided {
 		req.sent = false
 		req.queuedAt = clock() // the time at this shard does not count against the other one
 		if req.isolated = req.isolated || !to.moved; to.port == "" {

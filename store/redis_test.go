@@ -15,23 +15,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// patient is a timeout that a busy machine does not reach.
-const patient = 20 * time.Second
+// longTimeout is a timeout that a busy machine does not reach.
+const longTimeout = 20 * time.Second
 
 func runStore(tb testing.TB, o Options) *Store {
 	tb.Helper()
 	s := newStore(tb, o)
-	keep(tb, s)
+	runUntilEnd(tb, s)
 	return s
 }
 
 func newStore(tb testing.TB, o Options) *Store {
 	tb.Helper()
 	if o.Timeout == 0 {
-		o.Timeout = patient
+		o.Timeout = longTimeout
 	}
 	if o.DialTimeout == 0 {
-		o.DialTimeout = patient
+		o.DialTimeout = longTimeout
 	}
 	if o.Fallback == "" {
 		o.Fallback = Local
@@ -44,8 +44,8 @@ func newStore(tb testing.TB, o Options) *Store {
 	return s
 }
 
-// keep runs s until the test ends.
-func keep(tb testing.TB, s *Store) {
+// runUntilEnd runs s until the test ends.
+func runUntilEnd(tb testing.TB, s *Store) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -66,7 +66,7 @@ func newTable(tb testing.TB) *limiter.Table {
 	return table
 }
 
-func at(s *storetest.Server) redis.Server { return redis.Server{Network: "tcp", Address: s.Addr} }
+func serverAt(s *storetest.Server) redis.Server { return redis.Server{Network: "tcp", Address: s.Addr} }
 
 // A caller asks one request after another.
 type caller struct {
@@ -86,15 +86,15 @@ func (c *caller) Decided(err error) { c.decided <- err }
 func (c *caller) ask(s *Store, charges ...limiter.Charge) error { return c.askWithin(s, 0, charges...) }
 
 func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
-	done, err := c.begin(s, budget, charges...)
+	done, err := c.start(s, budget, charges...)
 	if !done {
 		err = <-c.decided
 	}
 	return err
 }
 
-// begin begins a request, and reports whether that is decided at once.
-func (c *caller) begin(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
+// start begins a request, and reports whether that is decided at once.
+func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
 	}
@@ -121,7 +121,7 @@ func reset(s *Store, p *limiter.Policy, name []byte) (used uint64, err error) {
 	return s.Reset(context.Background(), limiter.Time(s.options.Clock().UnixNano()), b, [][]byte{name}, 0)
 }
 
-func hit(n uint64, p *limiter.Policy) limiter.Charge {
+func oneHit(n uint64, p *limiter.Policy) limiter.Charge {
 	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
@@ -131,12 +131,12 @@ func TestReplicasShare(t *testing.T) {
 	for _, replicas := range []int{2, 5} {
 		t.Run(strconv.Itoa(replicas), func(t *testing.T) {
 			t.Parallel()
-			shares(t, replicas)
+			testSharing(t, replicas)
 		})
 	}
 }
 
-func shares(t *testing.T, replicas int) {
+func testSharing(t *testing.T, replicas int) {
 	t.Helper()
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 500, Window: 10 * 365 * 24 * time.Hour},
@@ -148,7 +148,7 @@ func shares(t *testing.T, replicas int) {
 	srv := storetest.Start(t)
 	var stores []*Store
 	for range replicas {
-		stores = append(stores, runStore(t, Options{Server: at(srv)}))
+		stores = append(stores, runStore(t, Options{Server: serverAt(srv)}))
 	}
 	for _, s := range stores {
 		storetest.Eventually(t, "up", s.Up)
@@ -161,7 +161,7 @@ func shares(t *testing.T, replicas int) {
 				var c caller
 				for i := range 100 * len(policies) {
 					n := i % len(policies)
-					if err := c.ask(s, hit(uint64(n+1), policies[n])); err != nil {
+					if err := c.ask(s, oneHit(uint64(n+1), policies[n])); err != nil {
 						t.Error(err)
 					}
 					if !c.b.Denied {

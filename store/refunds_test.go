@@ -22,7 +22,7 @@ var refundable = []*limiter.Policy{
 
 // withRefund returns 4 hits on a counter and a refund.
 func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge {
-	taken, refund := hit(number, p), hit(number, p)
+	taken, refund := oneHit(number, p), oneHit(number, p)
 	taken.Hits, refund.Hits, refund.Refund = 4, hits, true
 	return []limiter.Charge{taken, refund}
 }
@@ -32,16 +32,16 @@ func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge 
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
-	seconds := at(second)
-	one := newStore(t, Options{Server: at(first)})
-	two := newStore(t, Options{Server: at(first), PerSecond: &seconds})
+	seconds := serverAt(second)
+	one := newStore(t, Options{Server: serverAt(first)})
+	two := newStore(t, Options{Server: serverAt(first), PerSecond: &seconds})
 	for _, s := range []*Store{one, two} {
-		keep(t, s)
+		runUntilEnd(t, s)
 		storetest.Eventually(t, "up", s.Up)
 	}
 	none := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow}
 	noneASecond := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second}
-	foreign, loose := hit(999, none), hit(997, much)
+	foreign, loose := oneHit(999, none), oneHit(997, hugeFixedWindow)
 	for _, c := range []limiter.Charge{foreign, loose} {
 		first.Must("RPUSH", keyOf(&c), "x")
 	}
@@ -51,10 +51,10 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 		denies []limiter.Charge
 	}{
 		"its own limit": {one, nil},
-		"the script":    {one, []limiter.Charge{hit(998, none)}},
-		"a store":       {two, []limiter.Charge{hit(998, noneASecond)}},
+		"the script":    {one, []limiter.Charge{oneHit(998, none)}},
+		"a store":       {two, []limiter.Charge{oneHit(998, noneASecond)}},
 		"the fallback":  {one, []limiter.Charge{foreign}},
-		"a store, and the fallback decides another": {two, []limiter.Charge{loose, hit(998, noneASecond)}},
+		"a store, and the fallback decides another": {two, []limiter.Charge{loose, oneHit(998, noneASecond)}},
 	} {
 		for _, p := range refundable {
 			for _, refundFirst := range []bool{false, true} {
@@ -67,7 +67,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					}
 					must.OK(t, c.ask(tt.s, append(charges, tt.denies...)...))
 				}
-				before := hit(number, p)
+				before := oneHit(number, p)
 				if before.Hits = 5; tt.denies == nil {
 					before.Hits = 9
 				}
@@ -91,7 +91,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Refunded(at) != used || used > 0 && d.Reset < time.Hour {
 						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Refunded(at), used)
 					}
-					storetest.Eventually(t, what, func() bool { return c.used(t, tt.s, before) == int(used) })
+					storetest.Eventually(t, what, func() bool { return c.usedHits(t, tt.s, before) == int(used) })
 				}
 			}
 		}
@@ -104,25 +104,25 @@ func TestLateRefunds(t *testing.T) {
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute, DialTimeout: time.Minute})
-	other := runStore(t, Options{Server: at(srv)})
+	other := runStore(t, Options{Server: serverAt(srv)})
 	number := uint64(0)
-	for how, want := range map[fateOfLate]int{replied: 2, replyLost: 2, neverRun: 5} {
+	for how, want := range map[lateOutcome]int{replied: 2, replyLost: 2, neverRun: 5} {
 		for _, p := range refundable {
 			storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 			number += 2
-			none := hit(number+1, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow})
-			before := hit(number, p)
+			none := oneHit(number+1, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow})
+			before := oneHit(number, p)
 			before.Hits = 5
 			var c, there caller
 			must.OK(t, c.ask(s, before))
-			used := func() int { return there.used(t, other, before) }
+			used := func() int { return there.usedHits(t, other, before) }
 			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
 			if d := c.b.Decisions[1]; d.Charged != 3 {
 				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
 			}
-			r.resolve(t, s, how)
+			r.finishLate(t, s, how)
 			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
-			if got := c.used(t, s, before); got != want || used() != want {
+			if got := c.usedHits(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}
 		}
@@ -152,7 +152,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			}
 		}
 	}
-	first, second := at(storetest.Start(t)), at(storetest.Start(t))
+	first, second := serverAt(storetest.Start(t)), serverAt(storetest.Start(t))
 	now := limiter.Time(1_900_000_000_500_000_000)
 	clock := func() time.Time { return time.Unix(0, int64(now)) }
 	s := runStore(t, Options{Server: first, PerSecond: &second, Clock: clock, at: func() limiter.Time { return now }})
@@ -166,7 +166,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			if k := len(plain.Charges); k > 0 && random.IntN(2) == 0 {
 				which = int(plain.Charges[k-1].ID.Lo) - 1
 			}
-			charge := hit(uint64(which+1), policies[which])
+			charge := oneHit(uint64(which+1), policies[which])
 			charge.Hits, charge.Group = random.Uint64N(8), group
 			charge.Refund = taken[charge.ID.Lo] || random.IntN(3) == 0
 			charge.Mode = []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Watch}[random.IntN(4)]

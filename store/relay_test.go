@@ -16,10 +16,10 @@ type relay struct {
 	addr string
 
 	mu      sync.Mutex
-	goes    sync.Cond
+	resumed sync.Cond
 	held    bool
 	silent  bool
-	waits   int // connections that have something to bring meanwhile
+	waiting int // connections that have something to bring meanwhile
 	open    map[net.Conn]bool
 	ended   bool
 	severed bool
@@ -34,7 +34,7 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(tb, err)
 	r := &relay{addr: l.Addr().String(), open: map[net.Conn]bool{}}
-	r.goes.L = &r.mu
+	r.resumed.L = &r.mu
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -52,34 +52,34 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 		for c := range r.open {
 			_ = c.Close()
 		}
-		r.goes.Broadcast()
+		r.resumed.Broadcast()
 		r.mu.Unlock()
 		all.Wait()
 	})
 	return r
 }
 
-// hold keeps all bytes back from now on, or lets them go on.
-func (r *relay) hold(yes bool) {
+// holdBoth keeps all bytes back from now on, or lets them go on.
+func (r *relay) holdBoth(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = yes
-	r.goes.Broadcast()
+	r.resumed.Broadcast()
 }
 
-// silence keeps back what the server says from now on, or lets it go on. What the store says goes on.
-func (r *relay) silence(yes bool) {
+// holdReplies keeps back what the server says from now on, or lets it go on. What the store says goes on.
+func (r *relay) holdReplies(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = yes
-	r.goes.Broadcast()
+	r.resumed.Broadcast()
 }
 
-// holds reports whether bytes are kept back.
-func (r *relay) holds() bool {
+// isHolding reports whether bytes are kept back.
+func (r *relay) isHolding() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held && r.waits > 0
+	return r.held && r.waiting > 0
 }
 
 // connections returns how many came by TLS, and how many did not.
@@ -89,8 +89,8 @@ func (r *relay) connections() (secure, plain int) {
 	return r.secure, r.plain
 }
 
-// keep notes c, so that the end of the test closes it. It reports false after that.
-func (r *relay) keep(c net.Conn) bool {
+// add notes c, so that the end of the test closes it. It reports false after that.
+func (r *relay) add(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended || r.severed {
@@ -100,7 +100,7 @@ func (r *relay) keep(c net.Conn) bool {
 	return true
 }
 
-func (r *relay) forget(c net.Conn) {
+func (r *relay) remove(c net.Conn) {
 	_ = c.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,8 +108,8 @@ func (r *relay) forget(c net.Conn) {
 }
 
 func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool) {
-	defer r.forget(raw)
-	if !r.keep(raw) {
+	defer r.remove(raw)
+	if !r.add(raw) {
 		return
 	}
 	c := raw
@@ -118,7 +118,7 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 		if _, err := io.ReadFull(raw, first); err != nil {
 			return
 		}
-		c = &begun{raw, first}
+		c = &peekedConn{raw, first}
 		secure := first[0] == 22 // a handshake's record
 		r.mu.Lock()
 		if secure {
@@ -138,18 +138,18 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 	if err != nil {
 		return
 	}
-	defer r.forget(s)
-	if !r.keep(s) {
+	defer r.remove(s)
+	if !r.add(s) {
 		return
 	}
 	var back sync.WaitGroup
-	back.Go(func() { r.copies(c, s, func() bool { return r.held || r.silent }) })
-	r.copies(s, c, func() bool { return r.held })
+	back.Go(func() { r.copyBytes(c, s, func() bool { return r.held || r.silent }) })
+	r.copyBytes(s, c, func() bool { return r.held })
 	back.Wait()
 }
 
-// copies brings what from says to the other unless it is kept back, and ends both.
-func (r *relay) copies(to, from net.Conn, kept func() bool) {
+// copyBytes brings what from says to the other unless it is kept back, and ends both.
+func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
@@ -157,11 +157,11 @@ func (r *relay) copies(to, from net.Conn, kept func() bool) {
 		n, err := from.Read(b)
 		if n > 0 {
 			r.mu.Lock()
-			r.waits++
+			r.waiting++
 			for kept() && !r.ended {
-				r.goes.Wait()
+				r.resumed.Wait()
 			}
-			r.waits--
+			r.waiting--
 			r.mu.Unlock()
 			if _, err := to.Write(b[:n]); err != nil {
 				return
@@ -173,13 +173,13 @@ func (r *relay) copies(to, from net.Conn, kept func() bool) {
 	}
 }
 
-// begun is a connection of which the first bytes have been read.
-type begun struct {
+// peekedConn is a connection of which the first bytes have been read.
+type peekedConn struct {
 	net.Conn
 	first []byte
 }
 
-func (b *begun) Read(p []byte) (int, error) {
+func (b *peekedConn) Read(p []byte) (int, error) {
 	if len(b.first) > 0 {
 		n := copy(p, b.first)
 		b.first = b.first[n:]

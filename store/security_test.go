@@ -41,33 +41,33 @@ func TestACL(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
-		c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "password"}}, patient)
+		c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "password"}}, longTimeout)
 		must.OK(t, err)
-		r := rig{c: c, prefix: "s1"}
+		r := tapePlayer{c: c, prefix: "s1"}
 		for n := range 20 {
 			data := make([]byte, 1500)
 			for i := range data {
 				data[i] = byte(i*i*(n+3) + i>>3)
 			}
-			r.plays(t, data)
+			r.play(t, data)
 			srv.Must("FLUSHALL")
 		}
 		c.Close()
 		srv.Must("ACL", "SETUSER", "sluice", "+select")
-		c, err = redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: redis.Auth{User: "sluice", Password: "password"}}, patient)
+		c, err = redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: redis.Auth{User: "sluice", Password: "password"}}, longTimeout)
 		if err != nil {
 			t.Errorf("another database: %v", err)
 		} else {
 			c.Close()
 		}
-		if _, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "another"}}, patient); redis.KindOf(err) != redis.Refused {
+		if _, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "another"}}, longTimeout); redis.KindOf(err) != redis.Refused {
 			t.Errorf("a wrong password: %v, of kind %q, want %q", err, redis.KindOf(err), redis.Refused)
 		}
 	}
 }
 
 // A password that is replaced, in the file and in the server, is in force from the next connection on.
-func TestPasswordIsReadAnew(t *testing.T) {
+func TestPasswordIsReread(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	file := filepath.Join(t.TempDir(), "password")
@@ -77,7 +77,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	srv.Must(acl(t)[0]...)
 	srv.Must("ACL", "SETUSER", "sluice", "resetpass", ">secret")
 	write("sluice:secret\n")
-	to := at(srv)
+	to := serverAt(srv)
 	to.Auth.File = file
 	var mu sync.Mutex
 	line := ""
@@ -93,7 +93,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	srv.Must("CLIENT", "KILL", "USER", "sluice")
 	storetest.Eventually(t, "refused", func() bool {
 		var c caller
-		_ = c.ask(s, hit(1, plenty))
+		_ = c.ask(s, oneHit(1, hugeBucket))
 		mu.Lock()
 		defer mu.Unlock()
 		return line != ""
@@ -124,11 +124,11 @@ func TestTLS(t *testing.T) {
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(authority.PEM)
 	srv := storetest.Start(t)
-	address := newMiddle(t, srv.Addr, &tls.Config{
+	address := newFaultyProxy(t, srv.Addr, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	}).Addr().String()
 	dir := t.TempDir()
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	write := func(path string, text []byte) {
 		must.OK(t, os.WriteFile(path, text, 0o600))
 	}
@@ -138,7 +138,7 @@ func TestTLS(t *testing.T) {
 	write(files.Key, mine.Key)
 	to := redis.Server{Network: "tcp", Address: address, TLS: &redis.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
 	reach := func(to redis.Server) error {
-		c, err := redis.Dial(context.Background(), &to, patient)
+		c, err := redis.Dial(context.Background(), &to, longTimeout)
 		if err != nil {
 			return err
 		}

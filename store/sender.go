@@ -165,11 +165,11 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 			r.Reply.Now = sh.time(limiter.Time(sh.options.Clock().UnixNano()))
 		case r.Err == nil:
 			sh.learnOffset(r.Reply.Now, sent, trip)
-			sh.slowness.add(r.Reply.Took, trip, r.Cost())
+			sh.slowness.add(r.Reply.Duration, trip, r.Cost())
 		case elsewhere:
-			asks := r.requests
+			redirected := r.requests
 			r.requests = nil // another shard may use them
-			sh.redirect(asks, where)
+			sh.redirect(redirected, where)
 			continue
 		default:
 			sh.backend.resolve(outcomeUncounted, r.requests...)
@@ -254,7 +254,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	switch {
 	case !mine:
 	case req.noFallback:
-		sh.options.answer(req.waiter, why)
+		sh.options.notify(req.waiter, why)
 	default:
 		sh.fallBack([]*request{req})
 	}
@@ -280,7 +280,7 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 			complete = false // its decisions are not known here
 			continue
 		}
-		n, decided := sh.conclude(f, r, req)
+		n, decided := sh.decideByReply(f, r, req)
 		admitted, complete = admitted+n, complete && decided
 	}
 	if complete && !r.Native && admitted != r.Reply.Admitted {
@@ -288,14 +288,14 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 	}
 }
 
-// conclude decides req by the states that its charges found, notifies its waiter and returns the number of admitted charges. If
+// decideByReply decides req by the states that its charges found, notifies its waiter and returns the number of admitted charges. If
 // that panics, the fallback decides req, so that the rest of the batch is not lost.
-func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
+func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
 	part, kept := w.(requestOwner)
 	if decided = sh.options.guard(func() {
 		req.batch.Stored().Decide(at, req.call.Found)
-		admitted = script.AdmittedOf(req.batch)
+		admitted = script.CountAdmitted(req.batch)
 		if !kept {
 			sh.backend.store.updateMirror(at, req.batch, &f.state)
 		}
@@ -309,7 +309,7 @@ func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, 
 	} else {
 		req.release()
 	}
-	sh.options.answer(w, nil)
+	sh.options.notify(w, nil)
 	return admitted, true
 }
 

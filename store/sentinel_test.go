@@ -31,16 +31,16 @@ func TestSentinel(t *testing.T) {
 			for _, s := range sentinels {
 				to.Sentinels = append(to.Sentinels, s.Addr)
 			}
-			o := &told{}
+			o := &recorder{}
 			s := runStore(t, Options{Server: to, Observer: o})
 			storetest.Eventually(t, "up", s.Up)
 			var c caller
-			once := hit(99, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow})
+			once := oneHit(99, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow})
 			if err := c.ask(s, once); err != nil || c.b.Denied {
 				t.Fatal(err, c.b.Denied)
 			}
 			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
-			load(t, s, plenty, 0)
+			startLoad(t, s, hugeBucket, 0)
 			replace(t, primary, sentinels)
 			storetest.Eventually(t, "the replica is asked", func() bool {
 				return s.Up() && s.main.shardOf(0).address() == replica.Addr

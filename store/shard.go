@@ -292,12 +292,12 @@ func (sh *shard) fallBack(waiting []*request) {
 		switch {
 		case req.batch == nil: // no caller waits
 		case req.noFallback:
-			sh.options.answer(req.waiter, ErrUnavailable)
+			sh.options.notify(req.waiter, ErrUnavailable)
 		default:
 			now, _ := sh.timeBy(req.now, req.slotByStart)
 			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName, func() error { return sh.options.fallBack(now, req.batch) })
 			sh.options.guard(func() { sh.backend.recordRequest(now, req, err == nil) })
-			sh.options.answer(req.waiter, err)
+			sh.options.notify(req.waiter, err)
 		}
 	}
 }

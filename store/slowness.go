@@ -50,8 +50,8 @@ func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 }
 
 // bound returns the estimate of a run that takes the server as long as most.
-func (s *slowness) bound(most time.Duration) time.Duration {
-	return most * 100 / time.Duration(max(s.percent.Load(), 100))
+func (s *slowness) bound(limit time.Duration) time.Duration {
+	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
 // measured is the number of charges of a measurement. They are on new counters, of the policy whose estimate has the smallest
@@ -83,5 +83,5 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	}
 	run.Read()
 	trip, cost := sh.options.Clock().Sub(sent), run.Cost()
-	return sh.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
+	return sh.slowness.add(cmp.Or(run.Reply.Duration, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }

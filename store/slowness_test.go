@@ -45,9 +45,9 @@ func TestSlowness(t *testing.T) {
 	}
 }
 
-// TestRunsSayHowLongTheyTook has the script decide runs of any length: the large ones say how long they took, which is more for
+// TestRunsReportTheirDuration has the script decide runs of any length: the large ones say how long they took, which is more for
 // more charges, and no longer than the trip.
-func TestRunsSayHowLongTheyTook(t *testing.T) {
+func TestRunsReportTheirDuration(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
 		c := newClient(t, storetest.StartBinary(t, binary))
@@ -56,7 +56,7 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 		for range 5 {
 			for _, n := range []int{1, 30, 600} {
 				var call script.Call
-				charges := many(1, n, ringOf60, 3)
+				charges := manyCharges(1, n, ringOf60, 3)
 				var names [][]byte
 				for i := range charges {
 					names = append(names, nameOf("s1", &charges[i]))
@@ -68,14 +68,14 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 				began := clock()
 				script.DecideScript.Run(c, &r)
 				trip := clock().Sub(began)
-				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Left() != 0 {
-					t.Fatal(r.Err, call.Err, r.Reply.Left())
+				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Unread() != 0 {
+					t.Fatal(r.Err, call.Err, r.Reply.Unread())
 				}
-				if took := r.Reply.Took; least[n] == 0 || took < least[n] {
+				if took := r.Reply.Duration; least[n] == 0 || took < least[n] {
 					least[n] = took
 				}
-				if r.Reply.Took > trip {
-					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Took, trip) // more than one thread
+				if r.Reply.Duration > trip {
+					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // more than one thread
 				}
 			}
 		}
@@ -89,14 +89,14 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 // of large requests are so much shorter by estimate, and each has a charge at least.
 func TestSlowServersGetShorterRuns(t *testing.T) {
 	for _, times := range []int{4, 1000} {
-		l := awaken(t)
+		l := newIdleShard(t)
 		for range len(l.slowness.recent) {
 			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
 		slower := time.Duration(min(times, maxSlowdown))
 		asks := 0
 		for range 1000 {
-			queued(l, 5*time.Microsecond, false)
+			enqueueRequest(l, 5*time.Microsecond, false)
 		}
 		for asks < 1000 {
 			batch, _ := l.nextBatch(0, nil)
@@ -105,7 +105,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 			}
 			asks += len(batch)
 		}
-		charges := many(1, 300, ringOf60, 3)
+		charges := manyCharges(1, 300, ringOf60, 3)
 		var names [][]byte
 		for i := range charges {
 			names = append(names, nameOf("s1", &charges[i]))

@@ -55,9 +55,9 @@ type part struct {
 var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}
 
 // split groups the charges of b by slot, or by counter if perCounter is set.
-func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart bool) *split {
+func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCounter bool) *split {
 	r, _ := splits.Get().(*split)
-	r.store, r.batch, r.now, r.perCounter = s, b, now, apart
+	r.store, r.batch, r.now, r.perCounter = s, b, now, perCounter
 	var quotas *part // the last one with quota charges
 	several := false // parts have quota charges
 	for i := range b.Charges {
@@ -91,13 +91,13 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost, most := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
+	cost, limit := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
 	need := cost
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
 			need += script.CostOf(all[k].Policy, all[k].Hits)
 		}
-		if need > most {
+		if need > limit {
 			need = cost
 		}
 	}
@@ -107,7 +107,7 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 			p = r.parts[n]
 		}
 	}
-	if p == nil || p.cost > 0 && p.cost+need > most {
+	if p == nil || p.cost > 0 && p.cost+need > limit {
 		p = r.addPart(f, slot, f.timeOf(slot, r.now, c.Policy, name))
 	}
 	p.cost += cost
@@ -211,15 +211,15 @@ func (p *part) start() {
 func (p *part) Decided(err error) {
 	p.err = err
 	if p.split.pending.Add(-1) == 0 {
-		p.split.conclude()
+		p.split.finish()
 	}
 }
 
 // keepRequest implements [requestOwner]: p keeps its request until the split is decided.
 func (p *part) keepRequest(req *request, at limiter.Time) { p.request, p.repliedAt = req, at }
 
-// conclude decides the request after all of its parts, and releases r.
-func (r *split) conclude() {
+// finish decides the request after all of its parts, and releases r.
+func (r *split) finish() {
 	var err error
 	for _, p := range r.parts {
 		if p.err != nil {
@@ -230,13 +230,13 @@ func (r *split) conclude() {
 	outer, inner := w.(*part)
 	switch {
 	case err != nil:
-		r.giveBack()
+		r.refundParts()
 	case !r.store.options.guard(func() {
 		if r.combine(); !inner { // otherwise the outer request may deny some
 			r.updateMirror()
 		}
 	}):
-		r.giveBack()
+		r.refundParts()
 		err, byParts = r.decideByFallback(), false
 	}
 	if inner && byParts { // the outer request may have to refund
@@ -260,8 +260,8 @@ func (r *split) decideByFallback() error {
 	return err
 }
 
-// giveBack refunds the charges of the decided parts, after another part has failed.
-func (r *split) giveBack() {
+// refundParts refunds the charges of the decided parts, after another part has failed.
+func (r *split) refundParts() {
 	for _, at := range slices.Backward(r.locations) {
 		if p := at.part; p.err == nil && !p.batch.Decisions[at.charge].Denied {
 			r.store.options.guard(at.deny)
@@ -309,12 +309,12 @@ func (at location) deny() {
 	}
 	lease, c := p.batch.Lease(i), p.batch.Charges[i]
 	if p.request == nil { // decided by the fallback
-		_, gave := stored.Deny(p.now, i)
+		_, refunded := stored.Deny(p.now, i)
 		if lease > 0 {
 			p.backend.recordRelease(p.now, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
-		p.subtractUnsynced(i, d.Charged-p.batch.Decisions[i].Charged+gave)
+		p.subtractUnsynced(i, d.Charged-p.batch.Decisions[i].Charged+refunded)
 		return
 	}
 	if lease > 0 {
@@ -333,7 +333,7 @@ func (at location) deny() {
 		refunds, back = refunds+back, 0
 	}
 	if back > 0 {
-		p.giveBack(turn, i, back)
+		p.sendRefund(turn, i, back)
 	}
 	if refunds == 0 {
 		return
@@ -345,11 +345,11 @@ func (at location) deny() {
 	}
 	refund := newRequest()
 	refund.call.Encode(p.now, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
-	p.giveBack(refund, i, refunds)
+	p.sendRefund(refund, i, refunds)
 }
 
-// giveBack sends req, which refunds hits of charge i. If the store is unavailable it subtracts them from the unsynced hits.
-func (p *part) giveBack(req *request, i int, hits uint64) {
+// sendRefund sends req, which refunds hits of charge i. If the store is unavailable it subtracts them from the unsynced hits.
+func (p *part) sendRefund(req *request, i int, hits uint64) {
 	req.slot, req.bulk = p.slot, p.split.bulk
 	if !req.send(p.backend.shardOf(p.slot), p.split.store.options.Timeout) {
 		p.subtractUnsynced(i, hits)

@@ -21,26 +21,26 @@ const (
 func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
 	var f script.Run
 	for {
-		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
-		if len(owed) == 0 {
+		unsynced := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(unsynced) == 0 {
 			return all, nil
 		}
-		for len(owed) > 0 {
+		for len(unsynced) > 0 {
 			if clock().After(until) {
-				sh.backend.countDropped(sh.backend.ledger.restore(owed))
+				sh.backend.countDropped(sh.backend.ledger.restore(unsynced))
 				sh.requestSync()
 				return all, nil
 			}
-			n := runLength(owed, sh.slowness.bound(script.MaxRun))
-			left, err := sh.syncRun(ctx, c, &f, owed[:n], false, &all)
-			owed = owed[n:]
+			n := runLength(unsynced, sh.slowness.bound(script.MaxRun))
+			left, err := sh.syncRun(ctx, c, &f, unsynced[:n], false, &all)
+			unsynced = unsynced[n:]
 			switch {
 			case err == nil:
 			case redis.KindOf(err) == redis.Cluster:
 				sh.backend.requestRefresh()
 				sh.postpone(left)
 			default:
-				sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(owed))
+				sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(unsynced))
 				return all, err
 			}
 		}
@@ -49,9 +49,9 @@ func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all 
 
 // postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by the shard that has the slot
 // then.
-func (sh *shard) postpone(owed []*script.Unsynced) {
-	sh.backend.countDropped(sh.backend.ledger.restore(owed))
-	slot := owed[0].Slot
+func (sh *shard) postpone(unsynced []*script.Unsynced) {
+	sh.backend.countDropped(sh.backend.ledger.restore(unsynced))
+	slot := unsynced[0].Slot
 	if !sh.owns(slot) {
 		sh.backend.requestSync(slot)
 		return
@@ -69,20 +69,20 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	sh.movingSlots = map[uint16]bool{}
 	var f script.Run
 	for {
-		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return slots[slot] && sh.owns(slot) && !sh.movingSlots[slot] })
-		if len(owed) == 0 {
+		unsynced := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return slots[slot] && sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(unsynced) == 0 {
 			return nil
 		}
-		for i, d := range owed {
+		for i, d := range unsynced {
 			charged, err := false, error(nil)
 			if !sh.movingSlots[d.Slot] && !clock().After(until) {
 				charged, err = sh.syncFollowing(ctx, c, &f, d)
 			}
 			if !charged {
-				sh.postpone(owed[i : i+1])
+				sh.postpone(unsynced[i : i+1])
 			}
 			if err != nil {
-				sh.backend.countDropped(sh.backend.ledger.restore(owed[i+1:]))
+				sh.backend.countDropped(sh.backend.ledger.restore(unsynced[i+1:]))
 				return err
 			}
 		}
@@ -145,10 +145,10 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 
 // runLength returns how many of the first unsynced counters one run of the script charges: those of one slot, within the given
 // estimate.
-func runLength(owed []*script.Unsynced, most time.Duration) int {
-	n, cost := 1, owed[0].Cost()
-	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
-		cost += owed[n].Cost()
+func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
+	n, cost := 1, unsynced[0].Cost()
+	for n < len(unsynced) && unsynced[n].Slot == unsynced[0].Slot && cost+unsynced[n].Cost() <= limit {
+		cost += unsynced[n].Cost()
 		n++
 	}
 	return n
@@ -156,21 +156,21 @@ func runLength(owed []*script.Unsynced, most time.Duration) int {
 
 // syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an error it returns those that
 // were not charged, as far as is known.
-func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
-	left = owed
+func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+	left = unsynced
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
-		left, err = sh.syncRunNow(c, f, owed, asking, all)
+		left, err = sh.syncRunNow(c, f, unsynced, asking, all)
 		return err
 	})
 	return left, err
 }
 
 // syncRunNow is syncRun without its time limit.
-func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	var call script.Call
 	now := limiter.Time(sh.options.Clock().UnixNano())
-	sent := make([]*script.Unsynced, 0, len(owed))
-	for _, d := range owed {
+	sent := make([]*script.Unsynced, 0, len(unsynced))
+	for _, d := range unsynced {
 		at, ahead := sh.timeOf(now, &d.Policy, []byte(d.Name))
 		call.ClockAhead = ahead
 		if call.AppendUnsynced(at, d, sh.options.Jitter) {

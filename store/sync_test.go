@@ -25,26 +25,26 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var runs atomic.Int64
-			h := newLiar(t, func(w io.Writer, command []string) bool {
+			h := newHostileServer(t, func(w io.Writer, command []string) bool {
 				now := time.Now().Unix()
 				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // of a probe
-					return says(fmt.Sprintf("*3\r\n:%d\r\n:0\r\n:0\r\n", now))(w)
+					return replyWith(fmt.Sprintf("*3\r\n:%d\r\n:0\r\n:0\r\n", now))(w)
 				}
 				if runs.Add(1) == 1 {
-					return says(fmt.Sprintf(reply, now))(w)
+					return replyWith(fmt.Sprintf(reply, now))(w)
 				}
 				owed := (len(command) - 5) / 5 // each has a key and four numbers
-				return says(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
+				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
 			})
-			o := &told{}
+			o := &recorder{}
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})
 			storetest.Eventually(t, "up", s.Up)
-			s.addHits(t, hit(1, much), 3)
-			s.addHits(t, hit(2, much), 3)
+			s.addHits(t, oneHit(1, hugeFixedWindow), 3)
+			s.addHits(t, oneHit(2, hugeFixedWindow), 3)
 			s.main.shardOf(0).requestSync()
-			storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 6 && s.unsyncedCounters() == 0 })
-			if o.forgot != 0 {
-				t.Errorf("%d hits were forgotten", o.forgot)
+			storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 6 && s.unsyncedCounters() == 0 })
+			if o.dropped != 0 {
+				t.Errorf("%d hits were forgotten", o.dropped)
 			}
 		})
 	}
@@ -54,13 +54,13 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 func TestPanicDuringSync(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	o := &told{}
+	o := &recorder{}
 	var panics atomic.Int64
-	s := runStore(t, Options{Server: at(srv), Observer: o, Panicked: func(any) { panics.Add(1) }})
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Panicked: func(any) { panics.Add(1) }})
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow}
 	for n := range uint64(3) {
-		s.addHits(t, hit(n, p), 9)
+		s.addHits(t, oneHit(n, p), 9)
 	}
 	s.main.ledger.mu.Lock()
 	for _, d := range s.main.ledger.entries {
@@ -68,7 +68,7 @@ func TestPanicDuringSync(t *testing.T) {
 	}
 	s.main.ledger.mu.Unlock()
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 27 && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 27 && s.unsyncedCounters() == 0 })
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {
 		t.Errorf("up %v, failures %v", s.Up(), o.failed)

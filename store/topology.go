@@ -181,15 +181,15 @@ func (c *cluster) close() {
 // applyTopology replaces the map of slots, starts shards of new primaries, and stops those of replaced ones.
 func (f *backend) applyTopology(all []redis.NodeSlots) {
 	slices.SortFunc(all, func(a, b redis.NodeSlots) int { return cmp.Compare(a.First, b.First) })
-	spans, wanted := make([]slotRange, len(all)), map[*shard]bool{}
+	ranges, wanted := make([]slotRange, len(all)), map[*shard]bool{}
 	for i, s := range all {
-		if spans[i] = (slotRange{s, f.shardAt(s.Primary)}); spans[i].shard == nil {
+		if ranges[i] = (slotRange{s, f.shardAt(s.Primary)}); ranges[i].shard == nil {
 			return
 		}
-		wanted[spans[i].shard] = true
+		wanted[ranges[i].shard] = true
 	}
-	if !slices.Equal(spans, f.slots.Load().ranges) {
-		f.slots.Store(&slotMap{spans})
+	if !slices.Equal(ranges, f.slots.Load().ranges) {
+		f.slots.Store(&slotMap{ranges})
 		f.useFirstShardClock()
 		f.store.notifyReached()
 		for sh := range wanted { // unsynced hits follow their slots

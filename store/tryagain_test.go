@@ -20,7 +20,7 @@ import (
 func TestTryAgain(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
-	o := &told{}
+	o := &recorder{}
 	var away atomic.Int64
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Unavailable: func(_ string, kind redis.Kind, _ error, _ string) {
 		if kind == redis.Cluster {
@@ -30,8 +30,8 @@ func TestTryAgain(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	// A list of limits on one descriptor: two counters in one slot.
 	charges := []limiter.Charge{
-		hit(1, much),
-		hit(1, &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: 24 * time.Hour, SubWindows: 10}),
+		oneHit(1, hugeFixedWindow),
+		oneHit(1, &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: 24 * time.Hour, SubWindows: 10}),
 	}
 	var admitted atomic.Int64
 	var stop atomic.Bool
@@ -62,7 +62,7 @@ func TestTryAgain(t *testing.T) {
 		case 1: // none has moved
 			goesOn()
 		case 2: // one has
-			storetest.Eventually(t, "TRYAGAIN", func() bool { return said(t, from, "TRYAGAIN")+said(t, to, "TRYAGAIN") > 0 })
+			storetest.Eventually(t, "TRYAGAIN", func() bool { return errorCount(t, from, "TRYAGAIN")+errorCount(t, to, "TRYAGAIN") > 0 })
 		default:
 			goesOn()
 		}
@@ -93,11 +93,11 @@ func TestTryAgain(t *testing.T) {
 }
 
 // A store that ends has answered those who wait after TRYAGAIN.
-func TestTryAgainAtTheEnd(t *testing.T) {
+func TestTryAgainAtShutdown(t *testing.T) {
 	t.Parallel()
 	nodes := newClockNodes(t, time.Now())
 	nodes[0].tryAgain = true
-	o := &told{}
+	o := &recorder{}
 	s := newStore(t, Options{Server: redis.Server{Nodes: []string{nodes[0].addr}}, Observer: o})
 	s.tryAgainPause = time.Second // longer than the store takes to end
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,10 +108,10 @@ func TestTryAgainAtTheEnd(t *testing.T) {
 	}()
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
-	if done, err := c.begin(s, 0, hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, CountRefused: true})); done || err != nil {
+	if done, err := c.start(s, 0, oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, CountRefused: true})); done || err != nil {
 		t.Fatal(done, err)
 	}
-	storetest.Eventually(t, "it waits", func() bool { return o.failures(redis.Cluster) > 0 })
+	storetest.Eventually(t, "it waits", func() bool { return o.failuresOf(redis.Cluster) > 0 })
 	cancel()
 	<-ended
 	if len(c.decided) == 0 {
@@ -119,8 +119,8 @@ func TestTryAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// said returns how often s has answered with an error of that word.
-func said(tb testing.TB, s *storetest.Server, word string) int {
+// errorCount returns how often s has answered with an error of that word.
+func errorCount(tb testing.TB, s *storetest.Server, word string) int {
 	tb.Helper()
 	_, rest, _ := strings.Cut(s.Must("INFO", "errorstats"), "errorstat_"+word+":count=")
 	rest, _, _ = strings.Cut(rest, "\r\n")

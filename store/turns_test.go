@@ -13,7 +13,7 @@ import (
 // A call that is cancelled while it is held gives its turn back if it is the newest, and only then.
 func TestCancel(t *testing.T) {
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv)})
+	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	for name, p := range map[string]*limiter.Policy{
 		"coarse": {Algorithm: limiter.LeakyBucket, Limit: 1, Window: 20 * time.Second, MaxWait: time.Minute, MaxWaiting: 3},
@@ -26,7 +26,7 @@ func TestCancel(t *testing.T) {
 		if name == "fine" {
 			hits = 50_000_000 // 17 seconds
 		}
-		c := hit(uint64(len(name)), p)
+		c := oneHit(uint64(len(name)), p)
 		c.Hits = hits
 		var first, held, newest, after caller
 		for _, each := range []*caller{&first, &held, &newest} {
@@ -55,14 +55,14 @@ func TestCancel(t *testing.T) {
 // A counter that is reset is as new, whatever it counts by.
 func TestReset(t *testing.T) {
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Fallback: Error})
+	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
 	for n, same := range counters {
 		p := same[0]
 		if p.Limit == 0 || p.Window < time.Minute {
 			continue
 		}
-		c := hit(uint64(n+100), p)
+		c := oneHit(uint64(n+100), p)
 		c.Hits = p.Capacity()
 		var a caller
 		for range 2 {
@@ -78,10 +78,10 @@ func TestReset(t *testing.T) {
 	srv.Kill()
 	storetest.Eventually(t, "away", func() bool {
 		var a caller
-		_ = a.ask(s, hit(1, plenty))
+		_ = a.ask(s, oneHit(1, hugeBucket))
 		return !s.Up()
 	})
-	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {
+	if _, err := reset(s, hugeBucket, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 }
@@ -93,14 +93,14 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	first, second := storetest.Start(t), storetest.Start(t)
 	r, slow := newRelay(t, first.Addr, nil, false), newRelay(t, second.Addr, nil, false)
 	seconds := redis.Server{Network: "tcp", Address: slow.addr}
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, PerSecond: &seconds, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute, PerSecondDialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	turns := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
-	turn, group := hit(1, turns), []limiter.Charge{hit(2, much), hit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
-	slow.silence(true)
+	turn, group := oneHit(1, turns), []limiter.Charge{oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
+	slow.holdReplies(true)
 	var denied, c, gone caller
-	if done, err := denied.begin(s, 0, group...); done || err != nil {
+	if done, err := denied.start(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
 	}
 	sh := s.main.shardOf(0)
@@ -120,18 +120,18 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		t.Fatal(err, gone.b.Decisions)
 	}
 	s.Cancel(limiter.Time(time.Now().UnixNano()), &gone.b, gone.names)
-	slow.silence(false)
+	slow.holdReplies(false)
 	if err := <-denied.decided; err != nil || !denied.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], turn} {
-		if got := c.used(t, s, charge); got != 1 {
+		if got := c.usedHits(t, s, charge); got != 1 {
 			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)
 		}
 	}
-	if o.paid() != 1 {
-		t.Errorf("%d hits were charged late, want that of the turn", o.paid())
+	if o.syncedHits() != 1 {
+		t.Errorf("%d hits were charged late, want that of the turn", o.syncedHits())
 	}
 }

@@ -32,12 +32,12 @@ func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch
 		return
 	}
 	if c.Refund {
-		gave := b.Stored().Refunded(i)
+		refunded := b.Stored().Refunded(i)
 		if by == Allow { // without counters
-			gave = b.Stored().Hits(i)
+			refunded = b.Stored().Hits(i)
 		}
-		if gave > 0 {
-			f.ledger.subtract(name, gave)
+		if refunded > 0 {
+			f.ledger.subtract(name, refunded)
 		}
 		return
 	}
@@ -53,11 +53,11 @@ func (f *backend) recordRelease(now limiter.Time, b *limiter.Batch, c limiter.Ch
 	defer f.requestSync(slot)
 	f.ledger.mu.Lock()
 	defer f.ledger.mu.Unlock()
-	f.countDropped(f.ledger.addLocked([]byte(name), slot, backOf(now, b, c, lease), func() func(uint64) { return nil }))
+	f.countDropped(f.ledger.addLocked([]byte(name), slot, releaseOf(now, b, c, lease), func() func(uint64) { return nil }))
 }
 
-// backOf returns the release of a lease that charge c of b acquired or returns.
-func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Unsynced {
+// releaseOf returns the release of a lease that charge c of b acquired or returns.
+func releaseOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Unsynced {
 	c.Refund, c.Reserve, c.Hits = true, false, lease
 	d := &script.Unsynced{}
 	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
@@ -117,7 +117,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 			if !script.IsLease(req.call.LeaseName(i), c.Hits) {
 				continue
 			}
-			d = backOf(now, req.batch, *c, c.Hits) // the fallback may not have decided
+			d = releaseOf(now, req.batch, *c, c.Hits) // the fallback may not have decided
 		case !by.recordsUnsynced() || !d.Set(now, req.batch, i, by == Local):
 			continue
 		default:
@@ -135,7 +135,7 @@ func (req *request) addStrayLeases(now limiter.Time) {
 		if c.Refund || c.Hits == 0 || !c.Reserve && c.Policy.Algorithm != limiter.Concurrency {
 			continue
 		}
-		d := backOf(now, req.batch, c, 0)
+		d := releaseOf(now, req.batch, c, 0)
 		d.Name, d.Slot = strings.Clone(req.call.LeaseName(i)), req.slot
 		req.strays = append(req.strays, strayLease{i, d})
 	}
@@ -162,11 +162,11 @@ func (req *request) lostHits(by Fallback, i int) uint64 {
 }
 
 // resolve sets the outcome of requests, some of which the fallback may have decided.
-func (f *backend) resolve(what outcome, asks ...*request) {
+func (f *backend) resolve(result outcome, requests ...*request) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
-	for _, req := range asks {
-		f.resolveLocked(what, req)
+	for _, req := range requests {
+		f.resolveLocked(result, req)
 	}
 }
 
@@ -186,10 +186,10 @@ func (f *backend) resolveForeign(req *request, key string) {
 
 // resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases of the fallback are, and those
 // that the store holds, or may hold, are released.
-func (f *backend) resolveLocked(what outcome, req *request) {
-	req.outcome = what
+func (f *backend) resolveLocked(result outcome, req *request) {
+	req.outcome = result
 	switch {
-	case what == outcomeCounted:
+	case result == outcomeCounted:
 		req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool { return !d.HasAcquired() })
 	case req.foreignKey == "": // else its hits are refunded
 		for _, d := range req.unsynced {
@@ -199,7 +199,7 @@ func (f *backend) resolveLocked(what outcome, req *request) {
 		}
 	}
 	for _, s := range req.strays {
-		if s.release.SetRelease(&req.call, s.charge, what == outcomeCounted) {
+		if s.release.SetRelease(&req.call, s.charge, result == outcomeCounted) {
 			req.unsynced = append(req.unsynced, s.release)
 		}
 	}

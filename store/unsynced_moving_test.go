@@ -39,11 +39,11 @@ func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16)
 }
 
 // Debts of a slot that moves are charged where their keys are, or are about to be, and keep none of the others waiting.
-func TestDebtsOfMovingSlots(t *testing.T) {
+func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 	t.Parallel()
-	fixed := func(n uint64) limiter.Charge { return hit(n, much) }
+	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
 	counter := func(charge *limiter.Charge) string {
-		return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", charge)))
+		return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", charge)))
 	}
 	for name, tt := range map[string]struct {
 		prepare func(m *movingSlot, key string)
@@ -68,7 +68,7 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := storetest.StartCluster(t, 2, false)
-			o := &told{}
+			o := &recorder{}
 			s := runStore(t, Options{Server: nodes(all), Observer: o})
 			storetest.Eventually(t, "up", s.Up)
 			charges := countersIn(fixed, 6, 0, redis.Slots/2-1)
@@ -78,19 +78,19 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 				s.addHits(t, charges[i], uint64(i+1))
 				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
 			}
-			storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.paid() == 21 })
+			storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 21 })
 			for i := range charges {
 				want := i + 1
 				if i == 0 {
 					want += tt.had
 				}
 				var c caller
-				if got := c.used(t, s, charges[i]); got != want {
+				if got := c.usedHits(t, s, charges[i]); got != want {
 					t.Errorf("counter %d has %d hits, want %d", i, got, want)
 				}
 			}
-			if o.forgot != 0 || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
-				t.Errorf("%d hits were forgotten; failures %v", o.forgot, o.failed)
+			if o.dropped != 0 || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
+				t.Errorf("%d hits were forgotten; failures %v", o.dropped, o.failed)
 			}
 		})
 	}
@@ -101,10 +101,10 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	charges := countersIn(func(n uint64) limiter.Charge { return hit(n, much) }, 5, 0, redis.Slots/2-1)
+	charges := countersIn(func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }, 5, 0, redis.Slots/2-1)
 	slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 	slot.begin()
 	slot.to.Kill()
@@ -113,31 +113,31 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 		s.addHits(t, charges[i], 3)
 	}
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "the others are paid", func() bool { return s.unsyncedCounters() == 1 && o.paid() == 12 })
-	asked := said(t, slot.from, "ASK")
-	storetest.Eventually(t, "the slot is asked for again", func() bool { return said(t, slot.from, "ASK") > asked })
+	storetest.Eventually(t, "the others are paid", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
+	asked := errorCount(t, slot.from, "ASK")
+	storetest.Eventually(t, "the slot is asked for again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
-	storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.paid() == 15 })
+	storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
 	for i := range charges {
 		var c caller
-		if got := c.used(t, s, charges[i]); got != 3 {
+		if got := c.usedHits(t, s, charges[i]); got != 3 {
 			t.Errorf("counter %d has %d hits, want 3", i, got)
 		}
 	}
-	if !s.main.shardOf(0).isUp() || o.forgot != 0 {
-		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.forgot)
+	if !s.main.shardOf(0).isUp() || o.dropped != 0 {
+		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.dropped)
 	}
 }
 
-// paid is how many hits were charged late.
-func (o *told) paid() uint64 {
+// syncedHits is how many hits were charged late.
+func (o *recorder) syncedHits() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.repaid
+	return o.synced
 }
 
 // A store that ends charges the unsynced hits of moving slots, though all of its shards end at the same time.
-func TestUnsyncedHitsOfMovingSlotsAtTheEnd(t *testing.T) {
+func TestUnsyncedHitsOfMovingSlotsAtShutdown(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	s := newStore(t, Options{Server: nodes(all)})
@@ -150,7 +150,7 @@ func TestUnsyncedHitsOfMovingSlotsAtTheEnd(t *testing.T) {
 		s.Run(ctx)
 	}()
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
-	fixed := func(n uint64) limiter.Charge { return hit(n, much) }
+	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
 	charges := append(countersIn(fixed, 2, 0, redis.Slots/2-1), countersIn(fixed, 2, redis.Slots/2, redis.Slots-1)...)
 	for i := range charges {
 		if i%2 == 0 { // one of each node
@@ -162,7 +162,7 @@ func TestUnsyncedHitsOfMovingSlotsAtTheEnd(t *testing.T) {
 	<-ended
 	var c caller
 	for i := range charges {
-		if got := c.used(t, other, charges[i]); got != 3 {
+		if got := c.usedHits(t, other, charges[i]); got != 3 {
 			t.Errorf("counter %d has %d hits, want 3", i, got)
 		}
 	}

@@ -22,8 +22,8 @@ func (s *Store) unsyncedCounters() int {
 	return len(s.main.ledger.entries)
 }
 
-// used returns what the store has of a counter.
-func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
+// usedHits returns what the store has of a counter.
+func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
 	must.OK(tb, c.ask(s, charge))
@@ -37,15 +37,15 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
-		o := &told{}
+		o := &recorder{}
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.hold(true)
+		r.holdBoth(true)
 		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
 			decided := make(replyChan, 1)
-			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
+			c[n].b.Charges = []limiter.Charge{oneHit(uint64(n+1), hugeFixedWindow)}
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
 			}
@@ -71,20 +71,20 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			storetest.Eventually(t, "the hits are owed", func() bool { return s.unsyncedCounters() == 2 })
 			r.cut(false)
 		}
-		r.hold(false)
+		r.holdBoth(false)
 		storetest.Eventually(t, "up", s.Up)
 		for n := range uint64(2) {
 			got := 0
 			storetest.Eventually(t, "the store has the hit", func() bool {
-				got = c[0].used(t, s, hit(n+1, much))
+				got = c[0].usedHits(t, s, oneHit(n+1, hugeFixedWindow))
 				return got > 0
 			})
 			if got != 1 {
 				t.Errorf("answers come: %v: the store has %d hits, want 1", comes, got)
 			}
 		}
-		if comes != (o.repaid == 0) {
-			t.Errorf("answers come: %v: %d hits were repaid", comes, o.repaid)
+		if comes != (o.synced == 0) {
+			t.Errorf("answers come: %v: %d hits were repaid", comes, o.synced)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestDroppedHits(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
@@ -103,30 +103,30 @@ func TestDroppedHits(t *testing.T) {
 	r.cut(true)
 	var c caller
 	storetest.Eventually(t, "away", func() bool {
-		_ = c.used(t, s, hit(1, much))
+		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
 		return !s.Up()
 	})
 	for n := range uint64(4) {
-		must.OK(t, c.ask(s, hit(n+1, much)))
+		must.OK(t, c.ask(s, oneHit(n+1, hugeFixedWindow)))
 	}
-	five := hit(5, log)
+	five := oneHit(5, log)
 	five.Hits = 7
-	if err := c.ask(s, five); err != nil || o.forgot != 7 {
-		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.forgot, err)
+	if err := c.ask(s, five); err != nil || o.dropped != 7 {
+		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.dropped, err)
 	}
-	foreign := hit(2, much)
-	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
+	foreign := oneHit(2, hugeFixedWindow)
+	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &limiter.Charge{ID: oneHit(3, hugeFixedWindow).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
-		if got := c.used(t, s, hit(n, much)); got != want {
+		if got := c.usedHits(t, s, oneHit(n, hugeFixedWindow)); got != want {
 			t.Errorf("counter %d has %d hits, want %d", n, got, want)
 		}
 	}
-	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.unsyncedCounters() != 0 {
-		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.unsyncedCounters())
+	if o.dropped != 8 || o.synced != 2 || o.failuresOf(redis.Script) == 0 || s.unsyncedCounters() != 0 {
+		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
 	}
 }
 
@@ -142,10 +142,10 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			r.cut(true)
 			var c caller
 			storetest.Eventually(t, "away", func() bool {
-				_ = c.ask(s, hit(2, p))
+				_ = c.ask(s, oneHit(2, p))
 				return !s.Up()
 			})
-			charge := hit(1, p)
+			charge := oneHit(1, p)
 			charge.Hits = 9
 			both := withRefund(1, p, 3)
 			denied := withRefund(1, p, 2)
@@ -159,7 +159,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			if p.Algorithm == limiter.SlidingLog {
 				want = min(want, int(p.Limit)) // it keeps no more
 			}
-			if got := c.used(t, s, charge); got != want {
+			if got := c.usedHits(t, s, charge); got != want {
 				t.Errorf("fallback %s, algorithm %d: the store has %d hits, want %d", by, p.Algorithm, got, want)
 			}
 		}
@@ -169,12 +169,12 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 // Synced hits of a log count from their own time, except that hits in the same thirty-second part of the window count from the
 // newest of them.
 func TestSyncedLog(t *testing.T) {
-	w := newTwin(t, Local)
+	w := newComparison(t, Local)
 	f := w.store.main
 	sh := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
-	charge := hit(1, p)
+	charge := oneHit(1, p)
 	for range 100 {
 		w.now.Add(int64(time.Second / 2))
 		at := limiter.Time(w.now.Load())
@@ -217,7 +217,7 @@ func TestSyncedLog(t *testing.T) {
 // stay unsynced.
 func TestHitsThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
-	w := newTwin(t, Local)
+	w := newComparison(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	f := w.store.main
 	sh := f.shardOf(0)
@@ -225,7 +225,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
-		c.b.Charges = append(c.b.Charges, hit(1, p))
+		c.b.Charges = append(c.b.Charges, oneHit(1, p))
 		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
 		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
@@ -237,17 +237,17 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		p     *limiter.Policy
 		wrote []string
 	}{
-		"fixed window": {much, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
+		"fixed window": {hugeFixedWindow, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
 		"ring":         {&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: day, SubWindows: 10}, []string{"letters", strings.Repeat("x", 1000), strings.Repeat("\xff", 52)}},
 		"bucket":       {&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 9}, []string{"letters", "1", ""}},
-		"places":       {spot(1, 9).Policy, []string{"a string", ""}},
+		"places":       {slotCharge(1, 9).Policy, []string{"a string", ""}},
 		"log":          {&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: day}, []string{"a string"}},
 	} {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			forgot++
-			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.unsyncedCounters() != 0 {
-				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.forgot, forgot)
+			if err := repay(tt.p, name); err != nil || w.seen.dropped != forgot || w.store.unsyncedCounters() != 0 {
+				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.dropped, forgot)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
 				t.Errorf("%s: another program's %.20q is %.20q now", name, wrote, got)
@@ -255,8 +255,8 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.unsyncedCounters() != 1 {
-		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.unsyncedCounters(), forgot)
+	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != forgot || w.store.unsyncedCounters() != 1 {
+		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
 	}
 }
 
@@ -264,20 +264,20 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
-	o := &told{}
+	o := &recorder{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	all[1].Kill()
 	storetest.Eventually(t, "away", func() bool {
 		for n := range uint64(40) {
-			_ = c.used(t, s, hit(n+1, much))
+			_ = c.usedHits(t, s, oneHit(n+1, hugeFixedWindow))
 		}
 		return !s.Up()
 	})
 	for n := range uint64(40) {
 		for range 5 {
-			must.OK(t, c.ask(s, hit(n+1, much)))
+			must.OK(t, c.ask(s, oneHit(n+1, hugeFixedWindow)))
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
@@ -286,22 +286,22 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	}
 	storetest.Eventually(t, "up again", s.Up)
 	for n := range uint64(40) {
-		if got := c.used(t, s, hit(n+1, much)); got != 5 {
+		if got := c.usedHits(t, s, oneHit(n+1, hugeFixedWindow)); got != 5 {
 			t.Errorf("counter %d has %d hits, want 5", n+1, got)
 		}
 	}
-	if s.unsyncedCounters() != 0 || o.forgot != 0 {
-		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.forgot)
+	if s.unsyncedCounters() != 0 || o.dropped != 0 {
+		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.dropped)
 	}
 }
 
 // During an outage a hit on a counter that has unsynced hits allocates nothing.
 func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
-	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
+	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
 	must.OK(t, err)
-	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
+	for _, p := range []*limiter.Policy{hugeFixedWindow, hugeBucket, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
 		var c caller
-		charge := hit(1, p)
+		charge := oneHit(1, p)
 		must.OK(t, c.ask(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
@@ -333,7 +333,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
-	charge := hit(1, much)
+	charge := oneHit(1, hugeFixedWindow)
 	owe := func() {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
@@ -343,15 +343,15 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	must.OK(t, c.ask(s, charge))
 	owe()
-	r.silence(true)
+	r.holdReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
 	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a reset whose caller has given up: %v", err)
 	}
-	r.silence(false)
-	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
+	r.holdReplies(false)
+	storetest.Eventually(t, "it is reset", func() bool { return c.usedHits(t, s, charge) == 0 })
 	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
 		sh.mu.Lock()
@@ -364,12 +364,12 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	owe()
-	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
+	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
 		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
-	if got := c.used(t, s, charge); got != 1 {
+	if got := c.usedHits(t, s, charge); got != 1 {
 		t.Errorf("%d hits are charged, want the one that was not reset", got)
 	}
 }

@@ -41,15 +41,13 @@ const (
 // Definition describes the conditions of a code.
 type Definition struct {
 	Code Code
-	// Kind is the older name of the code in /api/v1/state, empty if it is the same.
-	Kind string
 	// Level is the severity, and the level of the line that the log gets when the condition begins.
 	Level zapcore.Level
-	// Sentence says what is wrong and what happens meanwhile. It is also the message of that line.
+	// Sentence describes the problem and its effect. It is also the message of that line.
 	Sentence string
-	// Remedy says what to do. A condition may have a more exact one of its own.
+	// Remedy is the default remedy. A condition may have a more specific one.
 	Remedy string
-	// Docs is the page with more, and the heading on it.
+	// Docs is the page with details, with the anchor of the heading.
 	Docs string
 }
 
@@ -61,7 +59,7 @@ var Definitions = []Definition{
 		Remedy:   "fix the lines listed in the condition; `sluice check` reports the same errors",
 	},
 	{
-		Code: RulesMissing, Kind: "rules_rejected", Level: zapcore.ErrorLevel, Docs: "docs/rules.md#which-files",
+		Code: RulesMissing, Level: zapcore.ErrorLevel, Docs: "docs/rules.md#which-files",
 		Sentence: "failed to load rules; every request is answered with an error until rules are loaded",
 		Remedy:   "fix the lines listed in the condition; `sluice check` reports the same errors",
 	},
@@ -81,7 +79,7 @@ var Definitions = []Definition{
 		Remedy:   "free disk space for --tables-dir, and check that this user may write there",
 	},
 	{
-		Code: StoreUnavailable, Kind: "store_away", Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
+		Code: StoreUnavailable, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store is unavailable; --store-fallback decides",
 		Remedy:   "check that the store is running at the address of --store and reachable from this host",
 	},
@@ -91,7 +89,7 @@ var Definitions = []Definition{
 		Remedy:   "check that the store is running at the address of --store and reachable from this host",
 	},
 	{
-		Code: ManagementServerUnavailable, Kind: "management_server_away", Level: zapcore.WarnLevel, Docs: "docs/xds.md",
+		Code: ManagementServerUnavailable, Level: zapcore.WarnLevel, Docs: "docs/xds.md",
 		Sentence: "not connected to the management server; keeping the current rules",
 		Remedy:   "check that the server is running at --xds-addr and reachable from this host",
 	},
@@ -116,12 +114,12 @@ var Definitions = []Definition{
 		Remedy:   "check the disk of --state-file; the last saved file is kept",
 	},
 	{
-		Code: StatsdUnavailable, Kind: "statsd_away", Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
+		Code: StatsdUnavailable, Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
 		Sentence: "statsd: failed to send metrics; counter increments are kept and sent later",
 		Remedy:   "check that a server is listening at --statsd-addr or --dogstatsd-addr",
 	},
 	{
-		Code: StatsdNotListening, Kind: "statsd_away", Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
+		Code: StatsdNotListening, Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
 		Sentence: "statsd: no server is listening; metrics are lost until one is",
 		Remedy:   "check that a server is listening at --statsd-addr or --dogstatsd-addr",
 	},

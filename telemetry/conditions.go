@@ -14,8 +14,6 @@ import (
 // Condition is a problem that exists now.
 type Condition struct {
 	Code Code `json:"code"`
-	// Kind is the former name of the code.
-	Kind string `json:"kind"`
 	// Severity is info, warning or error.
 	Severity string    `json:"severity"`
 	Since    time.Time `json:"since"`
@@ -34,7 +32,7 @@ type Condition struct {
 func NewCondition(code Code, since time.Time) Condition {
 	d := code.Define()
 	return Condition{
-		Code: code, Kind: cmp.Or(d.Kind, string(code)), Severity: levelName(d.Level), Since: since.UTC(),
+		Code: code, Severity: levelName(d.Level), Since: since.UTC(),
 		Text: d.Sentence, Remedy: d.Remedy, Docs: d.Docs,
 	}
 }

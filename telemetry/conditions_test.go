@@ -67,7 +67,7 @@ func TestConditionsOfTheLog(t *testing.T) {
 		RaiseWithLines(logger, RulesRejected, "", "rules: ", []string{"a.yaml:7: worse"})
 		expect("store_unavailable", "store_unavailable", "rules_rejected a.yaml:7: worse")
 		want := Condition{
-			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is unavailable; --store-fallback decides",
+			Code: StoreUnavailable, Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is unavailable; --store-fallback decides",
 			Remedy: "start it", Docs: "docs/store.md#errors", Fields: map[string]any{"error": "no"},
 		}
 		active := e.conditions.Active(time.Now())
@@ -77,11 +77,11 @@ func TestConditionsOfTheLog(t *testing.T) {
 		if since := active[2].Since; !since.Equal(began) {
 			t.Errorf("the condition with new details is since %v, want %v", since, began)
 		}
-		logger.Info("the store is back", Clear("a", StoreUnavailable))
+		logger.Info("store recovered", Clear("a", StoreUnavailable))
 		expect("store_unavailable", "rules_rejected a.yaml:7: worse")
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
 		logger.Info("rules loaded", Clear("", RulesRejected, RulesMissing))
-		logger.Info("the store is back", Clear("b", StoreUnavailable))
+		logger.Info("store recovered", Clear("b", StoreUnavailable))
 		expect()
 		if n := lines.FilterField(zap.String("condition", "rules_rejected")).Len(); n != 1 {
 			t.Errorf("%d lines say that rules_rejected has ended, want the first alone", n)
@@ -212,9 +212,6 @@ func TestConditionsAreInTheDocs(t *testing.T) {
 			t.Errorf("%+v lacks something, or is there twice", d)
 		}
 		seen[d.Code] = true
-		if d.Kind != "" && !strings.Contains(string(text), "`"+d.Kind+"`") {
-			t.Errorf("docs/state.md lacks the older name `%s`", d.Kind)
-		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the table of docs/state.md is not that of Definitions (-definitions +docs):\n%s", diff)

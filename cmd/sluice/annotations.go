@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// isAnnotationFormat reports whether output is a format that attaches findings to lines of files: workflow commands of GitHub
-// Actions, or SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners and editors read.
+// isAnnotationFormat reports whether output is a format that attaches findings to lines of files:
+// workflow commands of GitHub Actions, or SARIF (OASIS, "Static Analysis Results Interchange
+// Format", 2.1.0), which code scanners and editors read.
 func isAnnotationFormat(output string) bool { return output == "github" || output == "sarif" }
 
 func (c console) writeAnnotations(output string, lines []finding) error {

@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestWorkflowCommands holds findings to the escapes of GitHub Actions.
+// TestWorkflowCommands verifies the escapes of GitHub Actions.
 func TestWorkflowCommands(t *testing.T) {
 	for want, l := range map[string]finding{
 		"::error file=a/b.yaml,line=3,col=5,title=sluice error::domain \"d\": 100%25 wrong%0Atwice": {
 			Severity: "error", File: "a/b.yaml", Line: 3, Column: 5, Path: `domain "d"`, Message: "100% wrong\ntwice",
 		},
-		"::notice file=C%3A%2Cx%25.yaml,title=sluice unknown::nobody knows": {Severity: "note", Code: "unknown", File: "C:,x%.yaml", Message: "nobody knows"},
-		"::warning title=sluice unsent::none: sent, not":                    {Severity: "warning", Code: "unsent", Message: "none: sent, not"},
+		"::notice file=C%3A%2Cx%25.yaml,title=sluice unknown::not known": {Severity: "note", Code: "unknown", File: "C:,x%.yaml", Message: "not known"},
+		"::warning title=sluice unsent::none: sent, not":                 {Severity: "warning", Code: "unsent", Message: "none: sent, not"},
 	} {
 		if got := workflowCommand(&l); got != want {
 			t.Errorf("%+v is\n%s, want\n%s", l, got, want)
@@ -24,7 +24,8 @@ func TestWorkflowCommands(t *testing.T) {
 	}
 }
 
-// TestSARIF holds that a log has what its specification requires of one, without findings too.
+// TestSARIF verifies that a log has the fields that the specification requires, with and without
+// findings.
 func TestSARIF(t *testing.T) {
 	for _, lines := range [][]finding{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
 		var b bytes.Buffer
@@ -59,12 +60,12 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
-func TestLinesOfErrors(t *testing.T) {
-	lines := findingsOf(errors.New("a.yaml:3:4: error: x: y\n\nb.yaml:7: z\nno place: here"))
+func TestFindingsOfError(t *testing.T) {
+	lines := findingsOf(errors.New("a.yaml:3:4: error: x: y\n\nb.yaml:7: z\nno position: here"))
 	want := []finding{
 		{Severity: "error", File: "a.yaml", Line: 3, Column: 4, Message: "x: y"},
 		{Severity: "error", File: "b.yaml", Line: 7, Message: "z"},
-		{Severity: "error", Message: "no place: here"},
+		{Severity: "error", Message: "no position: here"},
 	}
 	if len(lines) != len(want) {
 		t.Fatalf("%+v", lines)

@@ -17,8 +17,9 @@ func (a ignoredArguments) log(logger *zap.Logger) {
 	}
 }
 
-// splitArguments splits args into those that serve knows and the others. envoyproxy/ratelimit reads no arguments, so its
-// manifests may contain any. If args name another command, all of them are known.
+// splitArguments splits args into those that serve knows and the others. envoyproxy/ratelimit reads
+// no arguments, so its manifests may contain any. If args name another command, all of them are
+// known.
 func splitArguments(model *kong.Application, args []string) (known []string, ignored ignoredArguments) {
 	if len(args) == 0 {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 func TestKnownArguments(t *testing.T) {
 	parser, err := newParser(new(cli), ratelimitProgram, console{})
 	must.OK(t, err)
-	for _, tt := range []struct{ args, known, dropped string }{
+	for _, tt := range []struct{ args, known, ignored string }{
 		{"", "", ""},
 		{"--quotaRateLimitServiceAddr=a:1", "", "--quotaRateLimitServiceAddr=a:1"},
 		{"--quotaRateLimitServiceAddr a:1", "", "--quotaRateLimitServiceAddr a:1"},
@@ -23,12 +23,12 @@ func TestKnownArguments(t *testing.T) {
 		{"--help", "--help", ""},
 		{"nosuch check", "", "nosuch check"},
 	} {
-		known, dropped := splitArguments(parser.Model, strings.Fields(tt.args))
+		known, ignored := splitArguments(parser.Model, strings.Fields(tt.args))
 		if got := strings.Join(known, " "); got != tt.known {
-			t.Errorf("of %q known are %q, want %q", tt.args, got, tt.known)
+			t.Errorf("known arguments of %q = %q, want %q", tt.args, got, tt.known)
 		}
-		if got := strings.Join(dropped, " "); got != tt.dropped {
-			t.Errorf("of %q dropped are %q, want %q", tt.args, got, tt.dropped)
+		if got := strings.Join(ignored, " "); got != tt.ignored {
+			t.Errorf("ignored arguments of %q = %q, want %q", tt.args, got, tt.ignored)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestBoundsAreWhatFlagsSay holds which flag sets which bound.
-func TestBoundsAreWhatFlagsSay(t *testing.T) {
+// TestFlagsSetBounds verifies which flag sets which bound.
+func TestFlagsSetBounds(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
 		bounds answer.Bounds

@@ -12,10 +12,10 @@ import (
 
 type callCmd struct {
 	Addr       string        `arg:"" type:"address" help:"Address of the service: host:port, unix:///path or unix:@name."`
-	Domain     string        `required:"" short:"d" help:"Domain of the request."`
+	Domain     string        `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the request."`
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"Entries of a descriptor, in order. A backslash escapes the next character. Repeat for several descriptors."`
 	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor, in order. 0 only reads the counter, negative numbers refund hits. A single number applies to all."`
-	Limit      []string      `placeholder:"5/hour" help:"Limit override of each descriptor, in order: 5/hour, 100/10minute, or - for none."`
+	Limit      []string      `placeholder:"LIMIT" help:"Limit override of each descriptor, in order: 5/hour, 100/10minute, or - for none."`
 	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests."`
 	Rate       float64       `placeholder:"R" help:"Requests per second. Default: no limit."`
 	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request."`
@@ -52,8 +52,8 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	}
 	defer client.Close()
 
-	// Few responses are printed; many are only counted.
-	const printed = 20
+	// With a higher --count, responses are counted but not printed.
+	const maxPrinted = 20
 	var ok, over, failed int
 	var last error
 	start := time.Now()
@@ -62,7 +62,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 			break
 		}
 		callCtx, cancel := context.WithTimeout(ctx, k.Timeout)
-		answer, err := client.Ask(callCtx, k.Domain, ds)
+		answer, err := client.Call(callCtx, k.Domain, ds)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -74,7 +74,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		default:
 			ok++
 		}
-		if err == nil && (k.JSON || k.Count <= printed) {
+		if err == nil && (k.JSON || k.Count <= maxPrinted) {
 			k.print(c, answer, ds)
 		}
 		if ctx.Err() != nil {
@@ -85,7 +85,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, rules.Count(failed, "error"), time.Since(start).Round(time.Millisecond))
 	}
 	if last != nil {
-		return fmt.Errorf("ask %s: %w", k.Addr, last)
+		return fmt.Errorf("call %s: %w", k.Addr, last)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type checkCmd struct {
 	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
 	Watch     bool     `short:"w" help:"Check again whenever the files change, until interrupted."`
 	ruleFlags `embed:""`
-	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Print the name of each counter with serve --store-names, and the reason for it."`
+	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Print the name of each counter in the store with this serve --store-names, and the reason for it."`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn about domains in serve --grpc-allow that have no rules, and about domains that it grants to no client."`
 
 	allow *access.AllowList
@@ -98,7 +98,7 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 		OnLoad: func(u source.Update) error {
 			err := u.Err
 			if len(u.Diagnostics) > 0 {
-				err = nil // they have it
+				err = nil // the diagnostics contain it
 			}
 			last = k.report(c, u.Set, u.Diagnostics, err)
 			return u.Err
@@ -107,14 +107,15 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 			fmt.Fprintf(c.err, "cannot watch files; polling them every second: %v\n", err)
 		},
 	})
-	_ = files.Load() // it has been reported
+	_ = files.Load() // OnLoad has reported the error
 	files.Run(ctx)
 	return last
 }
 
-// report prints the findings, or why the rules could not be read. It returns errFailed if the check fails.
+// report prints the findings, or err if the rules could not be read. It returns errFailed if the
+// check fails.
 func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Diagnostics, err error) error {
-	if err != nil { // the JSON has it among the other findings
+	if err != nil { // a finding too, so that every output format contains it
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
 	if set != nil {
@@ -279,7 +280,8 @@ func limitNotes(l *descriptors.Limit) string {
 	return notes
 }
 
-// nameNote returns the name of the counters of l in a store, and the reason for it, if --store-names is set.
+// nameNote returns the name of the counters of l in a store, and the reason for it, if
+// --store-names is set.
 func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
 	if k.Names == "" || l.Rule.Unlimited {
 		return ""
@@ -292,7 +294,8 @@ func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
 	return note
 }
 
-// nameKind returns the kind of name of the counters of l, and the reason for it, if --store-names is set.
+// nameKind returns the kind of name of the counters of l, and the reason for it, if --store-names
+// is set.
 func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
 	if k.Names == "" || l.Rule.Unlimited {
 		return ""
@@ -301,7 +304,7 @@ func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
 	case name.Ratelimit:
 		return ", name of envoyproxy/ratelimit"
 	case name.Mistakable:
-		return ", exact name: that of another rule could be the same"
+		return ", exact name: counters of another rule could have the same name in envoyproxy/ratelimit"
 	case name.Why != "":
 		return ", exact name: " + name.Why
 	default:

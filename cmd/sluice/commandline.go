@@ -23,8 +23,8 @@ func rewriteHelpCommand(args []string) []string {
 	return args
 }
 
-// suggestion returns a hint for an unexpected argument of serve: a misspelt command, or rules that need a flag. It returns "" for
-// other errors.
+// suggestion returns a hint for an unexpected argument of serve: a misspelt command, or rules that
+// need a flag. It returns "" for other errors.
 func suggestion(err error) string {
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
@@ -70,8 +70,8 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 	)...)
 }
 
-// completeHelp adds to the help of flags and arguments their defaults, unless the help has the word Default, and the environment
-// variables that set a flag.
+// completeHelp adds to the help of flags and arguments their defaults, unless the help has the word
+// Default, and the environment variables that set a flag.
 func completeHelp(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(false) {
 		for _, argument := range command.Positional {
@@ -110,8 +110,8 @@ func commandName(args []string, name string, err error) string {
 	return name
 }
 
-// programDefaults returns the defaults that depend on the name of the program: under ratelimitProgram they are those of
-// envoyproxy/ratelimit.
+// programDefaults returns the defaults that depend on the name of the program: under
+// ratelimitProgram they are those of envoyproxy/ratelimit.
 func programDefaults(name string) kong.Vars {
 	if name == ratelimitProgram {
 		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
@@ -119,7 +119,8 @@ func programDefaults(name string) kong.Vars {
 	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
 }
 
-// ratelimitProgram is the name under which the program is a drop-in replacement of envoyproxy/ratelimit.
+// ratelimitProgram is the name under which the program is a drop-in replacement of
+// envoyproxy/ratelimit.
 const ratelimitProgram = "ratelimit"
 
 // serveGroups are the headings of the help of serve.

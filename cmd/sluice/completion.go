@@ -41,7 +41,7 @@ func (r ruleReader) load(paths []string) *descriptors.Set {
 		return nil // standard input belongs to the shell
 	}
 	// Merging domains does not change the candidates.
-	set, err := (&ruleFlags{MergeDomains: true}).loadGood(r.console, paths)
+	set, err := (&ruleFlags{MergeDomains: true}).loadValid(r.console, paths)
 	if err != nil {
 		return nil
 	}

@@ -54,7 +54,8 @@ func newTestDaemon(t *testing.T) (*daemon, *observer.ObservedLogs) {
 	return d, logs
 }
 
-// TestConditionsOfDefaults has a file of defaults that does not load, while the rules of the management server do.
+// TestConditionsOfDefaults uses a file of defaults that fails to load, with valid rules from the
+// management server.
 func TestConditionsOfDefaults(t *testing.T) {
 	d, _ := newTestDaemon(t)
 	load := func(text string) {
@@ -86,12 +87,12 @@ func TestConditionsOfDefaults(t *testing.T) {
 	expectActive(t, d.metrics, "good defaults", "")
 }
 
-// TestConditionsOfTheManagementServer has a server that cannot be reached for a while.
+// TestConditionsOfTheManagementServer uses a server that is temporarily unreachable.
 func TestConditionsOfTheManagementServer(t *testing.T) {
 	d, logs := newTestDaemon(t)
 	l := &xdsLog{logger: d.logger, metrics: d.metrics.XDS()}
 	for range 2 {
-		for range 3 { // the log has the first of them
+		for range 3 { // only the first is logged
 			l.disconnected(errors.New("refused"), time.Second)
 			expectActive(t, d.metrics, "refused", "management_server_unavailable")
 		}
@@ -99,11 +100,12 @@ func TestConditionsOfTheManagementServer(t *testing.T) {
 		expectActive(t, d.metrics, "connected", "")
 	}
 	if n := logs.FilterMessage(telemetry.ManagementServerUnavailable.Define().Sentence).Len(); n != 2 {
-		t.Errorf("the log has %d lines, want one for each absence", n)
+		t.Errorf("the log has %d lines, want one for each outage", n)
 	}
 }
 
-// TestConditionsOfTheStore has two primaries, of which one comes back and one loses its slots to others.
+// TestConditionsOfTheStore uses two unavailable primaries: one recovers, and the other loses its
+// slots.
 func TestConditionsOfTheStore(t *testing.T) {
 	d, _ := newTestDaemon(t)
 	log := (&storeFlags{}).callbacks(d.logger)

@@ -20,8 +20,8 @@ func (c console) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// output is the standard output of a command. The first error of a write cancels the command, and run reports it, so commands
-// need not check for it.
+// output is the standard output of a command. The first error of a write cancels the command, and
+// run reports it, so commands need not check for it.
 type output struct {
 	to     io.Writer
 	cancel func()

@@ -44,8 +44,8 @@ func (f *debugFlags) check() error {
 	return nil
 }
 
-// configureTLS sets the TLS configuration and the access rights of the debug listener in o. The files are reloaded in group until
-// ctx ends.
+// configureTLS sets the TLS configuration and the access rights of the debug listener in o. The
+// files are reloaded in group until ctx ends.
 func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
 	if f.Cert == "" {
 		return nil

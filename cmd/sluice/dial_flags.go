@@ -12,11 +12,11 @@ import (
 
 // dialFlags configures TLS of the connection to a running service.
 type dialFlags struct {
-	TLS        bool   `help:"Use TLS."`
-	CACert     string `name:"ca-cert" type:"existingfile" help:"CA certificates (PEM) that verify the certificate of the service. Default: those of the system."`
-	Cert       string `type:"existingfile" help:"Client certificate (PEM)."`
-	Key        string `type:"existingfile" help:"Private key of --cert."`
-	ServerName string `help:"Name that the certificate of the service must contain. Default: the host of the address."`
+	TLS        bool   `help:"Use TLS. Implied by the other TLS flags."`
+	CACert     string `name:"ca-cert" type:"existingfile" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the service. Default: those of the system."`
+	Cert       string `type:"existingfile" placeholder:"FILE" help:"Client certificate (PEM)."`
+	Key        string `type:"existingfile" placeholder:"FILE" help:"Private key of --cert."`
+	ServerName string `placeholder:"NAME" help:"Name that the certificate of the service must contain. Default: the host of the address."`
 }
 
 func (f *dialFlags) check() error {
@@ -60,8 +60,8 @@ func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	c.Token = strings.TrimSpace(string(text))
-	if len(c.Token) < access.MinToken || len(c.Token) > access.MaxToken || strings.ContainsAny(c.Token, " \t\r\n") {
-		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else", f.TokenFile, access.MinToken, access.MaxToken)
+	if len(c.Token) < access.MinTokenLength || len(c.Token) > access.MaxTokenLength || strings.ContainsAny(c.Token, " \t\r\n") {
+		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else", f.TokenFile, access.MinTokenLength, access.MaxTokenLength)
 	}
 	return c, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// FuzzEnvironment reads any lines as the environment. What is wrong must be told by
-// the name of a variable, and without the value of a secret one.
+// FuzzEnvironment reads arbitrary lines as the environment. Each error must name a variable, and
+// must not contain the value of a secret one.
 func FuzzEnvironment(f *testing.F) {
 	for _, text := range []string{
 		"BACKEND_TYPE=memory\nPORT=8080\nHOST=::\nGRPC_PORT=0x1f91\nLOG_FORMAT=JSON\nSHADOW_MODE=t",
@@ -47,7 +47,7 @@ func FuzzEnvironment(f *testing.F) {
 			secrets = append(secrets, v.Name)
 		}
 	}
-	const hidden = "a word that is nowhere else"
+	const hidden = "a text that occurs nowhere else"
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, hidden) {
 			return

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestBooleans holds that booleans are read as strconv.ParseBool reads them, as
-// envoyproxy/ratelimit does.
+// TestBooleans verifies that booleans are parsed by strconv.ParseBool, as in envoyproxy/ratelimit.
 func TestBooleans(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1": true, "t": true, "T": true, "true": true, "TRUE": true, "True": true,
@@ -39,8 +38,7 @@ func TestBooleans(t *testing.T) {
 	}
 }
 
-// TestVariablesSetFlagsThatExist holds that no row of the table names a flag that serve
-// does not have.
+// TestVariablesSetFlagsThatExist verifies that serve has every flag that a row of the table names.
 func TestVariablesSetFlagsThatExist(t *testing.T) {
 	parser, err := newParser(new(cli), "sluice", console{})
 	must.OK(t, err)
@@ -50,7 +48,7 @@ func TestVariablesSetFlagsThatExist(t *testing.T) {
 			for _, f := range command.Flags {
 				flags = append(flags, f.Name)
 				if len(f.Envs) > 0 {
-					t.Errorf("--%s has variables %v in its tag: the table is their place", f.Name, f.Envs)
+					t.Errorf("--%s has variables %v in its tag; move them to the table", f.Name, f.Envs)
 				}
 			}
 		}

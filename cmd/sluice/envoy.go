@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// checkStdinOnce returns an error if paths name standard input twice, because it can be read only once.
+// checkStdinOnce returns an error if paths name standard input twice, because it can be read only
+// once.
 func checkStdinOnce(paths ...[]string) error {
 	n := 0
 	for _, path := range slices.Concat(paths...) {
@@ -19,7 +20,7 @@ func checkStdinOnce(paths ...[]string) error {
 		}
 	}
 	if n > 1 {
-		return errors.New("standard input (-) is named twice but can be read only once: save it to a file first")
+		return errors.New("standard input (-) is named twice but can be read only once; save it to a file first")
 	}
 	return nil
 }

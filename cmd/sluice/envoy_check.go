@@ -36,7 +36,7 @@ func (k *envoyCheckCmd) Run(c console) error {
 }
 
 func (k *envoyCheckCmd) run(c console) error {
-	set, err := k.loadGood(c, k.Config)
+	set, err := k.loadValid(c, k.Config)
 	if err != nil {
 		return err
 	}

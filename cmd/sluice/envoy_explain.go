@@ -42,7 +42,7 @@ func (e *explainCmd) validateEnvoy() (err error) {
 
 // explainEnvoy explains the calls that Envoy makes for a request, and the rules that match.
 func (e *explainCmd) explainEnvoy(c console) error {
-	set, err := e.loadGood(c, e.Config)
+	set, err := e.loadValid(c, e.Config)
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (e *explainCmd) explainEnvoy(c console) error {
 	return err
 }
 
-// callsText returns the calls, with a line for each descriptor, followed by an explanation of each descriptor that is sent for the
-// request.
+// callsText formats the calls with a line for each descriptor, and then explains each descriptor
+// that Envoy sends for the request.
 func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	var b strings.Builder
 	if calls.Route != "" {
@@ -88,9 +88,9 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d.Entries)))
 				switch {
 				case d.OverrideUnknown != "":
-					fmt.Fprintf(&b, "unknown whether limit in Envoy's configuration applies in place of it, at %v\n", d.OverridePos)
+					fmt.Fprintf(&b, "unknown whether the limit override in Envoy's configuration applies, at %v\n", d.OverridePos)
 				case d.HasOverride && overrides(d, set, call.Domain):
-					fmt.Fprintf(&b, "limit in Envoy's configuration, which applies: %s, at %v\n", overrideText(d), d.OverridePos)
+					fmt.Fprintf(&b, "the limit override in Envoy's configuration applies: %s, at %v\n", overrideText(d), d.OverridePos)
 				}
 			}
 		}
@@ -115,7 +115,7 @@ func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *des
 	_ = table.Flush() // to memory
 }
 
-// bucketText writes the bucket of a quota filter that a request is in, and its assignment.
+// bucketText writes the quota bucket of a request and the rule that assigns its rate.
 func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
 	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
 	if len(k.Before) > 0 {
@@ -131,13 +131,14 @@ func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set)
 	case k.Invalid != "":
 		fmt.Fprintf(b, "no assignment: %s\n", k.Invalid)
 	case x.Rule == nil || x.Rule.Divided() == nil:
-		fmt.Fprintf(b, "no assignment: no rule with quota matches it\n%v", x)
+		fmt.Fprintf(b, "no assignment: no rule with quota matches\n%v", x)
 	default:
-		fmt.Fprintf(b, "Envoys divide the limit\n%v", x)
+		fmt.Fprintf(b, "the limit is divided among Envoys\n%v", x)
 	}
 }
 
-// descriptorText returns the outcome for a descriptor and, after a tab, the position that decides it.
+// descriptorText returns the limits of a descriptor, or why there are none, and after a tab the
+// position that determines this.
 func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) string {
 	switch {
 	case d.Unknown != "":
@@ -163,9 +164,9 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	case d.OverrideUnknown != "":
 		return "unknown: " + d.OverrideUnknown + "\t" + d.OverridePos.String()
 	case d.HasOverride && overrides(d, set, domain):
-		text := overrideText(d) + ", from limit in Envoy's configuration"
+		text := overrideText(d) + ", the limit override in Envoy's configuration"
 		if x.Rule != nil {
-			text += fmt.Sprintf(", in place of the rule at %v", x.Rule.Pos())
+			text += fmt.Sprintf(", instead of the rule at %v", x.Rule.Pos())
 		}
 		return text + more + "\t" + d.OverridePos.String()
 	case x.Rule == nil:
@@ -187,7 +188,7 @@ func overrideText(d *envoyconfig.Descriptor) string {
 	return fmt.Sprintf("%d/%v", d.Override.RequestsPerUnit, rules.Unit(d.Override.Unit))
 }
 
-// overrides reports whether the limit of a descriptor replaces that of the rules.
+// overrides reports whether the limit override of a descriptor replaces the limit of the rules.
 func overrides(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) bool {
 	request := descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{{
 		Entries: entriesOf(d.Entries), HasOverride: true, Override: d.Override,

@@ -19,8 +19,8 @@ func TestEnvoyCheckPage(t *testing.T) {
 	runPage(t, "docs/envoy-check.md", 4)
 }
 
-// TestSimulatePage runs each command of docs/simulate.md, on the traffic that the page says
-// how to make.
+// TestSimulatePage runs each command of docs/simulate.md on logs that are generated as the page
+// describes.
 func TestSimulatePage(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	must.OK(t, err)
@@ -35,7 +35,7 @@ func TestSimulatePage(t *testing.T) {
 	runPageIn(t, root, "docs/simulate.md", 9)
 }
 
-// hashedKeys are keys whose values simulate does not show. Their hashes differ in each run.
+// hashedKeys matches hashes of keys, which differ in each run.
 var hashedKeys = regexp.MustCompile(`#[0-9a-f]{8}\b`)
 
 func runPage(t *testing.T, page string, least int) {
@@ -46,9 +46,9 @@ func runPage(t *testing.T, page string, least int) {
 	runPageIn(t, root, page, least)
 }
 
-// runPageIn runs each command of a page in the current folder, on the files that the page
-// shows and those of the repository. What a command prints is what the page says; with
-// -update the page says what it prints.
+// runPageIn runs each command of a page in the current directory, with the files that the page
+// shows and those of the repository. It compares the output with the page, or with -update writes
+// it to the page.
 func runPageIn(t *testing.T, root, name string, least int) {
 	t.Helper()
 	path := filepath.Join(root, name)
@@ -80,7 +80,7 @@ func runPageIn(t *testing.T, root, name string, least int) {
 	}
 }
 
-// arguments parts a command as a shell does that knows single quotes only.
+// arguments splits a command as a shell does. It supports single quotes only.
 func arguments(command string) []string {
 	var all []string
 	for i, part := range strings.Split(command, "'") {

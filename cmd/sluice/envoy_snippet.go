@@ -10,14 +10,14 @@ import (
 
 type envoySnippetCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
-	Domain    string   `short:"d" help:"Domain of the rules. Required if there are several."`
-	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Kind of configuration: envoy (parts of an Envoy configuration) or istio (EnvoyFilters)."`
+	Domain    string   `short:"d" placeholder:"DOMAIN" help:"Domain of the rules. Required if there are several."`
+	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources) or istio (EnvoyFilters)."`
 	RLQS      bool     `name:"rlqs" help:"Print the rate limit quota filter, for rules with quota, instead of the rate limit filter."`
 	ruleFlags `embed:""`
 }
 
 func (k *envoySnippetCmd) Run(c console) error {
-	set, err := k.loadGood(c, k.Config)
+	set, err := k.loadValid(c, k.Config)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (k *envoySnippetCmd) Run(c console) error {
 	case domain == "":
 		return fmt.Errorf("the rules have %s: select one with --domain: %s", rules.Count(len(names), "domain"), strings.Join(names, ", "))
 	default:
-		if err := isConfigured(domain, names); err != nil {
+		if err := checkDomain(domain, names); err != nil {
 			return err
 		}
 	}

@@ -71,7 +71,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if e.Addr != "" {
 		return e.explainRunning(ctx, c)
 	}
-	set, err := e.loadGood(c, e.Config)
+	set, err := e.loadValid(c, e.Config)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	}
 	report, err := running.Counters(ctx, e.CounterQuery)
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", e.Addr, err)
+		return fmt.Errorf("query %s: %w", e.Addr, err)
 	}
 	fmt.Fprint(c.out, report.Explanation)
 	if e.Limit != "" {
@@ -99,7 +99,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MaxQuotaShares))
 	}
 	return nil
 }
@@ -142,17 +142,18 @@ func counterText(s *admin.CounterState, reset bool) string {
 	return text
 }
 
-// heldText describes the slots or hits that requests hold.
+// heldText describes the slots of a concurrency limit, or with reserved the hits, that running
+// requests hold.
 func heldText(h *admin.HeldState, reserved bool) string {
 	if h.Requests == 0 {
 		return ", none held"
 	}
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
-	what, end := rules.Count(int(h.Requests), "request"), "free"
+	held := rules.Count(int(h.Requests), "request")
 	if reserved {
-		what, end = fmt.Sprintf("%d held by %s", h.Hits, what), "over"
+		held = fmt.Sprintf("%d held by %s", h.Hits, held)
 	} else {
-		what += " held"
+		held += " held"
 	}
-	return fmt.Sprintf(", %s, the oldest for %v, %s by itself in %v", what, seconds(h.OldestFor), end, seconds(h.FirstFreeIn))
+	return fmt.Sprintf(", %s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
 }

@@ -37,7 +37,8 @@ func main() {
 	os.Exit(run(context.Background(), os.Args, console{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// run runs the command of args and returns the exit code: 0 for success, 1 for failure, 2 for a wrong command line.
+// run runs the command of args and returns the exit code: 0 for success, 1 for failure, 2 for a
+// wrong command line.
 func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
 	ctx, end := context.WithCancel(ctx)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// quota returns the limits that Envoys divide, each followed by its shares.
+// quota returns the limits that are divided among Envoys, each followed by its shares.
 func (v *view) quota(q *live.Quota) (lines []string) {
 	if q == nil {
 		return nil
@@ -32,22 +32,23 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 	return lines
 }
 
-// formatShares lists the largest shares of a bucket, at most most of them, and the part of the limit that no Envoy may use.
-func formatShares(b *live.QuotaBucket, most int) string {
+// formatShares lists the maxShares largest shares of a bucket, and the part of the limit that no
+// Envoy may use.
+func formatShares(b *live.QuotaBucket, maxShares int) string {
 	parts := []string{rules.Count(b.Holders, "Envoy")}
-	for i := range b.Shares[:min(len(b.Shares), most)] {
+	for i := range b.Shares[:min(len(b.Shares), maxShares)] {
 		s := &b.Shares[i]
-		who := s.Address
-		if who == "" {
-			who = "stream " + strconv.FormatUint(s.Stream, 10)
+		envoy := s.Address
+		if envoy == "" {
+			envoy = "stream " + strconv.FormatUint(s.Stream, 10)
 		}
-		text := fmt.Sprintf("%s has %s of %s", who, formatRate(s.Share), formatRate(s.Demand))
+		text := fmt.Sprintf("%s has %s of %s", envoy, formatRate(s.Share), formatRate(s.Demand))
 		if !s.Confirmed {
 			text += " (unconfirmed)"
 		}
 		parts = append(parts, text)
 	}
-	if b.Holders > most {
+	if b.Holders > maxShares {
 		parts = append(parts, "...")
 	}
 	if b.Unconfirmed > 0 {

@@ -23,17 +23,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// rulesOn says how many files of rules, or of defaults, some documents show at least.
+// rulesOn is the minimum number of rule files and files of defaults that a page shows.
 var rulesOn = map[string]int{"README.md": 2, "docs/rules.md": 14, "docs/defaults.md": 1}
 
-// otherPrograms are in lines whose flags are not sluice's.
+// otherPrograms matches lines with flags of other programs.
 var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c)\b`)
 
-// TestPages holds that the rules in all documents load and that every flag in them
-// exists.
+// TestPages verifies that the rules in all pages load, and that every flag in them exists.
 func TestPages(t *testing.T) {
 	flags := append(allFlags(t), "help")
-	var named tables.Registry // by rules of the pages
+	var named tables.Registry // the tables that rules of the pages name
 	if _, err := named.Add("customers", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +49,12 @@ func TestPages(t *testing.T) {
 		must.OK(t, err)
 		page = strings.TrimPrefix(page, "../../")
 		if page == "CHANGELOG.md" {
-			continue // which names flags that are gone
+			continue // it names removed flags
 		}
 		shown := 0
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 			if !strings.HasPrefix(block[1], "domain:") {
-				continue // Envoy's, or parts, which a test of descriptors compiles
+				continue // configuration of Envoy, or fragments, which a test of descriptors compiles
 			}
 			shown++
 			var found rules.Diagnostics
@@ -87,40 +86,40 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesHaveEveryWord holds that docs/rules.md explains each word of the schema.
-func TestPagesHaveEveryWord(t *testing.T) {
+// TestRulesPageHasEveryField verifies that docs/rules.md explains each field of the schema.
+func TestRulesPageHasEveryField(t *testing.T) {
 	text, err := os.ReadFile("../../docs/rules.md")
 	must.OK(t, err)
 	var schema any
 	must.OK(t, json.Unmarshal(rulefile.Schema(), &schema))
-	words := schemaWords(schema)
-	if len(words) < 25 {
-		t.Fatalf("the schema has the words %q, want 25 or more", words)
+	fields := schemaFields(schema)
+	if len(fields) < 25 {
+		t.Fatalf("the schema has the fields %q, want 25 or more", fields)
 	}
-	for _, word := range words {
-		if !regexp.MustCompile("(?m)^\\|[^|]*`" + word + "\\b").Match(text) {
-			t.Errorf("docs/rules.md has no row for %s: add one to the table of the map that the field is in", word)
+	for _, field := range fields {
+		if !regexp.MustCompile("(?m)^\\|[^|]*`" + field + "\\b").Match(text) {
+			t.Errorf("docs/rules.md has no row for %s: add one to the table of the map that the field is in", field)
 		}
 	}
 }
 
-// schemaWords returns the names of all properties in a JSON schema.
-func schemaWords(schema any) []string {
-	var words []string
+// schemaFields returns the names of all properties in a JSON schema.
+func schemaFields(schema any) []string {
+	var fields []string
 	switch schema := schema.(type) {
 	case map[string]any:
 		for name, value := range schema {
 			if properties, ok := value.(map[string]any); ok && name == "properties" {
-				words = slices.AppendSeq(words, maps.Keys(properties))
+				fields = slices.AppendSeq(fields, maps.Keys(properties))
 			}
-			words = append(words, schemaWords(value)...)
+			fields = append(fields, schemaFields(value)...)
 		}
 	case []any:
 		for _, value := range schema {
-			words = append(words, schemaWords(value)...)
+			fields = append(fields, schemaFields(value)...)
 		}
 	}
-	return words
+	return fields
 }
 
 func allFlags(t *testing.T) []string {
@@ -144,7 +143,7 @@ const (
 	flagsEnd   = "<!-- end of flags -->\n"
 )
 
-// TestReference holds the tables of docs/reference.md against the flags of serve.
+// TestReference compares the tables of docs/reference.md with the flags of serve.
 func TestReference(t *testing.T) {
 	const path = "../../docs/reference.md"
 	text, err := os.ReadFile(path)
@@ -159,12 +158,12 @@ func TestReference(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the flags say: run go test ./cmd/sluice -run TestReference -update", path)
+		t.Fatalf("%s differs from the help of the flags: run go test ./cmd/sluice -run TestReference -update", path)
 	}
 	must.OK(t, os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600))
 }
 
-// helpVariables is what the help of a flag says at its end of the variables that set it.
+// helpVariables matches the variables at the end of the help of a flag.
 var helpVariables = regexp.MustCompile(` \((\$[A-Z][^)]*)\)\.$`)
 
 // flagTables returns the documentation of the flags of serve.
@@ -204,9 +203,9 @@ func flagTables(t *testing.T) string {
 	return b.String() + "\n"
 }
 
-// TestPagesHaveTheBytes holds the bytes per counter in the tables of README.md and
-// docs/sizing.md against the limiter's.
-func TestPagesHaveTheBytes(t *testing.T) {
+// TestPagesShowCounterBytes compares the bytes per counter in the tables of README.md and
+// docs/sizing.md with those of the limiter.
+func TestPagesShowCounterBytes(t *testing.T) {
 	bytes := func(algorithm string, n, subWindows uint32) int {
 		return limiter.CounterBytes(limiter.Policy{
 			Algorithm: map[string]limiter.Algorithm{

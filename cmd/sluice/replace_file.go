@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// replaceFile replaces a file atomically: a reader finds the complete old or the complete new file, even after a crash of the
-// process or the machine. Mode is subject to the umask. Only one process at a time may replace a file.
+// replaceFile replaces a file atomically: a reader finds the complete old or the complete new file,
+// even after a crash of the process or the machine. Mode is subject to the umask. Only one process
+// at a time may replace a file.
 func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	f, err := createTemporary(path, mode)
 	if err != nil {

@@ -17,8 +17,8 @@ type reportFile struct {
 	stream bool
 }
 
-// newReportFile checks that a report can be written to path, before a long simulation. It does not change an existing file. The
-// path must not be one of the inputs.
+// newReportFile checks that a report can be written to path, before a long simulation. It does not
+// change an existing file. The path must not be one of the inputs.
 func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	info, err := os.Stat(path)
 	switch {

@@ -61,7 +61,7 @@ func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset,
 	}
 	report, err := running.ResetDenied(ctx, r.Selection, token)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", r.Addr, err)
+		return nil, fmt.Errorf("query %s: %w", r.Addr, err)
 	}
 	return report, nil
 }

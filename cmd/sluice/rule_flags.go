@@ -16,16 +16,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
-// ruleFlags are the flags that check and other commands share with serve.
+// ruleFlags are flags of serve that the commands that read rules also have.
 type ruleFlags struct {
-	Defaults     string `placeholder:"FILE" help:"Same as serve --defaults."`
-	MergeDomains bool   `help:"Same as serve --merge-domains."`
-	AllOrNothing bool   `help:"Same as serve --all-or-nothing."`
+	Defaults     string `placeholder:"FILE" help:"File with default values of rule fields such as algorithm and burst."`
+	MergeDomains bool   `help:"Merge files with the same domain. Default: an error."`
+	AllOrNothing bool   `help:"If any limit denies a request, charge none of its counters, in all domains."`
 	tableFlags   `embed:""`
 
-	CalendarMonths bool `help:"Same as serve --calendar-months."`
+	CalendarMonths bool `help:"Use calendar months in UTC as the windows of monthly limits. Default: 30-day windows."`
 
-	// given is true if the command line, not a variable, sets one of these flags.
+	// given is true if the command line, as opposed to the environment, sets one of these flags.
 	given bool
 	// hashKey is the key for hashing the identities of counters.
 	hashKey identity.Key
@@ -45,8 +45,8 @@ func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
 	return err
 }
 
-// load reads rules from files and streams: - is standard input, and /dev/fd/N is the output of <(command) in a shell. Streams can
-// be read once only, so serve does not accept them.
+// load reads rules from files and streams: - is standard input, and /dev/fd/N is the output of
+// <(command) in a shell. serve does not accept streams, because it reads rules again.
 func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Diagnostics, error) {
 	var files []string
 	var streams []source.File
@@ -75,7 +75,8 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 	return set, append(warnings, found...), err
 }
 
-// options returns the options for compiling rules, with the loaded tables, and the warnings about table files.
+// options loads the tables. It returns the options for compiling rules, and warnings about table
+// files.
 func (f *ruleFlags) options() (o descriptors.Options, warnings rules.Diagnostics, err error) {
 	all, warnings, err := f.loadTables()
 	return descriptors.Options{
@@ -101,8 +102,9 @@ func readOpen(path string) (source.File, error) {
 	return source.ReadStream(path, f)
 }
 
-// loadGood returns the rules, or an error if they have errors. It prints the warnings about table files.
-func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
+// loadValid loads rules, by default from ./config. It returns an error if they have errors, and
+// prints warnings about table files.
+func (f *ruleFlags) loadValid(c console, paths []string) (*descriptors.Set, error) {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
 	}
@@ -121,8 +123,8 @@ func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error
 	return set, nil
 }
 
-// isConfigured returns an error if the rules do not have the domain.
-func isConfigured(domain string, names []string) error {
+// checkDomain returns an error if names, the domains of the rules, do not contain domain.
+func checkDomain(domain string, names []string) error {
 	if slices.Contains(names, domain) {
 		return nil
 	}

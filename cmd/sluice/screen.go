@@ -11,10 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// screen is the terminal of a command. In is nil if standard input is not a terminal.
-type screen struct{ in, out *os.File }
+// screen is the terminal of a command.
+type screen struct {
+	in  *os.File // nil if standard input is not a terminal
+	out *os.File
+}
 
-// openScreen returns the terminal that a console prints to, nil if the output is not a terminal.
+// openScreen returns the terminal of a console, or nil if its output is not a terminal.
 func openScreen(c console) *screen {
 	printed := c.out
 	if o, ok := printed.(*output); ok {
@@ -31,7 +34,8 @@ func openScreen(c console) *screen {
 	return s
 }
 
-// Control sequences. enterScreen switches to the alternate screen, hides the cursor and disables line wrapping.
+// Control sequences. enterScreen switches to the alternate screen, hides the cursor and disables
+// line wrapping.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -40,7 +44,8 @@ const (
 	restOfAll   = "\x1b[J"
 )
 
-// run shows the state and refreshes it until ctx ends or the user presses q. It restores the terminal.
+// run shows the state and refreshes it until ctx ends or the user presses q. It restores the
+// terminal.
 func (s *screen) run(ctx context.Context, t *topCmd) error {
 	restore, err := s.setCbreakMode()
 	if err != nil {
@@ -105,7 +110,7 @@ func (s *screen) run(ctx context.Context, t *topCmd) error {
 	}
 }
 
-// draw draws a state, or the error if it is nil.
+// draw draws a state, or err if state is nil.
 func (s *screen) draw(state *live.State, err error, paused bool) {
 	width, height := s.size()
 	v := view{width: width, utf8: supportsUTF8(os.Getenv), colour: os.Getenv("NO_COLOR") == ""}
@@ -121,7 +126,7 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(restOfLine + line + "\r\n") // erase first: after a full line it would erase the last column
+		b.WriteString(restOfLine + line + "\r\n") // erase first: after a line of full width it would erase the last column
 	}
 	b.WriteString(restOfAll)
 	for range height - 1 - len(lines) {

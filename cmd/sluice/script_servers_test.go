@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// startADS starts a management server.
+// startADS starts a management server, which speaks the aggregated discovery service (ADS) of xDS.
 func startADS(ts *testscript.TestScript, _ bool, args []string) {
 	o := adstest.Options{NodeID: args[0]}
 	if len(args) > 1 {
-		files := testcert.In(ts.MkAbs(args[1]))
+		files := testcert.PathsIn(ts.MkAbs(args[1]))
 		secure, err := access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		ts.Check(err)
 		o.Credentials = secure
@@ -37,10 +37,10 @@ func startADS(ts *testscript.TestScript, _ bool, args []string) {
 	s.ads = ads
 }
 
-// asked waits until a request to the management server matches.
-func asked(ts *testscript.TestScript, _ bool, args []string) {
+// waitForADSRequest waits until a request to the management server matches.
+func waitForADSRequest(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile(args[0])
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
 	s, _ := ts.Value(servers{}).(*servers)
 	_, err := s.ads.Wait(ctx, func(r adstest.Request) bool {

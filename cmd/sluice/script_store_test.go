@@ -15,18 +15,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestStoreScripts runs testdata/store/*.txt, which need a server of Redis or Valkey. Its default user may
-// read all, and write what begins with open: ; the user sluice may write all, by the password
-// a-secret-word. Beside the commands of [TestScripts] these scripts have:
+// TestStoreScripts runs testdata/store/*.txt with a server of Redis or Valkey. Its default user may
+// read all keys, and write keys that start with open:. The user sluice, with the password
+// a-secret-word, may write all. In addition to the commands of [TestScripts] these scripts have:
 //
-//	store COMMAND...    send the server a command and print the answer
-//	awaits COMMAND...   run a command until it succeeds
-//	prints REGEXP COMMAND...
+//	store COMMAND...    send a command to the server and print the reply
+//	retry COMMAND...    run a command until it succeeds
+//	retrymatch REGEXP COMMAND...
 //	                    run a command until it succeeds and its output matches
-//	says REGEXP         wait until the server logs a line that matches, if it has not
+//	haslogged REGEXP    wait until the log has a line that matches
 //
-// $store is the server's address and $socket its unix socket. $second, $minute, $hour, $day, $week, $month and
-// $year are the starts of the windows that the script began in.
+// $store is the server's address and $socket its Unix socket. $second, $minute, $hour, $day, $week,
+// $month and $year are the starts of the current windows, in Unix seconds, when the script starts.
 func TestStoreScripts(t *testing.T) {
 	testscript.Run(t, storeScripts(startStore(t), ""))
 }
@@ -43,29 +43,32 @@ func startStore(tb testing.TB) *storetest.Server {
 	return s
 }
 
-// storeScripts are the scripts, run without one variable if it is not "".
+// storeScripts returns the parameters of the scripts. If without is not "", the scripts do not set
+// this variable.
 func storeScripts(s *storetest.Server, without string) testscript.Params {
 	p := scripts(without)
 	p.Dir = "testdata/store"
 	p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
-		answer, err := s.Command(args...)
+		reply, err := s.Command(args...)
 		ts.Check(err)
-		_, err = fmt.Fprintln(ts.Stdout(), answer)
+		_, err = fmt.Fprintln(ts.Stdout(), reply)
 		ts.Check(err)
 	}
-	p.Cmds["awaits"] = func(ts *testscript.TestScript, _ bool, args []string) { awaits(ts, regexp.MustCompile(""), args) }
-	p.Cmds["prints"] = func(ts *testscript.TestScript, _ bool, args []string) {
-		awaits(ts, regexp.MustCompile(args[0]), args[1:])
+	p.Cmds["retry"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		waitForOutput(ts, regexp.MustCompile(""), args)
 	}
-	p.Cmds["says"] = func(ts *testscript.TestScript, _ bool, args []string) {
+	p.Cmds["retrymatch"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		waitForOutput(ts, regexp.MustCompile(args[0]), args[1:])
+	}
+	p.Cmds["haslogged"] = func(ts *testscript.TestScript, _ bool, args []string) {
 		re := regexp.MustCompile(args[0])
-		if p := running(ts); !re.MatchString(p.log.String()) {
+		if p := runningServer(ts); !re.MatchString(p.log.String()) {
 			p.next(ts, re)
 		}
 	}
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
-		defer env.Setenv(patienceVariable, "") // the store is there
+		defer env.Setenv(storeStartTimeoutVariable, "") // the default, as the store is available
 		env.Setenv("store", s.Addr)
 		env.Setenv("socket", filepath.Join(s.Dir, "store.sock"))
 		for name, seconds := range map[string]int64{
@@ -78,11 +81,11 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 	return p
 }
 
-// awaits runs a command until it succeeds with an output that matches.
-func awaits(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
+// waitForOutput runs a command until it succeeds and its output matches.
+func waitForOutput(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
+	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
 		err := ts.Exec(args[0], args[1:]...)
 		if err == nil && output.MatchString(ts.ReadFile("stdout")) {
 			return

@@ -30,30 +30,31 @@ import (
 var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
 
 func TestMain(m *testing.M) {
-	// The same program under both names that it knows itself by.
-	testscript.Main(leakless{m}, map[string]func(){"sluice": bounded, "ratelimit": bounded})
+	// The program behaves differently under each of its names.
+	testscript.Main(leakChecker{m}, map[string]func(){"sluice": mainWithTimeouts, "ratelimit": mainWithTimeouts})
 }
 
-// mustEndVariable tells a program for how long it may run; see [exits].
-const mustEndVariable = "SCRIPT_MUST_END"
+// commandTimeoutVariable is the environment variable that limits how long a program runs; see
+// [expectExit].
+const commandTimeoutVariable = "SCRIPT_COMMAND_TIMEOUT"
 
-// patienceVariable tells a program how long it waits for a store at the start.
-const patienceVariable = "SCRIPT_STORE_PATIENCE"
+// storeStartTimeoutVariable is the environment variable that sets storeStartTimeout.
+const storeStartTimeoutVariable = "SCRIPT_STORE_START_TIMEOUT"
 
-// bounded is main for as long as the script that runs it allows.
-func bounded() {
-	if most, err := time.ParseDuration(os.Getenv(mustEndVariable)); err == nil {
-		time.AfterFunc(most, func() { os.Exit(-1) })
+// mainWithTimeouts is main with the timeouts of scripts.
+func mainWithTimeouts() {
+	if timeout, err := time.ParseDuration(os.Getenv(commandTimeoutVariable)); err == nil {
+		time.AfterFunc(timeout, func() { os.Exit(-1) })
 	}
 	os.Args = withTimeout(os.Args)
-	if wait, err := time.ParseDuration(os.Getenv(patienceVariable)); err == nil {
-		storeStartTimeout = wait
+	if timeout, err := time.ParseDuration(os.Getenv(storeStartTimeoutVariable)); err == nil {
+		storeStartTimeout = timeout
 	}
 	main()
 }
 
-// withTimeout adds a deadline to the arguments of `sluice call` that have none. Its default, a second, is
-// short for a busy machine.
+// withTimeout adds a timeout to the arguments of sluice call, unless they have one. The default of
+// one second is too short on a busy machine.
 func withTimeout(args []string) []string {
 	isCall := len(args) > 1 && args[1] == "call"
 	if !isCall || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }) {
@@ -62,112 +63,119 @@ func withTimeout(args []string) []string {
 	return append(args, "--timeout=30s")
 }
 
-// leakless are tests that fail if they leave goroutines behind.
-type leakless struct{ m *testing.M }
+// leakChecker runs the tests, and fails if goroutines are left.
+type leakChecker struct{ m *testing.M }
 
-func (l leakless) Run() int {
+func (l leakChecker) Run() int {
 	if signal.Ignored(os.Interrupt) {
-		// As where a shell runs the tests in the background: the commands of scripts would ignore it, too.
+		// A shell that runs the tests in the background ignores SIGINT, and the commands of scripts
+		// would inherit that.
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	code := l.m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, "tests passed, but left goroutines behind:", err)
+		fmt.Fprintln(os.Stderr, "tests passed, but goroutines are left:", err)
 		return 1
 	}
 	return code
 }
 
-// TestScripts runs testdata/*.txt. Beside testscript's own commands they have:
+// TestScripts runs testdata/*.txt. In addition to the commands of testscript they have:
 //
-//	exits CODE COMMAND...    run a command, which must soon exit with CODE
-//	start COMMAND...         start a server on free ports; $grpc, $http, $debug
-//	                         and $metrics become the addresses of its listeners,
-//	                         $json too if it has one
-//	variables NAME=VALUE...  set the environment of the servers that follow, for
-//	                         variables whose effect the script then sees
-//	run LISTENER,... COMMAND start a server that has these listeners, where its
-//	                         environment says
-//	launch COMMAND...        start a command; no listener is waited for
-//	logged REGEXP            wait until the server logs a line that matches
-//	                         after those that were waited for before
-//	says REGEXP              wait until the server logs a line that matches, if it has
-//	                         not, such as while it started to listen
-//	signal TERM|INT|HUP|KILL send the server a signal
-//	unread                   stop reading the server's log, as a reader that goes away
-//	delete URL               like get, with the method DELETE
-//	ended CODE               wait until the server exits with CODE, or is ended by a
-//	                         signal, such as "signal: terminated"; its log is in
-//	                         the file log
-//	get URL                  print the status and the body of an answer
-//	post URL BODY            the same, with a body to send
-//	taken ADDR               listen on an address, if no other process does, until the script
-//	                         ends; no two scripts name the same one
-//	certificates             make the folders server (for sluice.test), client (for
-//	                         envoy.test) and stranger (for envoy.test, by another
-//	                         authority), each with tls.crt, tls.key and ca.crt
-//	ads NODE [DIR]           start a management server, with TLS if there is a
-//	                         directory of certificates; $ads becomes the address
-//	asked REGEXP             wait until it gets a request whose node, metadata and
-//	                         headers match
-//	statsd [HOST]            listen for StatsD packets; $statsd becomes the address,
-//	                         $statsd_port its port
-//	received REGEXP          wait until a StatsD line comes that matches
-//	collector                listen for OTLP over HTTP; $collector becomes the URL
-//	traced REGEXP            wait until spans come that match, as bytes
+//	exits CODE COMMAND...     run a command, which must exit with CODE
+//	start COMMAND...          start a server on free ports; sets $grpc, $http, $debug and $metrics
+//	                          to the addresses of its listeners, and $json if it has one
+//	variables NAME=VALUE...   set variables of servers that are started later, and unset the
+//	                          variables of the previous such line
+//	startenv LISTENER,... COMMAND
+//	                          start a server with these listeners, without flags for addresses
+//	launch COMMAND...         start a command without waiting for a listener
+//	logged REGEXP             wait until the server logs a line that matches, after the lines
+//	                          that earlier commands have read
+//	haslogged REGEXP          wait until the log has a line that matches, which an earlier
+//	                          command may have read
+//	signal TERM|INT|HUP|KILL  send a signal to the server
+//	closelog                  close the reading end of the server's log
+//	exited CODE               wait until the server exits with CODE or by a signal, such as
+//	                          "signal: terminated"; writes its log to the file log
+//	get URL                   print the status and the body of the response
+//	post URL BODY             the same with POST and a body
+//	delete URL                the same with DELETE
+//	page URL REGEXP           get a URL until the body matches
+//	occupy ADDR               listen on an address until the script ends; only one script may
+//	                          name it
+//	certificates              create the directories server (for sluice.test), client (for
+//	                          envoy.test) and stranger (for envoy.test, by another authority),
+//	                          each with tls.crt, tls.key and ca.crt
+//	ads NODE [DIR]            start a management server, with TLS if DIR has its certificates;
+//	                          sets $ads to its address
+//	adsrequest REGEXP         wait until it gets a request whose node, metadata and headers match
+//	statsd [HOST]             listen for StatsD packets; sets $statsd to the address and
+//	                          $statsd_port to its port
+//	statsdline REGEXP         wait for a StatsD line that matches
+//	collector                 listen for OTLP over HTTP; sets $collector to the URL
+//	spans REGEXP              wait for a message of spans whose bytes match
 func TestScripts(t *testing.T) { testscript.Run(t, scripts("")) }
 
-// scripts are those of testdata, run without one variable if it is not "".
+// scripts returns the parameters of the scripts. If without is not "", the scripts do not set this
+// variable.
 func scripts(without string) testscript.Params {
 	return testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
-		Deadline:            time.Now().Add(10 * patience),
+		Deadline:            time.Now().Add(10 * scriptTimeout),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":        exits,
-			"start":        start,
-			"run":          runAsSet,
-			"launch":       func(ts *testscript.TestScript, _ bool, args []string) { launch(ts, args, 0) },
-			"ads":          startADS,
-			"asked":        asked,
-			"variables":    setVariables,
-			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
-			"says":         func(ts *testscript.TestScript, _ bool, args []string) { running(ts).says(ts, args[0]) },
-			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
-			"unread":       func(ts *testscript.TestScript, _ bool, _ []string) { running(ts).unread(ts) },
-			"delete":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodDelete, args[0], "") },
-			"ended":        func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
-			"shows":        shows,
-			"get":          func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
-			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
+			"exits":      expectExit,
+			"start":      start,
+			"startenv":   startFromEnvironment,
+			"launch":     func(ts *testscript.TestScript, _ bool, args []string) { launch(ts, args, 0) },
+			"ads":        startADS,
+			"adsrequest": waitForADSRequest,
+			"variables":  setVariables,
+			"logged": func(ts *testscript.TestScript, _ bool, args []string) {
+				runningServer(ts).waitForNextLogLine(ts, args[0])
+			},
+			"haslogged": func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForLogLine(ts, args[0]) },
+			"signal":    func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).signal(ts, args[0]) },
+			"closelog":  func(ts *testscript.TestScript, _ bool, _ []string) { runningServer(ts).closeLog(ts) },
+			"delete": func(ts *testscript.TestScript, _ bool, args []string) {
+				sendRequest(ts, http.MethodDelete, args[0], "")
+			},
+			"exited": func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForExit(ts, args[0]) },
+			"page":   waitForPage,
+			"get":    func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "") },
+			"post": func(ts *testscript.TestScript, _ bool, args []string) {
+				sendRequest(ts, http.MethodPost, args[0], args[1])
+			},
 			"statsd":       listenStatsd,
 			"certificates": certificates,
-			"taken":        take,
+			"occupy":       occupyAddress,
 			"collector":    listenOTLP,
-			"traced":       traced,
-			"received": func(ts *testscript.TestScript, _ bool, args []string) {
+			"spans":        waitForSpans,
+			"statsdline": func(ts *testscript.TestScript, _ bool, args []string) {
 				receiveStatsd(ts, regexp.MustCompile(args[0]))
 			},
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[servers{}] = &servers{without: without}
-			// The race detector lets a program sleep for a second when it ends, and
-			// the scripts start hundreds.
+			// With the race detector a program sleeps for a second before it exits, and the scripts
+			// start hundreds.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
-			env.Setenv(patienceVariable, "1ms") // many name a store that is not there
+			env.Setenv(storeStartTimeoutVariable, "1ms") // many scripts name an unavailable store
 			return nil
 		},
 	}
 }
 
-// exits does not wait for the end of the script where the command serves instead of
-// ending, as commands do that lack the variable that should have stopped them.
-func exits(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Setenv(mustEndVariable, patience.String())
+// expectExit runs a command and compares its exit code. It limits how long the command runs: a
+// server may start if it lacks the variable that should prevent this; see
+// [TestScriptsSeeEachVariable].
+func expectExit(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(commandTimeoutVariable, scriptTimeout.String())
 	err := ts.Exec(args[1], args[2:]...)
-	ts.Setenv(mustEndVariable, "")
+	ts.Setenv(commandTimeoutVariable, "")
 	code := 0
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exit.ExitCode()
@@ -196,48 +204,48 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// take listens on an address until the script ends. If another process has the address, such as another
-// run of the script, take returns at once and listens as soon as that process leaves it.
-func take(ts *testscript.TestScript, _ bool, args []string) {
+// occupyAddress listens on an address until the script ends. If another process listens on it, such
+// as another run of the script, it returns immediately and listens as soon as the address is free.
+func occupyAddress(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", args[0])
 	if errors.Is(err, syscall.EADDRINUSE) {
-		ts.Defer(takeWhenFree(args[0]))
+		ts.Defer(listenWhenFree(args[0]))
 		return
 	}
 	ts.Check(err)
 	ts.Defer(func() { l.Close() })
 }
 
-// takeWhenFree returns a function that ends it.
-func takeWhenFree(addr string) (end func()) {
-	stop, done := make(chan struct{}), make(chan struct{})
+// listenWhenFree listens on addr once it is free, until stop is called.
+func listenWhenFree(addr string) (stop func()) {
+	stopping, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			if l, err := net.Listen("tcp", addr); err == nil {
-				<-stop
+				<-stopping
 				_ = l.Close()
 				return
 			}
 			select {
 			case <-tick.C:
-			case <-stop:
+			case <-stopping:
 				return
 			}
 		}
 	}()
 	return func() {
-		close(stop)
+		close(stopping)
 		<-done
 	}
 }
 
-func ask(ts *testscript.TestScript, method, url, body string) {
+func sendRequest(ts *testscript.TestScript, method, url, body string) {
 	request, err := http.NewRequest(method, url, strings.NewReader(body))
 	ts.Check(err)
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: scriptTimeout}
 	response, err := client.Do(request)
 	ts.Check(err)
 	defer response.Body.Close()
@@ -247,12 +255,13 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 }
 
-// shows waits until a page matches. A server may count what a client caused after the client has seen it.
-func shows(ts *testscript.TestScript, _ bool, args []string) {
+// waitForPage waits until a page matches. A server may count a request after the client has
+// received the response.
+func waitForPage(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile("(?m)" + args[1])
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
+	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
 		response, err := http.Get(args[0])
 		ts.Check(err)
 		page, err := io.ReadAll(response.Body)
@@ -262,7 +271,7 @@ func shows(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%s does not show %s:\n%s", args[0], args[1], page)
+			ts.Fatalf("%s does not match %s:\n%s", args[0], args[1], page)
 		}
 	}
 }
@@ -282,7 +291,7 @@ func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
 
 func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	s, _ := ts.Value(servers{}).(*servers)
-	ts.Check(s.statsd.SetReadDeadline(time.Now().Add(patience)))
+	ts.Check(s.statsd.SetReadDeadline(time.Now().Add(scriptTimeout)))
 	buffer := make([]byte, 1<<16)
 	for {
 		n, _, err := s.statsd.ReadFrom(buffer)
@@ -293,24 +302,25 @@ func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	}
 }
 
-// patience bounds every wait. It ends a script that hangs, and decides nothing else.
-var patience = 3 * time.Minute
+// scriptTimeout bounds every wait, so that no script hangs. The outcome of a script must not depend
+// on it.
+var scriptTimeout = 3 * time.Minute
 
-// pollInterval is how often a command asks again.
+// pollInterval is the interval at which commands poll.
 const pollInterval = 30 * time.Millisecond
 
-// servers holds the server that a script runs, and what it
-// sends StatsD and spans to.
+// servers are the servers of a script: the last started one, and those that it sends requests,
+// StatsD and spans to.
 type servers struct {
-	now    *serveProcess
-	statsd net.PacketConn
-	ads    *adstest.Server
-	spans  chan string
-	// without is a variable that the script is run without.
+	current *serveProcess
+	statsd  net.PacketConn
+	ads     *adstest.Server
+	spans   chan string
+	// without is a variable that the script does not set.
 	without string
 }
 
-// serveProcess is a running server and what it has logged so far.
+// serveProcess is a running server and its log so far.
 type serveProcess struct {
 	cmd    *exec.Cmd
 	stderr *os.File
@@ -318,18 +328,18 @@ type serveProcess struct {
 	log    strings.Builder
 }
 
-func running(ts *testscript.TestScript) *serveProcess {
+func runningServer(ts *testscript.TestScript) *serveProcess {
 	s, _ := ts.Value(servers{}).(*servers)
-	if s.now == nil {
-		ts.Fatalf("no server runs")
+	if s.current == nil {
+		ts.Fatalf("no server is running")
 	}
-	return s.now
+	return s.current
 }
 
 var listening = regexp.MustCompile(`"listener": ?"(\w+)", ?"addr": ?"([^"]+)"`)
 
-// setVariables sets variables for the servers that follow, and unsets those of the
-// line before. Each must change something that the script then sees.
+// setVariables sets variables for servers that are started later, and unsets those of the previous
+// call. The script must fail without any one of them; see [TestScriptsSeeEachVariable].
 func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	for name := range strings.FieldsSeq(ts.Getenv("EXPORT")) {
 		ts.Setenv(name, "")
@@ -346,14 +356,14 @@ func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("EXPORT", strings.Join(names, " "))
 }
 
-// runAsSet starts a server with the listeners that args[0] names, where its
-// environment says.
-func runAsSet(ts *testscript.TestScript, _ bool, args []string) {
+// startFromEnvironment starts a server that has the listeners in args[0], without flags for their
+// addresses.
+func startFromEnvironment(ts *testscript.TestScript, _ bool, args []string) {
 	launch(ts, args[1:], strings.Count(args[0], ",")+1)
 }
 
-// start gives the listeners that args do not name a free port, and waits until
-// all that are on listen.
+// start starts a server with a free port for each listener whose address args do not set, and waits
+// until all listen.
 func start(ts *testscript.TestScript, _ bool, args []string) {
 	given := strings.Join(args, " ")
 	wait := 0
@@ -371,34 +381,34 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	launch(ts, args, wait)
 }
 
-// launch starts a server and waits until so many of its listeners listen.
+// launch starts a server and waits until the given number of its listeners listen.
 func launch(ts *testscript.TestScript, args []string, wait int) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
-	ts.Check(r.SetReadDeadline(time.Now().Add(patience)))
+	ts.Check(r.SetReadDeadline(time.Now().Add(scriptTimeout)))
 	path, err := lookPath(ts, args[0])
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE " + patienceVariable) {
+	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE " + storeStartTimeoutVariable) {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = w
-	stdin, stays, err := os.Pipe() // a command that reads it waits
+	stdin, unused, err := os.Pipe() // a command that reads it blocks
 	ts.Check(err)
-	ts.Defer(func() { stays.Close() })
+	ts.Defer(func() { unused.Close() })
 	cmd.Stdin = stdin
 	ts.Check(cmd.Start())
 	ts.Check(stdin.Close())
 	ts.Check(w.Close())
 	p := &serveProcess{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
 	ts.Defer(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // it may have exited
 		_ = cmd.Wait()
 		_ = r.Close()
 	})
 	all, _ := ts.Value(servers{}).(*servers)
-	all.now = p
+	all.current = p
 	for range wait {
 		m := listening.FindStringSubmatch(p.next(ts, listening))
 		ts.Setenv(m[1], m[2])
@@ -419,13 +429,13 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (p *serveProcess) logged(ts *testscript.TestScript, pattern string) {
+func (p *serveProcess) waitForNextLogLine(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	p.next(ts, re)
 }
 
-func (p *serveProcess) says(ts *testscript.TestScript, pattern string) {
+func (p *serveProcess) waitForLogLine(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	if !re.MatchString(p.log.String()) {
@@ -433,7 +443,7 @@ func (p *serveProcess) says(ts *testscript.TestScript, pattern string) {
 	}
 }
 
-// next returns the next line that matches.
+// next returns the next line of the log that matches.
 func (p *serveProcess) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 	for {
 		line, err := p.lines.ReadString('\n')
@@ -447,8 +457,8 @@ func (p *serveProcess) next(ts *testscript.TestScript, re *regexp.Regexp) string
 	}
 }
 
-// unread ends the reading of the log.
-func (p *serveProcess) unread(ts *testscript.TestScript) {
+// closeLog closes the reading end of the log.
+func (p *serveProcess) closeLog(ts *testscript.TestScript) {
 	ts.Check(p.stderr.Close())
 	p.lines = bufio.NewReader(strings.NewReader(""))
 }
@@ -458,15 +468,15 @@ func (p *serveProcess) signal(ts *testscript.TestScript, name string) {
 	ts.Check(p.cmd.Process.Signal(signals[name]))
 }
 
-func (p *serveProcess) ended(ts *testscript.TestScript, want string) {
+func (p *serveProcess) waitForExit(ts *testscript.TestScript, want string) {
 	rest, err := io.ReadAll(p.lines)
 	p.log.Write(rest)
 	if err != nil {
-		ts.Fatalf("the server does not end: %v; its log:\n%s", err, p.log.String())
+		ts.Fatalf("the server does not exit: %v; its log:\n%s", err, p.log.String())
 	}
-	_ = p.cmd.Wait() // the exit code says more
+	_ = p.cmd.Wait() // its error repeats the exit code
 	ts.Check(os.WriteFile(ts.MkAbs("log"), []byte(p.log.String()), 0o600))
 	if got := p.cmd.ProcessState.String(); got != want && got != "exit status "+want {
-		ts.Fatalf("the server ended with %s, want %s; its log:\n%s", got, want, p.log.String())
+		ts.Fatalf("the server exited with %s, want %s; its log:\n%s", got, want, p.log.String())
 	}
 }

@@ -22,13 +22,13 @@ func listenOTLP(ts *testscript.TestScript, _ bool, _ []string) {
 	all.spans = spans
 }
 
-// traced does not wait if nothing is to have come: a process sends what it has
-// before it ends.
-func traced(ts *testscript.TestScript, not bool, args []string) {
+// waitForSpans waits for spans that match. With not, it expects no spans and does not wait, since a
+// process sends its last spans before it exits.
+func waitForSpans(ts *testscript.TestScript, not bool, args []string) {
 	all, _ := ts.Value(servers{}).(*servers)
 	if not {
 		if n := len(all.spans); n > 0 {
-			ts.Fatalf("%d packets of spans came", n)
+			ts.Fatalf("received %d messages of spans, want none", n)
 		}
 		return
 	}
@@ -40,8 +40,8 @@ func traced(ts *testscript.TestScript, not bool, args []string) {
 			if regexp.MustCompile(args[0]).MatchString(spans) {
 				return
 			}
-		case <-time.After(patience):
-			ts.Fatalf("no spans came that match %s; the others:\n%q", args[0], others)
+		case <-time.After(scriptTimeout):
+			ts.Fatalf("no spans match %s; received:\n%q", args[0], others)
 		}
 	}
 }

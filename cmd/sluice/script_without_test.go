@@ -20,12 +20,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestScriptsSeeEachVariable holds that each supported variable is set by a script
-// that fails without it. With -short the scripts are not run, only read.
+// TestScriptsSeeEachVariable verifies that each supported variable is set by a script that fails
+// without it. With -short it only reads the scripts.
 func TestScriptsSeeEachVariable(t *testing.T) {
-	long := patience
-	patience = 3 * time.Second // what a script waits for does not come without it
-	t.Cleanup(func() { patience = long })
+	before := scriptTimeout
+	scriptTimeout = 3 * time.Second // without the variable, most scripts fail by a timeout
+	t.Cleanup(func() { scriptTimeout = before })
 	paths, err := filepath.Glob("testdata/*.txt")
 	must.OK(t, err)
 	withStore, err := filepath.Glob("testdata/store/*.txt")
@@ -45,7 +45,7 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 		}
 	}
 	var scripts errgroup.Group
-	scripts.SetLimit(8) // nearly all they do is wait for what does not come
+	scripts.SetLimit(8) // they mostly wait for a timeout
 	for v := range environment.All() {
 		if !v.Supported() {
 			continue
@@ -53,17 +53,17 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 		scripts.Go(func() error {
 			named := false
 			for name, paths := range set {
-				if !family(v).MatchString(name) {
+				if !namePattern(v).MatchString(name) {
 					continue
 				}
 				named = true
 				for _, path := range paths {
-					if testing.Short() || fails(store, path, name) {
+					if testing.Short() || failsWithout(store, path, name) {
 						return nil
 					}
 				}
 			}
-			t.Errorf("no script sees %s (set by one: %v)", v.Name, named)
+			t.Errorf("no script fails without %s (set by a script: %v)", v.Name, named)
 			return nil
 		})
 	}
@@ -72,26 +72,26 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 	}
 }
 
-// fails reports whether a script fails without a variable.
-func fails(store *storetest.Server, path, name string) bool {
+// failsWithout reports whether a script fails without a variable.
+func failsWithout(store *storetest.Server, path, name string) bool {
 	p := scripts(name)
 	if filepath.Base(filepath.Dir(path)) == "store" {
 		p = storeScripts(store, name)
 	}
 	p.Dir, p.Files, p.UpdateScripts = "", []string{path}, false
-	var all quiet
+	var all silentT
 	all.Run("", func(t testscript.T) { testscript.RunT(t, p) })
 	return all.failed
 }
 
-// quiet is a test whose failure is what is wanted.
-type quiet struct {
+// silentT is a test that records its failure without reporting it.
+type silentT struct {
 	failed bool
 	log    bytes.Buffer
 }
 
-func (q *quiet) Run(_ string, f func(testscript.T)) {
-	var sub quiet
+func (q *silentT) Run(_ string, f func(testscript.T)) {
+	var sub silentT
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -101,22 +101,22 @@ func (q *quiet) Run(_ string, f func(testscript.T)) {
 	q.failed = q.failed || sub.failed
 }
 
-func (q *quiet) FailNow() {
+func (q *silentT) FailNow() {
 	q.failed = true
 	runtime.Goexit()
 }
 
-func (q *quiet) Fatal(args ...any) {
+func (q *silentT) Fatal(args ...any) {
 	q.Log(args...)
 	q.FailNow()
 }
 
-func (q *quiet) Log(args ...any) { fmt.Fprintln(&q.log, args...) }
-func (*quiet) Skip(...any)       { runtime.Goexit() }
-func (*quiet) Parallel()         {}
-func (*quiet) Verbose() bool     { return false }
+func (q *silentT) Log(args ...any) { fmt.Fprintln(&q.log, args...) }
+func (*silentT) Skip(...any)       { runtime.Goexit() }
+func (*silentT) Parallel()         {}
+func (*silentT) Verbose() bool     { return false }
 
-// family matches the names that v stands for.
-func family(v *environment.Variable) *regexp.Regexp {
+// namePattern returns a pattern of the names of v, which may contain placeholders.
+func namePattern(v *environment.Variable) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.NewReplacer("<NAME>", `\w+`, "*", `\w+`).Replace(v.Name) + "$")
 }

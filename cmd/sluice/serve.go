@@ -26,7 +26,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serveCmd has the flags of serve. Environment variables set those that the command line does not give.
+// serveCmd has the flags of serve. Environment variables set the flags that the command line does
+// not.
 type serveCmd struct {
 	environment *environment.Environment
 
@@ -55,7 +56,7 @@ type serveCmd struct {
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
 	State    stateFlags      `embed:"" group:"state"`
 
-	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap."`
+	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap. If it is full, counters are evicted, and limits may admit more."`
 	ResponseTimeMilliseconds bool   `group:"process" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
 	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"Minimum level of log lines: debug, info, warn or error."`
 	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Log format: text or json."`
@@ -68,14 +69,15 @@ func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 }
 
 func (s *serveCmd) Run(ctx context.Context, c console, ignored ignoredArguments) error {
-	// A write to a log whose reader is gone must not end the service.
+	// A log whose reader has exited must not terminate the service.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signalContext(ctx)
 	defer stop()
 	return s.environment.NameVariables(s.run(ctx, c, ignored))
 }
 
-// run logs through a queue, so that neither requests nor the shutdown wait for the reader of the log.
+// run logs through a queue, so that neither requests nor the shutdown wait for the reader of the
+// log.
 func (s *serveCmd) run(ctx context.Context, c console, ignored ignoredArguments) error {
 	queue := telemetry.NewLogQueue(c.err)
 	go queue.Run()
@@ -105,18 +107,18 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, ign
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // draining needs the store
+	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx)) // draining needs the store
 	group.Go(func() error {
-		defer stop()
+		defer stopStore()
 		return s.serve(ctx, group, d)
 	})
 	if d.store != nil {
-		group.Go(task(needed, d.store.Run))
+		group.Go(task(storeCtx, d.store.Run))
 	}
 	return waitForShutdown(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+shutdownMargin, group.Wait)
 }
 
-// daemon has the parts of the service that serve builds before it loads rules.
+// daemon contains the parts of the service that exist before rules are loaded.
 type daemon struct {
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
@@ -128,7 +130,7 @@ type daemon struct {
 	loader  *ruleset.Loader
 }
 
-// build completes d, which has the metrics and the logger.
+// build sets the fields of d other than the metrics and the logger.
 func (s *serveCmd) build(d *daemon) (err error) {
 	counters := limiter.Options{Bytes: s.CounterMemory}
 	if counters.Key, err = s.Store.identityKey(); err != nil {
@@ -252,8 +254,8 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *da
 	}))
 }
 
-// followServer loads the rules from a management server. It returns when the first rules have arrived or ctx ends; with
-// --start-without-rules it returns immediately.
+// followServer loads the rules from a management server. It returns when the first rules have
+// arrived or ctx ends; with --start-without-rules it returns immediately.
 func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *daemon) error {
 	if err := d.loader.Follow(ctx, group, nil); err != nil { // table files
 		return err

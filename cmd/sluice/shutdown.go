@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// shutdownMargin is the time that a shutdown may take in addition to the drain delay and timeout: it closes listeners and sends
-// the last metrics and spans.
+// shutdownMargin is the time that a shutdown may take in addition to the drain delay and timeout:
+// it closes listeners and sends the last metrics and spans.
 const shutdownMargin = 10 * time.Second
 
 // logFlushTimeout is how long a shutdown waits for the last log lines to be written.
 const logFlushTimeout = time.Second
 
-// waitForShutdown returns the result of wait, or an error if wait has not returned within bound after ctx ended. Goroutines may
-// be blocked, for example by a file system that does not respond, and the process must exit all the same.
+// waitForShutdown returns the result of wait, or an error if wait has not returned within bound
+// after ctx ended. Goroutines may be blocked, for example by a file system that does not respond,
+// and the process must exit all the same.
 func waitForShutdown(ctx context.Context, bound time.Duration, wait func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }()
@@ -44,8 +45,8 @@ func task(ctx context.Context, run func(context.Context)) func() error {
 	}
 }
 
-// signalContext returns a context that is canceled at the first SIGTERM, SIGINT or SIGHUP, or by stop. The next signal
-// terminates the process.
+// signalContext returns a context that is canceled at the first SIGTERM, SIGINT or SIGHUP, or by
+// stop. The next signal terminates the process.
 func signalContext(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)

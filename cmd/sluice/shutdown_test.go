@@ -40,7 +40,7 @@ func TestWaitForShutdown(t *testing.T) {
 				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 					t.Errorf("error is %v, want %q", err, tt.want)
 				}
-				time.Sleep(tt.takes) // until what was abandoned has ended
+				time.Sleep(tt.takes) // until the abandoned goroutine has ended
 			})
 		})
 	}
@@ -51,8 +51,8 @@ func TestWaitForShutdown(t *testing.T) {
 	})
 }
 
-// TestInterruptedIsSaid ends a command before it is done.
-func TestInterruptedIsSaid(t *testing.T) {
+// TestInterruptedCommand cancels a command before it has finished.
+func TestInterruptedCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out strings.Builder

@@ -18,14 +18,14 @@ import (
 type simulateCmd struct {
 	Logs          []string      `arg:"" name:"log" help:"Access logs, plain or gzipped. Several are merged by time. - is standard input."`
 	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
-	Domain        string        `short:"d" help:"Domain to simulate. Default: all domains in the log or of the Envoy configuration, or the only domain of the rules."`
-	Format        string        `default:"auto" placeholder:"FORMAT" help:"Log format: auto, json, otlp, csv, ltsv, w3c, requests, or an Envoy format string such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp, csv, ltsv and w3c accept the names of fields: 'json time=ts status=code'."`
+	Domain        string        `short:"d" placeholder:"DOMAIN" help:"Domain to simulate. Default: all domains in the log or of the Envoy configuration, or the only domain of the rules."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"Log format: auto, json, otlp, csv, ltsv, w3c, requests, or an Envoy format string such as '%START_TIME% %REQ(:PATH)%'. json, otlp, csv, ltsv and w3c accept the names of fields: 'json time=ts status=code'."`
 	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Envoy configuration that generates the descriptors, as for envoy check. May be repeated."`
 	Listener      string        `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Descriptor to make from fields of the log, such as 'user={x-user},path={:path|path}'. Filters: path, lower, ip, prefix:24:64, xff:1. May be repeated."`
 	Against       []string      `sep:"none" placeholder:"PATH" help:"Other rules to compare with, a file or directory. May be repeated; each is compared separately."`
-	From          string        `placeholder:"TIME" help:"Start time: ignore earlier requests. Such as 2026-11-22T09:00:00Z."`
-	To            string        `placeholder:"TIME" help:"End time: ignore requests at this time and later."`
+	From          string        `placeholder:"TIME" help:"Start time, such as 2026-11-22T09:00:00Z. Earlier requests are ignored."`
+	To            string        `placeholder:"TIME" help:"End time. Requests at this time and later are ignored."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"For each limit, find the smallest number that allows this percentage of its hits, such as 99.9. Reads the logs several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"Maximum delay of a line that is out of order."`
 	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters."`
@@ -165,7 +165,8 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 // read reads the rules and Envoy's configuration, and opens the logs.
 func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	o = k.options
-	// All sets of rules hash keys with one random key, so that the hashes in a report reveal nothing.
+	// All sets of rules hash keys with one random key, so that the hashes in a report reveal
+	// nothing.
 	key := identity.NewKey()
 	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
 		return o, err
@@ -185,7 +186,7 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 		for _, a := range o.Against {
 			names = append(slices.Clip(names), a.Rules.Domains()...)
 		}
-		if err := isConfigured(k.Domain, names); err != nil {
+		if err := checkDomain(k.Domain, names); err != nil {
 			return o, err
 		}
 	}
@@ -205,5 +206,5 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 func (k *simulateCmd) compile(c console, paths []string, key identity.Key) (*descriptors.Set, error) {
 	flags := k.ruleFlags
 	flags.hashKey = key
-	return flags.loadGood(c, paths)
+	return flags.loadValid(c, paths)
 }

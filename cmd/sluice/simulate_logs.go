@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// openLogs opens the logs. It returns an error if two paths are the same file, or if several is true and a log can be read only
-// once.
+// openLogs opens the logs. It returns an error if two paths are the same file, or if several is
+// true and a log can be read only once.
 func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) {
 	var logs []accesslog.Log
 	var infos []os.FileInfo
@@ -24,20 +24,21 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 			}
 		}
 		if several && (path == "-" || !info.Mode().IsRegular()) {
-			return nil, fmt.Errorf("--recommend reads the logs several times, but %s can be read only once: save it to a file first", log.Name)
+			return nil, fmt.Errorf("--recommend reads the logs several times, but %s can be read only once; save it to a file first", log.Name)
 		}
 		logs, infos = append(logs, log), append(infos, info)
 	}
 	return logs, nil
 }
 
-// openLog returns a log and the info of its file, nil if standard input is not a file. Only a regular file can be read again.
+// openLog returns a log and the info of its file, nil if standard input is not a file. Only a
+// regular file can be read again.
 func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err error) {
 	if path == "-" {
 		if f, ok := c.in.(*os.File); ok {
 			info, err = f.Stat()
 		}
-		return accesslog.Once("standard input", c.in), info, err
+		return accesslog.FromStream("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
@@ -55,5 +56,5 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 	if err != nil {
 		return log, nil, err
 	}
-	return accesslog.Once(path, f), info, nil
+	return accesslog.FromStream(path, f), info, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate"
 )
 
-// TestProgress shows how far a simulation is after a second, and then five times a second.
+// TestProgress verifies that progress is shown after a second, and then five times per second.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	begin := time.Unix(0, 0)
@@ -40,22 +40,22 @@ func TestProgress(t *testing.T) {
 			step.want = eraseLine + step.want
 		}
 		if got := out.String(); got != step.want {
-			t.Errorf("after %v it shows %q, want %q", step.after, got, step.want)
+			t.Errorf("after %v the meter shows %q, want %q", step.after, got, step.want)
 		}
 	}
 	m.total = 0
 	if got, want := m.text(time.Second, simulate.Progress{Bytes: 5, Lines: 7}), "7 lines, 7 per second"; got != want {
-		t.Errorf("of a pipe it shows %q, want %q", got, want)
+		t.Errorf("for a pipe the meter shows %q, want %q", got, want)
 	}
 	out.Reset()
 	if m.stop(); out.String() != eraseLine {
-		t.Errorf("at the end it writes %q", out.String())
+		t.Errorf("stop writes %q, want %q", out.String(), eraseLine)
 	}
 }
 
-// TestProgressIsForTerminals has nothing shown in a file, in memory or in /dev/null, and
-// something on a terminal.
-func TestProgressIsForTerminals(t *testing.T) {
+// TestProgressNeedsTerminal verifies that progress is shown on a terminal, but not in a file, in
+// memory or in /dev/null.
+func TestProgressNeedsTerminal(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	must.OK(t, os.WriteFile(log, []byte("12345"), 0o600))
 	file, err := os.OpenFile(log, os.O_RDWR, 0)
@@ -72,16 +72,17 @@ func TestProgressIsForTerminals(t *testing.T) {
 		t.Errorf("on a terminal the meter is %+v", m)
 	}
 	if m := newMeter(terminal, []string{log, "-"}, time.Time{}); m == nil || m.total != 0 {
-		t.Errorf("of standard input the meter is %+v", m)
+		t.Errorf("for standard input the meter is %+v", m)
 	}
 }
 
-// openTerminals returns a terminal and its other end, where a person would be.
+// openTerminals returns a pseudo-terminal: master is the end of the user, terminal that of the
+// program.
 func openTerminals(t *testing.T) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no terminal can be made: ", err)
+		t.Skip("cannot open a pseudo-terminal: ", err)
 	}
 	t.Cleanup(func() { master.Close() })
 	fd := int(master.Fd())
@@ -94,27 +95,27 @@ func openTerminals(t *testing.T) (master, terminal *os.File) {
 	return master, terminal
 }
 
-// TestMeterLeavesNothingBehind ends a simulation that shows how far it is and waits for the rest
-// of its log, which is interrupted or at its end. The line is erased before anything else is
-// shown, and a report that was there stays until there is another.
-func TestMeterLeavesNothingBehind(t *testing.T) {
+// TestMeterIsErased ends a simulation that shows its progress and waits for more of its log, by an
+// interrupt and by the end of the log. The progress must be erased before anything else is printed.
+// Only a complete simulation may replace an existing report.
+func TestMeterIsErased(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		m := simulateUntilShown(t)
 		m.interrupt()
-		m.end(t, 1, eraseLine+"sluice: interrupted\r\n")
-		content(t, m.report, "old")
+		m.expectEnd(t, 1, eraseLine+"sluice: interrupted\r\n")
+		expectContent(t, m.report, "old")
 	})
 	t.Run("at the end", func(t *testing.T) {
 		m := simulateUntilShown(t)
 		must.OK(t, m.feed.Close())
-		m.end(t, 0, "these rules deny")
+		m.expectEnd(t, 0, "these rules deny")
 		if text, err := os.ReadFile(m.report); err != nil || !strings.Contains(string(text), "<html") {
 			t.Errorf("the report is %.20q, %v", text, err)
 		}
 	})
 }
 
-// simulation is one that shows how far it is, and of which no more of the log comes.
+// simulation is a running simulation that has shown its progress and waits for more of its log.
 type simulation struct {
 	feed      *os.File
 	seen      *bufio.Reader
@@ -138,7 +139,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 	m.feed = feed
 	t.Cleanup(func() {
 		m.interrupt()
-		feed.Close() // so that what is left behind ends
+		feed.Close() // so that the abandoned simulation ends
 		log.Close()
 	})
 	shown, fed := make(chan struct{}), make(chan struct{})
@@ -162,7 +163,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 		command := "sluice simulate - -c " + rules + " --format '%START_TIME% %REQ(USER)%' --descriptor user={user} --report " + m.report
 		m.ended <- run(ctx, arguments(command), console{log, terminal, terminal})
 	}()
-	if text, err := m.seen.ReadString('K'); err != nil || text != eraseLine { // what is shown begins with it
+	if text, err := m.seen.ReadString('K'); err != nil || text != eraseLine { // progress starts with it
 		t.Fatalf("the terminal shows %q, %v", text, err)
 	}
 	close(shown)
@@ -170,12 +171,12 @@ func simulateUntilShown(t *testing.T) *simulation {
 	return m
 }
 
-// end waits for the end, with a code, and for a line that begins with a text where the meter
-// was.
-func (m *simulation) end(t *testing.T, code int, line string) {
+// expectEnd waits for the exit code, and for a line that starts with the given text, in place of
+// the meter.
+func (m *simulation) expectEnd(t *testing.T, code int, line string) {
 	t.Helper()
 	if got := <-m.ended; got != code {
-		t.Errorf("it ends with %d, want %d", got, code)
+		t.Errorf("exit code %d, want %d", got, code)
 	}
 	var all strings.Builder
 	for !strings.Contains(all.String(), line) {

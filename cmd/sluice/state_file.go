@@ -36,8 +36,8 @@ var (
 	errNotStateFile = errors.New("not a state file")
 )
 
-// stateFile saves the counters of a table. A process that cannot use its file starts with empty counters, because these are
-// better than no limits.
+// stateFile saves the counters of a table. A process that cannot use its file starts with empty
+// counters, because these are better than no limits.
 type stateFile struct {
 	path     string
 	interval time.Duration
@@ -49,8 +49,8 @@ type stateFile struct {
 	lastError string
 }
 
-// openTable returns the table of counters, loaded from the state file if there is one. The stateFile is nil if counters are not
-// saved.
+// openTable returns the table of counters, restored from the state file if there is one. The
+// stateFile is nil if counters are not saved.
 func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
 	opt.RestoreLeases = f.Leases
 	table, err := limiter.New(opt)
@@ -81,7 +81,8 @@ func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, 
 	}
 }
 
-// resolveLinks resolves the symbolic links of a path. Its target need not exist. A save must replace the target, not the link.
+// resolveLinks resolves the symbolic links of a path. Its target need not exist. A save must
+// replace the target, not the link.
 func resolveLinks(path string) string {
 	to := path
 	for range 40 { // the limit of Linux
@@ -158,9 +159,9 @@ func (s *stateFile) load(opt limiter.Options) error {
 	return nil
 }
 
-// start saves the counters at each interval until end is called, which saves them a last time. The counters must no longer
-// change then. A nil stateFile does nothing.
-func (s *stateFile) start(ctx context.Context) (end func()) {
+// start saves the counters at each interval until stop is called, which saves them a last time.
+// Call stop after the last change of the counters. A nil stateFile does nothing.
+func (s *stateFile) start(ctx context.Context) (stop func()) {
 	if s == nil {
 		return func() {}
 	}

@@ -22,15 +22,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// content fails the test if a file does not have it.
-func content(t *testing.T, path, want string) {
+// expectContent fails the test if the content of a file differs.
+func expectContent(t *testing.T, path, want string) {
 	t.Helper()
 	if got, err := os.ReadFile(path); string(got) != want || err != nil {
 		t.Errorf("%s has %q, %v, want %q", path, got, err, want)
 	}
 }
 
-// A file is replaced whole or stays, and nothing is left beside it.
+// TestReplaceFile verifies that a file is replaced completely or not at all, and that no temporary
+// file is left.
 func TestReplaceFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write := func(text string, err error) error {
@@ -39,35 +40,37 @@ func TestReplaceFile(t *testing.T) {
 			return errors.Join(err, werr)
 		})
 	}
-	alone := func() {
+	expectNoOtherFile := func() {
 		t.Helper()
 		if found, err := os.ReadDir(filepath.Dir(path)); len(found) != 1 || err != nil {
-			t.Errorf("the directory has %v, %v, want the file alone", found, err)
+			t.Errorf("the directory contains %v, %v, want only the file", found, err)
 		}
 	}
 	must.OK(t, write("old", nil))
-	content(t, path, "old")
+	expectContent(t, path, "old")
 	broken := errors.New("broken")
 	if err := write("half", broken); !errors.Is(err, broken) {
 		t.Errorf("replaceFile() = %v", err)
 	}
-	content(t, path, "old")
-	alone()
+	expectContent(t, path, "old")
+	expectNoOtherFile()
 
-	// What a dead process left is replaced, and a link there is not written through.
+	// A temporary file of a killed process is replaced. If it is a link, its target does not
+	// change.
 	victim := filepath.Join(t.TempDir(), "victim")
 	must.OK(t, errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path+".new")))
 	must.OK(t, errors.Join(os.Chmod(path, 0o644), write("new", nil)))
-	content(t, path, "new")
-	content(t, victim, "kept")
-	alone()
+	expectContent(t, path, "new")
+	expectContent(t, victim, "kept")
+	expectNoOtherFile()
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
 	}
 }
 
-// TestStateFileBehindLinks has a link in a directory that is itself a link: the file is where the kernel finds it.
-func TestStateFileBehindLinks(t *testing.T) {
+// TestStateFileThroughLinks uses a link in a directory that is itself a link. The path must resolve
+// as in the kernel.
+func TestStateFileThroughLinks(t *testing.T) {
 	root := t.TempDir()
 	dir := func(name string) string { return filepath.Join(root, name) }
 	if err := errors.Join(
@@ -89,11 +92,11 @@ func TestStateFileBehindLinks(t *testing.T) {
 	}
 }
 
-// stateVariable tells a child of these tests which file to save to.
+// stateVariable is the environment variable with the state file of a child process.
 const stateVariable = "STATE_FILE"
 
-// savedIDs are counters that a child hits once between two saves, so that a snapshot of one
-// moment has the same hits of all.
+// savedIDs returns n counters. A child process charges each once between two saves, so that all
+// have the same hits in a consistent snapshot.
 func savedIDs(n int) (ids []identity.ID) {
 	h := identity.Key{1}.Hasher()
 	for i := range n {
@@ -108,15 +111,16 @@ var savedPolicy = limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30,
 
 const savedAt = limiter.Time(1_700_000_000_000_000_000)
 
-// hitAll charges counters, and returns the hits that they had if they had the same.
-func hitAll(t *testing.T, table *limiter.Table, ids []identity.ID, hits uint64) uint64 {
+// chargeAll charges the counters and returns the hits that each had before. It fails the test if
+// these differ.
+func chargeAll(t *testing.T, table *limiter.Table, ids []identity.ID, hits uint64) uint64 {
 	t.Helper()
 	before := uint64(0)
 	for i, id := range ids {
 		b := &limiter.Batch{Charges: []limiter.Charge{{ID: id, Policy: &savedPolicy, Hits: hits}}}
 		table.Decide(savedAt, b)
 		if got := b.Decisions[0].Before; i > 0 && got != before {
-			t.Fatalf("a counter has %d hits where others have %d", got, before)
+			t.Fatalf("a counter has %d hits, and another one %d", got, before)
 		} else {
 			before = got
 		}
@@ -124,16 +128,16 @@ func hitAll(t *testing.T, table *limiter.Table, ids []identity.ID, hits uint64) 
 	return before
 }
 
-// TestSavesUntilKilled is what a child does.
-func TestSavesUntilKilled(t *testing.T) {
+// TestSaveUntilKilled is the child process of the tests below. Otherwise it does nothing.
+func TestSaveUntilKilled(t *testing.T) {
 	path := os.Getenv(stateVariable)
 	if path == "" {
-		return // it is no child
+		return // not a child process
 	}
 	ignoreFileSizeSignal()
 	table, ids := loadState(t, path), savedIDs(2000)
 	for {
-		hitAll(t, table, ids, 1)
+		chargeAll(t, table, ids, 1)
 		if err := replaceFile(path, 0o600, func(w io.Writer) error {
 			_, err := table.Save(w, savedAt)
 			return err
@@ -161,60 +165,63 @@ func loadState(t *testing.T, path string) *limiter.Table {
 	return table
 }
 
-// A process that is killed while it saves leaves a whole file, with no less than it had.
+// TestKilledWhileSaving kills a process while it saves. The file must be complete, and contain at
+// least the hits of the last save that the process reported.
 func TestKilledWhileSaving(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	ids, least := savedIDs(2000), uint64(0)
 	for round := range 20 {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSavesUntilKilled$")
-		child.Env = append(os.Environ(), stateVariable+"="+path, "TMPDIR="+t.TempDir()) // it leaves its files there
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSaveUntilKilled$")
+		child.Env = append(os.Environ(), stateVariable+"="+path, "TMPDIR="+t.TempDir()) // it does not remove its temporary files
 		out, err := child.StdoutPipe()
 		must.OK(t, err)
 		must.OK(t, child.Start())
-		told := uint64(0)
-		for lines := bufio.NewScanner(out); told < 1+rand.Uint64N(5) && lines.Scan(); told++ {
+		saves := uint64(0)
+		for lines := bufio.NewScanner(out); saves < 1+rand.Uint64N(5) && lines.Scan(); saves++ {
 			if lines.Text() != "saved" {
-				t.Errorf("the child says %q", lines.Text())
+				t.Errorf("the child prints %q", lines.Text())
 			}
 		}
 		_ = child.Process.Kill() // anywhere in the next save
 		_ = child.Wait()
-		got := hitAll(t, loadState(t, path), ids, 0)
-		if least += told; got < least || told == 0 {
-			t.Fatalf("round %d: counters have %d hits, want %d at least", round, got, least)
+		got := chargeAll(t, loadState(t, path), ids, 0)
+		if least += saves; got < least || saves == 0 {
+			t.Fatalf("round %d: counters have %d hits, want at least %d", round, got, least)
 		}
 		least = got
 	}
 }
 
-// What may not be written, for want of room, leaves what there was.
-func TestNoRoomForTheState(t *testing.T) {
+// TestStateFileTooLarge verifies that a save that exceeds the file size limit keeps the previous
+// file.
+func TestStateFileTooLarge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	must.OK(t, os.WriteFile(path, nil, 0o600))
 	table, ids := loadState(t, filepath.Join(t.TempDir(), "none")), savedIDs(2000)
-	hitAll(t, table, ids, 3)
+	chargeAll(t, table, ids, 3)
 	if err := replaceFile(path, 0o600, func(w io.Writer) error {
 		_, err := table.Save(w, savedAt)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	child := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -f 16; exec "$0" "$@"`, os.Args[0], "-test.run=^TestSavesUntilKilled$")
+	child := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -f 16; exec "$0" "$@"`, os.Args[0], "-test.run=^TestSaveUntilKilled$")
 	child.Env = append(os.Environ(), stateVariable+"="+path)
 	out, err := child.Output()
 	if !strings.Contains(string(out), "saved: write counters: ") || !strings.Contains(string(out), "file too large") {
-		t.Errorf("the child ends with %v and says %q", err, out)
+		t.Errorf("the child exits with %v and prints %q", err, out)
 	}
-	if got := hitAll(t, loadState(t, path), ids, 0); got != 3 {
+	if got := chargeAll(t, loadState(t, path), ids, 0); got != 3 {
 		t.Errorf("counters have %d hits, want 3", got)
 	}
 	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("half a file is left: %v", err)
+		t.Errorf("a temporary file is left: %v", err)
 	}
 }
 
-// One line says that saving fails, one that it works again, and each failure is counted.
-func TestSavingFailsForAWhile(t *testing.T) {
+// TestSaveFailsTemporarily verifies that the first failure and the recovery are logged, and that
+// every failure is counted.
+func TestSaveFailsTemporarily(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	must.OK(t, os.Mkdir(dir, 0o700))
 	metrics, err := telemetry.New(telemetry.Options{})
@@ -226,26 +233,26 @@ func TestSavingFailsForAWhile(t *testing.T) {
 		t.Fatal(s, err)
 	}
 	t.Cleanup(s.unlock)
-	var told []string
-	for _, there := range []bool{true, false, false, true, true, false} {
-		if there {
+	var logged []string
+	for _, exists := range []bool{true, false, false, true, true, false} {
+		if exists {
 			err = os.MkdirAll(dir, 0o700)
 		} else {
 			err = os.RemoveAll(dir)
 		}
 		must.OK(t, err)
 		s.save(s.logger.Debug)
-		if codes := activeCodes(metrics); (codes == "") != there || !there && codes != "state_not_saved" {
-			t.Errorf("the directory is there: %t, and the conditions are %q", there, codes)
+		if codes := activeCodes(metrics); (codes == "") != exists || !exists && codes != "state_not_saved" {
+			t.Errorf("the directory exists: %t, and the conditions are %q", exists, codes)
 		}
 		for _, line := range logs.TakeAll() {
-			told = append(told, line.Level.String()+" "+line.Message)
+			logged = append(logged, line.Level.String()+" "+line.Message)
 		}
 	}
 	const failed, saved = "error state: failed to save counters", "info state: counters saved"
 	want := "info state: file does not exist yet; starting with empty counters|" + failed + "|" + saved + "|" + failed
-	if got := strings.Join(told, "|"); got != want {
-		t.Errorf("told %s, want %s", got, want)
+	if got := strings.Join(logged, "|"); got != want {
+		t.Errorf("logged %s, want %s", got, want)
 	}
 	found, err := metrics.Registry.Gather()
 	must.OK(t, err)

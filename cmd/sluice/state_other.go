@@ -4,7 +4,9 @@ package main
 
 import "errors"
 
-// lockFile returns an error, because this system has no file locks that are released when their process ends.
+// lockFile returns an error, because this system has no file locks that are released when their
+// process ends.
 func lockFile(string) (unlock func(), err error) { return nil, errors.ErrUnsupported }
 
-func outliveFileLimit() {}
+// ignoreFileSizeSignal does nothing: this system has no such signal.
+func ignoreFileSizeSignal() {}

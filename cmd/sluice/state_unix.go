@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile locks the file, creating it if necessary, until unlock is called or the process ends. It returns errLocked if another
-// process has locked it.
+// lockFile locks the file, creating it if necessary, until unlock is called or the process ends. It
+// returns errLocked if another process has locked it.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -25,6 +25,6 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// ignoreFileSizeSignal ignores SIGXFSZ, so that a write beyond the file size limit returns an error instead of terminating the
-// process.
+// ignoreFileSizeSignal ignores SIGXFSZ, so that a write beyond the file size limit returns an error
+// instead of terminating the process.
 func ignoreFileSizeSignal() { signal.Ignore(syscall.SIGXFSZ) }

@@ -40,7 +40,8 @@ type storeFlags struct {
 	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
 
-// storeTarget is a flag with the URL of a store, and the passwords of the store and their files.
+// storeTarget contains the flags of a store: the name and value of the flag with its URL, and
+// passwords or the files with them.
 type storeTarget struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
 
 // targets returns the store and the one for limits of one second.
@@ -90,7 +91,7 @@ func (f *storeFlags) check(stateFile string) error {
 	return nil
 }
 
-// server returns the server that u names, nil if u names none.
+// server parses and checks u. It returns nil if u has no URL.
 func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.url == "" {
 		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
@@ -124,7 +125,8 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	return &at, nil
 }
 
-// open returns the store, nil if counters are in memory. The caller must run it. Table is the memory for the fallback.
+// open returns the store, or nil if counters are in memory. The caller must call its Run method.
+// The fallback counts in table.
 func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
 	if f.URL == "" {
 		return nil, nil
@@ -162,12 +164,13 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	return shared, err
 }
 
-// storeStartTimeout is how long the start waits for the first reply of the store. Only tests change it.
+// storeStartTimeout bounds how long the start waits for the first reply of the store. Only tests
+// change it.
 var storeStartTimeout = time.Second
 
-// awaitStore waits until reached, which is [store.Store.Await], reports that every primary has replied, so that a healthy store
-// decides the first requests too. It returns after storeStartTimeout at the latest, or when ctx ends. It logs a timeout, and later
-// that the store was reached.
+// awaitStore waits until every primary has replied, so that a healthy store decides the first
+// requests too. It returns after storeStartTimeout at the latest, or when ctx ends. It logs a
+// timeout, and later that the store was reached. The function reached is [store.Store.Await].
 func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
 	within, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
@@ -201,13 +204,13 @@ func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
 			if charged.Counters > 0 {
 				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
 			}
-			logger.Info("the store is back", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
+			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
 		},
 		Replaced: func(shard string) {
-			logger.Info("the store is back: other primaries have the slots of this one", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
+			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
 		},
 		Foreign: func(shard, key string, err error) {
-			logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
+			logger.Error("another program overwrote the key of a counter; the fallback decides its requests", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
 		},
 	}
 }
@@ -229,8 +232,9 @@ func (f *storeFlags) configureDecider(shared *store.Store, settings *answer.Sett
 	return nil
 }
 
-// identityKey returns the key for hashing the identities of counters. Replicas with the same hash key file have the same key, so
-// their denied keys can be aggregated. Without the file the key is zero, and the table chooses a random one.
+// identityKey returns the key for hashing the identities of counters. Replicas with the same hash
+// key file have the same key, so their denied keys can be aggregated. Without the file the key is
+// zero, and the table chooses a random one.
 func (f *storeFlags) identityKey() (key identity.Key, err error) {
 	secret, err := f.readHashKey()
 	if err != nil || secret == nil {
@@ -243,7 +247,8 @@ func (f *storeFlags) identityKey() (key identity.Key, err error) {
 // A hash key must be long enough to resist guessing. The maximum rejects files that are not keys.
 const minHashKeyBytes, maxHashKeyBytes = 16, 4096
 
-// readHashKey reads --hash-key-file without the newline at its end, which editors add. It returns nil if the flag is not given.
+// readHashKey reads --hash-key-file without the newline at its end, which editors add. It returns
+// nil if the flag is not given.
 func (f *storeFlags) readHashKey() ([]byte, error) {
 	if f.HashKeyFile == "" {
 		return nil, nil

@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestStoreOutages runs testdata/outages/*.txt, each with a server of its own, whose address is
-// $store. Beside the commands of TestScripts they have:
+// TestStoreOutages runs testdata/outages/*.txt, each with its own store, whose address is $store.
+// In addition to the commands of [TestScripts] they have:
 //
-//	store kill|run   end the server, or start it again, empty
-//	await CODE URL   wait until a GET is answered with that status
+//	store kill|run        kill the store, or start it again without data
+//	awaitstatus CODE URL  get a URL until the response has this status
 func TestStoreOutages(t *testing.T) {
 	files, err := filepath.Glob("testdata/outages/*.txt")
 	if err != nil || len(files) == 0 {
@@ -38,10 +38,10 @@ func TestStoreOutages(t *testing.T) {
 					ts.Fatalf("store %s", args[0])
 				}
 			}
-			p.Cmds["await"] = awaitStatus
+			p.Cmds["awaitstatus"] = awaitStatus
 			setup := p.Setup
 			p.Setup = func(env *testscript.Env) error {
-				defer env.Setenv(patienceVariable, "") // the store is there, or not on purpose
+				defer env.Setenv(storeStartTimeoutVariable, "") // the default
 				env.Setenv("store", srv.Addr)
 				return setup(env)
 			}
@@ -50,11 +50,11 @@ func TestStoreOutages(t *testing.T) {
 	}
 }
 
-// awaitStatus waits until a GET is answered with a status.
+// awaitStatus gets a URL until the response has the given status.
 func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
+	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
 		response, err := http.Get(args[1])
 		if err == nil {
 			_ = response.Body.Close()
@@ -63,7 +63,7 @@ func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
 			}
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%s does not answer %s: %v, %v", args[1], args[0], response, err)
+			ts.Fatalf("%s does not return %s: %v, %v", args[1], args[0], response, err)
 		}
 	}
 }

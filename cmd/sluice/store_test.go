@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
-// TestStartWaitsForTheStore holds how long a start waits for the first answer of the store, and which lines it logs.
+// TestStartWaitsForTheStore verifies how long the start waits for the first reply of the store, and
+// which lines it logs.
 func TestStartWaitsForTheStore(t *testing.T) {
 	const never = time.Hour
 	for name, tt := range map[string]struct {

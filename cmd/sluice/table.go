@@ -41,7 +41,7 @@ func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 		return err
 	}
 	if err := do(client); err != nil {
-		return fmt.Errorf("ask %s: %w", t.Addr, err)
+		return fmt.Errorf("query %s: %w", t.Addr, err)
 	}
 	return nil
 }
@@ -119,8 +119,8 @@ type tableSetCmd struct {
 
 	Columns   string  `placeholder:"A,B" help:"Key columns of a new table. Default: the last entry of the rule that names the table."`
 	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests per window. 0 denies all."`
-	Unit      string  `placeholder:"UNIT" help:"Window, if not the rule's: second, minute, hour, day, week, month or year. It has a separate counter."`
-	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: in proportion to the rule's."`
+	Unit      string  `placeholder:"UNIT" help:"Window: second, minute, hour, day, week, month or year. A row with another window than the rule has its own counter. Default: the window of the rule."`
+	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: the burst of the rule, in proportion to N."`
 	Unlimited bool    `help:"Do not limit this key."`
 	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }
@@ -175,10 +175,12 @@ type tableImportCmd struct {
 	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
 }
 
-// importBytes is the size of the CSV of one request, below the limit of the debug listener.
+// importBytes is the maximum size of the CSV in one request. It is below the limit of the debug
+// listener.
 const importBytes = 1 << 20
 
-// Run imports the rows of a file. It reads the whole file first, so that an error in it changes nothing.
+// Run imports the rows of a file. It reads the complete file first, so that a file with an error
+// changes nothing.
 func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	in := c.in
 	if t.File != "-" {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestTableListOnATerminal holds that keys move no cursor there, and that a file or a pipe gets them as they are.
+// TestTableListOnATerminal verifies that control characters in keys are replaced on a terminal, but
+// not in a pipe.
 func TestTableListOnATerminal(t *testing.T) {
 	const rows = "customer,requests_per_unit\n\"e\x1b[2Jvil\nx\",5\n"
 	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, rows) }))
@@ -18,13 +19,13 @@ func TestTableListOnATerminal(t *testing.T) {
 
 	master, terminal := openTerminals(t)
 	if code := run(t.Context(), args, console{terminal, terminal, terminal}); code != 0 {
-		t.Fatalf("the end is %d, want 0", code)
+		t.Fatalf("exit code %d, want 0", code)
 	}
 	if shown := readUntil(t, master, ",5"); !strings.Contains(shown, "e?[2Jvil?x,5") {
 		t.Errorf("the terminal shows %q", shown)
 	}
 	var piped bytes.Buffer
 	if code := run(t.Context(), args, console{nil, &piped, io.Discard}); code != 0 || piped.String() != rows {
-		t.Errorf("a pipe gets %q, want %q; the end is %d", piped.String(), rows, code)
+		t.Errorf("a pipe gets %q, want %q; exit code %d", piped.String(), rows, code)
 	}
 }

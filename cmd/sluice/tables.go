@@ -18,7 +18,7 @@ import (
 // tableFlags configures tables of limits by key.
 type tableFlags struct {
 	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV (with a header) or JSON Lines file, or NAME for a table in --tables-dir. May be repeated."`
-	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row; created if it does not exist. No other process may write to it."`
+	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row. serve creates it if it does not exist. No other process may write to it."`
 }
 
 // tableFlag is a table. Path is empty if the table is in --tables-dir.
@@ -45,7 +45,8 @@ func (f *tableFlags) registry() (*tables.Registry, error) {
 	return all, nil
 }
 
-// loadTables reads all tables once. Tables without a file are empty if --tables-dir is not set. Found are warnings about files.
+// loadTables reads all tables once, and returns warnings about their files. Tables without a file
+// are empty unless --tables-dir is set.
 func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics, err error) {
 	all, err = f.registry()
 	for _, name := range all.Names() {
@@ -67,7 +68,8 @@ func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics
 	return all, found, err
 }
 
-// openJournals opens the tables of --tables-dir. The caller must call closeAll, also after an error.
+// openJournals opens the tables of --tables-dir. The caller must call closeAll, also after an
+// error.
 func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err error) {
 	closeAll = func() {}
 	dir := s.Tables.TablesDir

@@ -4,8 +4,9 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// setCbreakMode makes the terminal deliver each key immediately and without echo. Keys still send signals, except for the one that
-// suspends the process, which would leave the terminal in this mode.
+// setCbreakMode makes the terminal deliver each key immediately and without echo. Keys still send
+// signals, except for the one that suspends the process, which would leave the terminal in this
+// mode.
 func (s *screen) setCbreakMode() (restore func(), err error) {
 	if s.in == nil {
 		return func() {}, nil

@@ -2,4 +2,4 @@
 
 package main
 
-func (s *screen) keysOneByOne() (restore func(), err error) { return func() {}, nil }
+func (s *screen) setCbreakMode() (restore func(), err error) { return func() {}, nil }

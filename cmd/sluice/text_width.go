@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// runeWidth returns an upper bound of the columns that a rune takes on a terminal. A value too high truncates a line too early; one
-// too low makes the terminal wrap it.
+// runeWidth returns an upper bound of the columns that a rune takes on a terminal. A value too high
+// truncates a line too early; one too low makes the terminal wrap it.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me):
@@ -64,7 +64,8 @@ func (v *view) printable(s string) string {
 	}, s)
 }
 
-// printable replaces the characters of s that could move the cursor of a terminal or change its colours.
+// printable replaces the characters of s that could move the cursor of a terminal or change its
+// colours.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !strconv.IsPrint(r) {

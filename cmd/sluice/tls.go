@@ -60,7 +60,8 @@ func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.
 	return secure, nil
 }
 
-// flagError prefixes err with the flags whose files it mentions. Flags are pairs of a flag and its file.
+// flagError prefixes err with the flags whose files it mentions. Flags are pairs of a flag and its
+// file.
 func flagError(err error, flags ...string) error {
 	var named []string
 	for i := 0; i+1 < len(flags); i += 2 {

@@ -13,7 +13,7 @@ import (
 )
 
 type topCmd struct {
-	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"Debug listener of a running service. The figures of several are added up."`
+	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. Their figures are added up."`
 	Once     bool          `help:"Print the state once and exit. Default if standard output is not a terminal."`
 	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
 	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
@@ -67,7 +67,8 @@ func (t *topCmd) Run(ctx context.Context, c console) error {
 	return screen.run(ctx, t)
 }
 
-// fetchState returns the aggregated state of the replicas that respond, nil if none does, and the errors of the others.
+// fetchState returns the aggregated state of the replicas that respond, nil if none does, and the
+// errors of the others.
 func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
@@ -81,7 +82,7 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 				return
 			}
 			if states[i], errs[i] = replica.State(ctx, maxTopLimits); errs[i] != nil {
-				errs[i] = fmt.Errorf("ask %s: %w", addr, errs[i])
+				errs[i] = fmt.Errorf("query %s: %w", addr, errs[i])
 			}
 		})
 	}
@@ -102,7 +103,7 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 		if err != nil {
 			missing := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)
 			missing.Text = err.Error()
-			sum.Wrong = append([]telemetry.Condition{missing}, sum.Wrong...)
+			sum.Conditions = append([]telemetry.Condition{missing}, sum.Conditions...)
 		}
 	}
 	return sum, err

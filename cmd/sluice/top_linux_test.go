@@ -19,13 +19,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// topState is one of everything.
+// topState returns a state with one of everything but divided limits.
 func topState() *live.State {
 	at := time.Unix(1_700_000_000, 0)
 	return &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
-		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
-		Wrong:  []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
+		Config:     live.Config{Hash: "cafe", Limits: 2, Domains: 1},
+		Conditions: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
 			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
 			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Meant: "user", Seen: 3, Last: at}},
@@ -36,7 +36,8 @@ func topState() *live.State {
 	}
 }
 
-// TestTopIsPlainText holds what is written for people: within the width, and with nothing in it that moves a cursor.
+// TestTopIsPlainText verifies that lines fit the width and the height, and contain no control
+// characters.
 func TestTopIsPlainText(t *testing.T) {
 	for _, utf8 := range []bool{false, true} {
 		v := view{width: 80, utf8: utf8}
@@ -66,7 +67,8 @@ func TestTopIsPlainText(t *testing.T) {
 	}
 }
 
-// TestTopShowsTheLimitOfALongKey has a client of a long name. Which limit denies him, and until when, is shown all the same.
+// TestTopShowsTheLimitOfALongKey verifies that the name of a client is truncated in favour of the
+// limit and the end of the penalty.
 func TestTopShowsTheLimitOfALongKey(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	v := view{width: 88, utf8: true}
@@ -78,7 +80,7 @@ func TestTopShowsTheLimitOfALongKey(t *testing.T) {
 	}
 }
 
-// TestTopNamesAClientOnce holds that a rule of one client leaves room for its limit.
+// TestTopNamesAClientOnce verifies that a rule for one client is not preceded by the client.
 func TestTopNamesAClientOnce(t *testing.T) {
 	v := view{width: 80}
 	got := v.key("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, 43)
@@ -87,23 +89,23 @@ func TestTopNamesAClientOnce(t *testing.T) {
 	}
 }
 
-// TestTopKeepsToItsColumns has clients and rules of letters that take two columns, or none. A line that is too wide would go on in
-// the next one, and push the first off the screen.
-func TestTopKeepsToItsColumns(t *testing.T) {
+// TestTopFitsWideCharacters uses names of characters that take two columns, or none. A line that is
+// too wide would wrap, and push the first line off the screen.
+func TestTopFitsWideCharacters(t *testing.T) {
 	wide := strings.Repeat("漢", 100)
 	s := topState()
-	s.Wrong[0].Text = wide + " " + wide
+	s.Conditions[0].Text = wide + " " + wide
 	s.Domains[0].DeniedKeys[0].Descriptor = "user=" + wide
 	s.Domains[0].DeniedKeys[1] = live.Key{Descriptor: "user=" + strings.Repeat("e\u0301", 8), Rule: wide}
 	s.Domains[0].Rules[0].Rule = wide
 	s.UnknownDomains[0].Domain = wide
-	taken := func(line string) int {
+	columns := func(line string) int {
 		return len([]rune(line)) + strings.Count(line, "漢") - strings.Count(line, "\u0301")
 	}
 	v := view{width: 80, utf8: true}
 	lines := v.render(s, 0)
 	for _, line := range lines {
-		if n := taken(line); n > 80 {
+		if n := columns(line); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -121,31 +123,32 @@ func TestTopKeepsToItsColumns(t *testing.T) {
 	}
 }
 
-// TestTopNamesTheKeyThatWasMeant holds that it is not what is cut where the places of rules are long, and that what was asked for
-// in vain long ago comes last.
-func TestTopNamesTheKeyThatWasMeant(t *testing.T) {
+// TestTopShowsSuggestionsFirst verifies that a suggestion is not truncated after long positions of
+// rules, and that domains that are no longer requested come last.
+func TestTopShowsSuggestionsFirst(t *testing.T) {
 	s := topState()
 	s.Domains[0].Unmatched[0].Why = "nothing matches entry 1, usr: the rules begin with " + strings.Repeat("user (/etc/sluice/config/rules.yaml:3:5), ", 9) + `; did you mean "user"?`
 	s.UnknownDomains = append(s.UnknownDomains, live.UnknownDomain{Domain: "past", Descriptors: 7})
 	v := view{width: 80}
 	lines := v.unmatched(s)
 	if len(lines) != 5 || !strings.HasSuffix(lines[1], `: did you mean "user"? nothing matches entry 1,`) || lines[4] != "  none now, 7 before, for the domain past, which has no rules" {
-		t.Errorf("what no rule matches is\n%s", strings.Join(lines, "\n"))
+		t.Errorf("unmatched descriptors are shown as\n%s", strings.Join(lines, "\n"))
 	}
 }
 
-// TestTopSaysThatDigitsDiffer holds that nobody takes one client at several replicas for several.
-func TestTopSaysThatDigitsDiffer(t *testing.T) {
+// TestTopWarnsAboutDifferentHashKeys verifies the hint that one client has different hashes at
+// several replicas.
+func TestTopWarnsAboutDifferentHashKeys(t *testing.T) {
 	s := topState()
 	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "its own hash key"} {
 		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
-		if said := strings.Join((&view{width: 80}).header(s), "\n"); !strings.Contains(said, want) {
-			t.Errorf("with counters in %s the head lacks %q:\n%s", counters, want, said)
+		if text := strings.Join((&view{width: 80}).header(s), "\n"); !strings.Contains(text, want) {
+			t.Errorf("with counters in %s the header lacks %q:\n%s", counters, want, text)
 		}
 	}
 }
 
-// TestTopShowsShares holds what is said of limits that Envoys divide.
+// TestTopShowsShares verifies the lines about divided limits.
 func TestTopShowsShares(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	s := topState()
@@ -178,8 +181,8 @@ func TestTopShowsShares(t *testing.T) {
 	}
 }
 
-// TestTopOnATerminal runs the view on a terminal: it draws, follows the size, has colours unless NO_COLOR is set, and leaves
-// the terminal as it was, by a key and by a signal.
+// TestTopOnATerminal runs top on a terminal. It must fit the size, use colours unless NO_COLOR is
+// set, and restore the terminal after q.
 func TestTopOnATerminal(t *testing.T) {
 	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(topState())
@@ -205,25 +208,25 @@ func TestTopOnATerminal(t *testing.T) {
 				t.Errorf("the screen is %q", shown)
 			}
 			if n := strings.Count(shown, restOfLine); n == 0 || strings.Count(shown, home+restOfLine)+strings.Count(shown, "\r\n"+restOfLine) != n {
-				t.Errorf("something is erased behind a line, which may be its end: %q", shown)
+				t.Errorf("a line is erased after it is written, which may erase its last column: %q", shown)
 			}
 			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
-				t.Errorf("colours are there: %t, want %t: %q", got, colours, shown)
+				t.Errorf("colours are used: %t, want %t: %q", got, colours, shown)
 			}
-			shown = readUntil(t, master, "q quit") // it is drawn again
+			shown = readUntil(t, master, "q quit") // the next refresh
 			if n := strings.Count(shown[strings.LastIndex(shown, home):], "\r\n"); n > 20 {
-				t.Errorf("a picture has %d lines on a terminal of 20", n)
+				t.Errorf("%d lines are drawn on a terminal of 20", n)
 			}
 			if _, err := master.WriteString(" "); err != nil {
 				t.Fatal(err)
 			}
-			readUntil(t, master, "stopped")
+			readUntil(t, master, "paused")
 			if _, err := master.WriteString("q"); err != nil {
 				t.Fatal(err)
 			}
 			readUntil(t, master, leaveScreen)
 			if code := <-ended; code != 0 {
-				t.Errorf("the end is %d, want 0", code)
+				t.Errorf("exit code %d, want 0", code)
 			}
 			is, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 			if err != nil || *is != *was {
@@ -233,7 +236,7 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
-// readUntil reads from a terminal until it has shown a text.
+// readUntil reads from a terminal until its output contains text.
 func readUntil(t *testing.T, from *os.File, text string) string {
 	t.Helper()
 	var shown bytes.Buffer
@@ -248,8 +251,9 @@ func readUntil(t *testing.T, from *os.File, text string) string {
 	return shown.String()
 }
 
-// TestTopAsksSeveral holds the sum, and that one that does not answer is told.
-func TestTopAsksSeveral(t *testing.T) {
+// TestTopSumsReplicas verifies that figures of replicas are added, and that a replica that does not
+// respond is reported.
+func TestTopSumsReplicas(t *testing.T) {
 	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(topState())
 	}))
@@ -257,13 +261,13 @@ func TestTopAsksSeveral(t *testing.T) {
 	addr := strings.TrimPrefix(debug.URL, "http://")
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr + ",127.0.0.1:1"}, console{nil, &out, &errs})
-	if code != 1 || !strings.Contains(errs.String(), "ask 127.0.0.1:1: ") {
-		t.Errorf("the end is %d, %s", code, errs.String())
+	if code != 1 || !strings.Contains(errs.String(), "query 127.0.0.1:1: ") {
+		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 	if strings.Contains(out.String(), "differ between replicas") {
-		t.Errorf("the sum of replicas whose keys can be compared says that they cannot:\n%s", out.String())
+		t.Errorf("replicas with the same hash key are reported to have different hashes:\n%s", out.String())
 	}
-	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: ", "[no_answer]"} {
+	for _, want := range []string{"2 replicas", "24.6", "query 127.0.0.1:1: ", "[no_answer]"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the sum lacks %q:\n%s", want, out.String())
 		}
@@ -271,6 +275,6 @@ func TestTopAsksSeveral(t *testing.T) {
 	out.Reset()
 	code = run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr}, console{nil, &out, &errs})
 	if code != 0 || strings.Contains(out.String(), "no_answer") {
-		t.Errorf("with replicas that answer the end is %d:\n%s", code, out.String())
+		t.Errorf("with replicas that respond, exit code %d:\n%s", code, out.String())
 	}
 }

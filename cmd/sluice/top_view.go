@@ -27,7 +27,7 @@ func supportsUTF8(get func(string) string) bool {
 	return false
 }
 
-// Colours of lines, as parameters of SGR.
+// Colours of lines, as parameters of the control sequence SGR (ECMA-48).
 const (
 	plain  = ""
 	strong = "1"
@@ -36,8 +36,8 @@ const (
 	faint  = "2"
 )
 
-// paint truncates a line to the width of the view and colours it. It replaces control characters, since parts of a line come from
-// clients, and keys of rules may contain any characters.
+// paint truncates a line to the width of the view and colours it. It replaces control characters,
+// since parts of a line come from clients, and keys of rules may contain any characters.
 func (v *view) paint(colour, line string) string {
 	line = v.truncate(v.printable(line), v.width)
 	if !v.colour || colour == plain {
@@ -46,13 +46,13 @@ func (v *view) paint(colour, line string) string {
 	return "\x1b[" + colour + "m" + line + "\x1b[0m"
 }
 
-// wrap breaks text into at most most lines and indents all but the first.
-func (v *view) wrap(colour, text string, most int) (lines []string) {
+// wrap breaks text into at most maxLines lines and indents all but the first.
+func (v *view) wrap(colour, text string, maxLines int) (lines []string) {
 	rest := []rune(text)
 	for indent := ""; len(rest) > 0; indent = "           " {
 		room := max(20, v.width-len(indent))
 		cut := fitRunes(rest, room)
-		if cut == len(rest) || len(lines) == most-1 {
+		if cut == len(rest) || len(lines) == maxLines-1 {
 			return append(lines, v.paint(colour, indent+string(rest)))
 		}
 		for i := cut; i > cut/2; i-- {
@@ -67,7 +67,8 @@ func (v *view) wrap(colour, text string, most int) (lines []string) {
 	return lines
 }
 
-// render returns a state in at most height lines, or about sixty if height is 0. Conditions come first, then denied keys.
+// render returns a state in at most height lines, or about sixty if height is 0. Conditions come
+// first, then denied keys.
 func (v *view) render(s *live.State, height int) []string {
 	room := height
 	if height == 0 {
@@ -82,11 +83,11 @@ func (v *view) render(s *live.State, height int) []string {
 		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
 	}
 	share := max(3, (room-len(all))/5)
-	add("CONDITIONS", 2*share, v.conditions(s.Wrong))
+	add("CONDITIONS", 2*share, v.conditions(s.Conditions))
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
-	add("DEMAND/S  IN FORCE  OF LIMIT  LIMIT THAT ENVOYS DIVIDE", 2*share, v.quota(s.Quota))
+	add("DEMAND/S  ASSIGNED  OF LIMIT  DIVIDED LIMIT", 2*share, v.quota(s.Quota))
 	add("EVENTS", room, v.events(s.Events))
 	return all
 }
@@ -154,8 +155,8 @@ func (v *view) keys(s *live.State) (lines []string) {
 	return lines
 }
 
-// key returns the client and the limit of a key in room columns. The client, which can be of any length, is truncated in favour of
-// the limit, but not below 16 columns.
+// key returns the client and the limit of a key in room columns. It truncates the client, to 16
+// columns at least, to leave room for the limit.
 func (v *view) key(domain string, k *live.Key, room int) string {
 	limit := "limit override of the request"
 	if k.Rule != "" {

@@ -21,7 +21,8 @@ import (
 // ranged is a mapper for integers, sizes and durations. It enforces the range tag of the flag.
 type ranged func(text string) (int64, error)
 
-// Decode implements [kong.Mapper]. The range of a flag of an unsigned type excludes negative numbers.
+// Decode implements [kong.Mapper]. The range of a flag of an unsigned type excludes negative
+// numbers.
 func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("a", &text); err != nil {
@@ -113,8 +114,8 @@ func parseIP(text string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// parseMode parses the octal mode of a socket file. A mode that would deny sluice itself access, as decimal digits given by
-// mistake do, is an error.
+// parseMode parses the octal mode of a socket file. It rejects modes that deny access to sluice
+// itself, which usually come from decimal digits.
 func parseMode(text string) (fs.FileMode, error) {
 	const own, all = 0o600, 0o666
 	n, err := strconv.ParseUint(text, 8, 32)
@@ -142,7 +143,7 @@ func parseHeader(text string) (string, error) {
 	return text, nil
 }
 
-// parseNonEmpty rejects an empty value, which may come from an unset variable of a script.
+// parseNonEmpty rejects an empty value, which usually comes from an unset shell variable.
 func parseNonEmpty(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("must not be empty: omit the flag instead")
@@ -165,8 +166,8 @@ func parseRatio(text string) (float64, error) {
 	return f, nil
 }
 
-// boolean is a mapper for booleans. It parses values with strconv.ParseBool, as envoyproxy/ratelimit does, because Kong's own
-// mapper does not accept t and f.
+// boolean is a mapper for booleans. It parses values with strconv.ParseBool, as
+// envoyproxy/ratelimit does, because Kong's own mapper does not accept t and f.
 type boolean struct{}
 
 // Decode implements [kong.Mapper].

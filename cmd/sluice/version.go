@@ -10,14 +10,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// release, revision and commitDate are set at build time, as in -ldflags "-X main.release=v1.2.3". They are empty after a plain go
-// build; see [buildOf].
+// release, revision and commitDate are set at build time, as in -ldflags "-X main.release=v1.2.3".
+// They are empty after a plain go build; see [buildOf].
 var release, revision, commitDate string
 
 // version returns the release, or the version of the commit.
 func version() string { return currentBuild().Version }
 
-// currentBuild describes the build of this program: the values set at build time, or those that go build recorded.
+// currentBuild describes the build of this program: the values set at build time, or those that go
+// build recorded.
 func currentBuild() telemetry.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,14 +11,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestVersionTellsOfFIPS holds the version to whether this test was built with the validated module: see make test-fips.
-func TestVersionTellsOfFIPS(t *testing.T) {
+// TestVersionNamesFIPSModule verifies that the version names the FIPS 140-3 module if the test was
+// built with it (make test-fips).
+func TestVersionNamesFIPSModule(t *testing.T) {
 	b := currentBuild()
 	if wanted := os.Getenv("GOFIPS140"); wanted != "" && wanted != "off" && b.FIPS == "" {
-		t.Errorf("built with GOFIPS140=%s, and the version says nothing of it", wanted)
+		t.Errorf("built with GOFIPS140=%s, but the version does not name the module", wanted)
 	}
-	if told := strings.Contains(versionText(b), "FIPS 140-3 module "+b.FIPS); told != fips140.Enabled() {
-		t.Errorf("FIPS mode is %v, and the version says %q", fips140.Enabled(), versionText(b))
+	if named := strings.Contains(versionText(b), "FIPS 140-3 module "+b.FIPS); named != fips140.Enabled() {
+		t.Errorf("FIPS mode is %v, and the version is %q", fips140.Enabled(), versionText(b))
 	}
 }
 

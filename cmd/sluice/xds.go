@@ -109,8 +109,8 @@ func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, 
 	return x, nil
 }
 
-// start follows the server, and the file of defaults unless its name is empty, in group until ctx ends. It connects to the
-// server once the defaults have loaded.
+// start follows the server, and the file of defaults unless its name is empty, in group until ctx
+// ends. It connects to the server once the defaults have loaded.
 func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults string) {
 	if x.tls != nil {
 		group.Go(task(ctx, x.tls.Run))
@@ -130,8 +130,8 @@ func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults s
 	}))
 }
 
-// followDefaults compiles the rules with a file of defaults, and again whenever the file changes. Good is called each time the
-// file has loaded.
+// followDefaults compiles the rules with a file of defaults, and again whenever the file changes.
+// Good is called each time the file has loaded.
 func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
 	take := func(u source.Update) error {
 		x.loader.LogDiagnostics(u.Diagnostics)
@@ -161,8 +161,8 @@ func (x *xdsClient) reportFirst(good bool) {
 	}
 }
 
-// awaitFirst waits for the first rules, or the end of ctx. It returns an error if they fail to load; the reasons have been
-// logged.
+// awaitFirst waits for the first rules, or the end of ctx. It returns an error if they fail to
+// load; the reasons have been logged.
 func (x *xdsClient) awaitFirst(ctx context.Context) error {
 	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
 	select {
@@ -189,7 +189,8 @@ func (l *xdsLog) connected() {
 	l.lastError = ""
 }
 
-// disconnected logs the first of consecutive equal errors, because a server may be unavailable for hours.
+// disconnected logs the first of consecutive equal errors, because a server may be unavailable for
+// hours.
 func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	l.metrics.Connected.Set(0)
 	if errors.Is(err, xds.ErrTooLarge) {

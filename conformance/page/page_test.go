@@ -55,7 +55,7 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 		t.Fatal("no Chromium: `make chromium` could not fetch one, none is installed, and CHROMIUM_BIN names none; with CI set that is an error")
 	}
 	if path == "" {
-		suite.NotRun(t, "the page in a browser: run `make chromium`, install your distribution's Chromium, or set CHROMIUM_BIN")
+		suite.Skip(t, "the page in a browser: run `make chromium`, install your distribution's Chromium, or set CHROMIUM_BIN")
 	}
 	var mu sync.Mutex
 	var found []string
@@ -202,7 +202,7 @@ func TestPage(t *testing.T) {
 	addr := s.Addr("debug")
 	ctx, wrong := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
-	await(ctx, t, "nobody is denied")
+	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 40)
 	began := time.Now()
 	await(ctx, t, "user=alice")

@@ -41,7 +41,7 @@ func TestPageAsksForAToken(t *testing.T) {
 	origin := "https://sluice.test:" + port
 	ctx, wrong := chromium(t, origin, token, chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP sluice.test 127.0.0.1"))
 	do(ctx, t, chromedp.Navigate(origin+"/"))
-	await(ctx, t, "nobody is denied")
+	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 5)
 	await(ctx, t, "user 3/year")
 	do(ctx, t, chromedp.WaitVisible("#keys button"), chromedp.Click("#keys button"))

@@ -23,7 +23,7 @@ func TestPageWaits(t *testing.T) {
 
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td.key'))"))
 	ask("bob")
-	await(ctx, t, "waits while text is selected")
+	await(ctx, t, "paused while text is selected")
 	if said := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); said != "user=alice" {
 		t.Errorf("selected is %q, want user=alice", said)
 	}

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// The picture's measures, in pixels.
+// Dimensions in pixels.
 const (
 	width     = 860
 	left      = 196 // of the time axis
 	perSecond = 124
-	first     = 500 // the time at left
+	first     = 500 // time at left
 	last      = 5200
 	top       = 74 // of the first row
 	rowHeight = 62
-	tick      = 30 // how high a request is
+	tick      = 30 // height of a request
 )
 
-// A white ground makes it readable on dark pages too.
+// The white background keeps it readable on dark pages.
 const head = `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-labelledby="title desc">
-<title id="title">What each algorithm lets through of the same requests, at %[3]d a second</title>
+<title id="title">Requests that each algorithm admits of the same traffic, at %[3]d per second</title>
 <desc id="desc">%[4]s</desc>
 <style>
 text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
@@ -37,15 +37,15 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 <rect width="%[1]d" height="%[2]d" rx="6" fill="#ffffff"/>
 `
 
-// draw returns the picture.
+// draw returns the SVG.
 func draw(rows []row) string {
 	var b strings.Builder
 	bottom := top + rowHeight*len(rows)
-	said := make([]string, len(rows))
+	texts := make([]string, len(rows))
 	for i, r := range rows {
-		said[i] = fmt.Sprintf("%s admits %d of %d requests, at most %d in any second.", r.name, len(r.released), len(offered()), r.most)
+		texts[i] = fmt.Sprintf("%s admits %d of %d requests, at most %d in any second.", r.name, len(r.released), len(offered()), r.most)
 	}
-	fmt.Fprintf(&b, head, width, bottom+44, limit, strings.Join(said, " "))
+	fmt.Fprintf(&b, head, width, bottom+44, limit, strings.Join(texts, " "))
 	legend(&b)
 	for i := range rows {
 		fullest(&b, rows[i].from, top+i*rowHeight)
@@ -57,14 +57,14 @@ func draw(rows []row) string {
 	for i := range rows {
 		rows[i].draw(&b, top+i*rowHeight)
 	}
-	fmt.Fprintf(&b, `<text class="small" x="%d" y="%d">dashed: the borders of the clock's windows</text>`+"\n", left, bottom+35)
+	fmt.Fprintf(&b, `<text class="small" x="%d" y="%d">dashed: window boundaries</text>`+"\n", left, bottom+35)
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
-// legend draws what the marks mean, and the heading of the last column.
+// legend draws the meaning of the marks and the heading of the last column.
 func legend(b *strings.Builder) {
-	fmt.Fprintf(b, `<text x="16" y="26"><tspan font-weight="600">%d requests a second</tspan>, six ways, same traffic</text>`+"\n", limit)
+	fmt.Fprintf(b, `<text x="16" y="26"><tspan font-weight="600">%d requests per second</tspan>: six algorithms, same traffic</text>`+"\n", limit)
 	at, y := left, 52
 	for _, l := range []struct {
 		class, text string
@@ -84,17 +84,17 @@ func legend(b *strings.Builder) {
 		width-48, y-16, width-48, y-2)
 }
 
-// fullest draws the ground of the row at y from a time on.
+// fullest draws the background of the fullest second in the row at y.
 func fullest(b *strings.Builder, from, y int) {
 	fmt.Fprintf(b, `<rect class="fullest" x="%s" y="%d" width="%d" height="%d"/>`+"\n", x(from), y+4, perSecond, rowHeight-8)
 }
 
-// draw draws the row from y on, but for its ground.
+// draw draws the row at y except for its background.
 func (r *row) draw(b *strings.Builder, y int) {
 	base := y + 10 + tick
 	fmt.Fprintf(b, `<text class="name" x="16" y="%d">%s</text>`+"\n", base-tick/2+1, r.name)
-	if r.words != "" {
-		fmt.Fprintf(b, `<text class="small" x="16" y="%d">%s</text>`+"\n", base+4, r.words)
+	if r.settings != "" {
+		fmt.Fprintf(b, `<text class="small" x="16" y="%d">%s</text>`+"\n", base+4, r.settings)
 	}
 	ticks(b, "offered", offered(), base, -tick)
 	ticks(b, "admitted", r.released, base, -tick)
@@ -103,7 +103,7 @@ func (r *row) draw(b *strings.Builder, y int) {
 	fmt.Fprintf(b, `<text class="most middle" x="%d" y="%d">%d</text>`+"\n", width-48, base-tick/2+7, r.most)
 }
 
-// ticks draws a tick of that height, up if it is negative, for each time.
+// ticks draws a tick of the given height, upward if negative, for each time.
 func ticks(b *strings.Builder, class string, times []int, y, high int) {
 	fmt.Fprintf(b, `<path class="%s" d="`, class)
 	for _, t := range times {
@@ -112,7 +112,7 @@ func ticks(b *strings.Builder, class string, times []int, y, high int) {
 	b.WriteString("\"/>\n")
 }
 
-// x returns where a time is, in pixels.
+// x returns the position of a time in pixels.
 func x(t int) string {
 	const scale = 100
 	at := left*scale + (t-first)*perSecond*scale/second

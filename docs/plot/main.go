@@ -1,9 +1,9 @@
-// Plot draws which requests of the same traffic each algorithm admits, as an SVG on
-// standard output:
+// Plot draws the requests that each algorithm admits of the same traffic, as an SVG on standard
+// output:
 //
 //	go run ./docs/plot > docs/algorithms.svg
 //
-// It draws the decisions of limiter.Table at given times.
+// The decisions are those of limiter.Table at given times.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	rows, err := play()
+	rows, err := decideAll()
 	if err == nil {
 		_, err = os.Stdout.WriteString(draw(rows))
 	}
@@ -23,18 +23,18 @@ func main() {
 	}
 }
 
-// Times are milliseconds after start, which is a border of windows.
+// Times are in milliseconds after start, which is the border of a window.
 const (
 	start  = limiter.Time(1_700_000_000e9)
 	second = 1000
 	limit  = 10
-	// As many at once, each so long, are limit in a second.
-	atOnce = 4
-	lasts  = 400
+	// concurrent requests of duration milliseconds each are limit requests per second.
+	concurrent = 4
+	duration   = 400
 )
 
-// offered is when requests come: a burst on either side of a window's border, a
-// steady overload, a pause and a burst within a window.
+// offered returns the times of requests: a burst on either side of a window's border, a steady
+// overload, a pause and a burst within a window.
 func offered() []int {
 	var at []int
 	every := func(from, to, step int) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPicture holds that the committed picture shows what the algorithms do.
+// TestPicture checks that the committed picture is current.
 func TestPicture(t *testing.T) {
-	rows, err := play()
+	rows, err := decideAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,14 +18,14 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if draw(rows) != string(committed) {
-		t.Errorf("%s is not what is drawn now: go run ./docs/plot > docs/algorithms.svg", file)
+		t.Errorf("%s is outdated; run go run ./docs/plot > docs/algorithms.svg", file)
 	}
 }
 
-// TestPromises holds that each algorithm keeps its promise in the picture, and
-// that the traffic brings it to the most that it may admit.
+// TestPromises checks that each algorithm keeps its bound in the picture, and that the traffic
+// reaches it.
 func TestPromises(t *testing.T) {
-	rows, err := play()
+	rows, err := decideAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestPromises(t *testing.T) {
 	for i, w := range want {
 		r := &rows[i]
 		if r.name != w.name || r.most != w.most {
-			t.Errorf("row %d: %s lets through %d in a second, want %s, %d", i, r.name, r.most, w.name, w.most)
+			t.Errorf("row %d: %s admits %d in a second, want %s, %d", i, r.name, r.most, w.name, w.most)
 		}
 		if got := len(r.released) + len(r.denied); got != len(offered()) {
 			t.Errorf("%s: %d answers, want %d", r.name, got, len(offered()))
@@ -57,7 +57,7 @@ func TestPromises(t *testing.T) {
 			}
 		}
 		if !strings.Contains(draw(rows), `">`+r.name+`</text>`) {
-			t.Errorf("%s is not drawn", r.name)
+			t.Errorf("%s is missing in the picture", r.name)
 		}
 	}
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A row is one algorithm's answers to the offered requests.
+// row is the result of one algorithm for the offered requests.
 type row struct {
-	name, words string
-	released    []int // when those that were admitted go on; later than they came if held
-	denied      []int // when those came that were denied
-	// most is how many were released in the fullest second, from the one at from.
+	name, settings string
+	released       []int // times of admitted requests, including their delay
+	denied         []int // times of denied requests
+	// most is the number released in the fullest second, which starts at from.
 	most, from int
 }
 
-// play offers the same requests to every algorithm.
-func play() ([]row, error) {
+// decideAll offers the same requests to every algorithm.
+func decideAll() ([]row, error) {
 	rows := []struct {
-		name, words string
-		policy      limiter.Policy
+		name, settings string
+		policy         limiter.Policy
 	}{
 		{"fixed_window", "", limiter.Policy{Algorithm: limiter.FixedWindow}},
 		{"sliding_window", "sub_windows: 10", limiter.Policy{Algorithm: limiter.SlidingWindow, SubWindows: 10}},
@@ -31,13 +31,13 @@ func play() ([]row, error) {
 		{"leaky_bucket", "slack: 0, max_wait: 500ms", limiter.Policy{
 			Algorithm: limiter.LeakyBucket, MaxWait: 500 * time.Millisecond, MaxWaiting: 100,
 		}},
-		{"concurrency", fmt.Sprintf("%d at once, %d ms each", atOnce, lasts), limiter.Policy{Algorithm: limiter.Concurrency, Limit: atOnce}},
+		{"concurrency", fmt.Sprintf("%d at once, %d ms each", concurrent, duration), limiter.Policy{Algorithm: limiter.Concurrency, Limit: concurrent}},
 	}
 	table, err := limiter.New(limiter.Options{Bytes: 64 << 10})
 	if err != nil {
 		return nil, err
 	}
-	var played []row
+	var decided []row
 	for i, r := range rows {
 		if r.policy.Window = time.Second; r.policy.Limit == 0 {
 			r.policy.Limit = limit
@@ -45,23 +45,23 @@ func play() ([]row, error) {
 		if err := r.policy.Validate(); err != nil {
 			return nil, err
 		}
-		p := row{name: r.name, words: r.words}
+		p := row{name: r.name, settings: r.settings}
 		p.offer(table, limiter.Charge{ID: identity.ID{Hi: uint64(i) << 32}, Policy: &r.policy, Hits: 1})
-		played = append(played, p)
+		decided = append(decided, p)
 	}
-	return played, nil
+	return decided, nil
 }
 
-// A lease is what a request holds until it ends.
+// lease is a lease of a running request.
 type lease struct {
 	number uint64
 	ends   int
 }
 
-// offer asks the table for each request when it comes.
+// offer decides each offered request.
 func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	b := limiter.Batch{Budget: time.Minute, Charges: []limiter.Charge{c}}
-	var running []lease // in the order in which they end
+	var running []lease // ordered by end
 	for _, at := range offered() {
 		for ; len(running) > 0 && running[0].ends <= at; running = running[1:] {
 			back := c
@@ -75,7 +75,7 @@ func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 		}
 		r.released = append(r.released, at+int(b.Wait.Milliseconds()))
 		if number := b.Lease(0); number > 0 {
-			running = append(running, lease{number, at + lasts})
+			running = append(running, lease{number, at + duration})
 		}
 	}
 	slices.Sort(r.released)

@@ -1,10 +1,10 @@
-// Traffic writes an access log of made-up traffic, in Envoy's default format, for
+// Traffic writes an access log of generated traffic in Envoy's default format, for
 // docs/simulate.md:
 //
 //	go run ./docs/traffic > access.log
 //
-// It is the same each time. With -limit N it has the denials of a rate limit of N requests
-// a minute for each address.
+// The output is always the same. With -limit N it includes the denials of a limit of N requests per
+// minute for each address.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	limit := flag.Int("limit", 0, "deny requests of an address beyond so many a minute; 0 denies none")
+	limit := flag.Int("limit", 0, "requests per minute that an address may make; 0 for no limit")
 	flag.Parse()
 	if err := Write(os.Stdout, *limit); err != nil {
 		_, _ = os.Stderr.WriteString(err.Error() + "\n")
@@ -30,12 +30,11 @@ func main() {
 }
 
 const (
-	// addresses is how many clients there are, and minutes for how long they come.
+	// addresses is the number of clients, and minutes the length of the log.
 	addresses = 900
 	minutes   = 40
 )
 
-// begin is when the log begins.
 var begin = time.Date(2026, 11, 21, 8, 50, 0, 0, time.UTC)
 
 type request struct {
@@ -48,7 +47,7 @@ type request struct {
 
 // Write writes the log.
 func Write(w io.Writer, limit int) error {
-	all := requests(rand.New(rand.NewPCG(1, 2))) //nolint:gosec // the same each time
+	all := requests(rand.New(rand.NewPCG(1, 2))) //nolint:gosec // reproducible
 	denied := map[int]bool{}
 	if limit > 0 {
 		count := map[string]int{}
@@ -60,7 +59,7 @@ func Write(w io.Writer, limit int) error {
 			}
 		}
 	}
-	// Envoy writes a line when its request is over.
+	// Envoy logs a request when it ends.
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -81,8 +80,8 @@ func Write(w io.Writer, limit int) error {
 	return out.Flush()
 }
 
-// requests are those of people, who look at a page now and then, of offices with many
-// people behind one address, and of a program that takes all pages as fast as it can.
+// requests returns the requests of people, who view a few pages, of offices with many people behind
+// one address, and of a program that fetches pages as fast as it can.
 func requests(random *rand.Rand) []request {
 	var all []request
 	add := func(at time.Duration, from, agent string) {

@@ -127,7 +127,7 @@ func recorded(t *testing.T, config *envoyconfig.Config, bootstrap []byte, reques
 			}
 		}
 		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
-		before, gaveUp := len(r.about("")), timeouts(t, e)
+		before, gaveUp := len(r.callsOf("")), timeouts(t, e)
 		send(t, e, []envoyconfig.Request{request})
 		asked, err := config.Calls(request)
 		if err != nil {
@@ -139,14 +139,14 @@ func recorded(t *testing.T, config *envoyconfig.Config, bootstrap []byte, reques
 		}
 		complete = true
 		suite.Eventually(t, "the calls are there", func() bool {
-			isThere := len(r.about("")) >= before+len(want)
+			isThere := len(r.callsOf("")) >= before+len(want)
 			complete = isThere || timeouts(t, e) == gaveUp
 			return isThere || !complete
 		})
 		if !complete {
 			return "", false
 		}
-		got := r.since(before)
+		got := r.callsSince(before)
 		if !agree(want, got) {
 			t.Errorf("%s: computed %v, Envoy asked %v", line, want, got)
 		}

@@ -57,7 +57,7 @@ func TestLimitsOfMetadata(t *testing.T) {
 	}
 	calls := a.calls(t, request)
 	var count tally
-	if want, got := count.calls(calls), a.recorder.about("0"); !agree(want, got) { // Envoy awaited the answer
+	if want, got := count.calls(calls), a.recorder.callsOf("0"); !agree(want, got) { // Envoy awaited the answer
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

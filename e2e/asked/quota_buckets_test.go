@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestBucketsAreEnvoys compares the computed bucket of a request with the one that the real Envoy reports.
-func TestBucketsAreEnvoys(t *testing.T) {
+// TestBucketsMatchEnvoy compares the computed bucket of a request with the one that the real Envoy reports.
+func TestBucketsMatchEnvoy(t *testing.T) {
 	suite.Envoy(t, root)
 	text, err := os.ReadFile("testdata/quota/tree.yaml")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestBucketsAreEnvoys(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	r := startQuotaRecorder(t)
-	e := r.behind(t, text, b.Addr)
+	e := r.startEnvoy(t, text, b.Addr)
 	var all []envoyconfig.Request
 	var want []string
 	kinds := map[string]bool{}

@@ -97,8 +97,8 @@ func (r *quotaRecorder) assign(t *testing.T, action *rlqs.RateLimitQuotaResponse
 	}
 }
 
-// behind starts an Envoy that uses the recorder.
-func (r *quotaRecorder) behind(t *testing.T, bootstrap []byte, backend string) *envoy.Envoy {
+// startEnvoy starts an Envoy that uses the recorder.
+func (r *quotaRecorder) startEnvoy(t *testing.T, bootstrap []byte, backend string) *envoy.Envoy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
@@ -113,8 +113,8 @@ func (r *quotaRecorder) behind(t *testing.T, bootstrap []byte, backend string) *
 	return e
 }
 
-// fate sends a request of a user and returns the outcome: passes, denied or dies.
-func fate(t *testing.T, e *envoy.Envoy, user string) string {
+// outcome sends a request of a user and returns the outcome: passes, denied or dies.
+func outcome(t *testing.T, e *envoy.Envoy, user string) string {
 	t.Helper()
 	client := &http.Client{Timeout: suite.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.Addr("ingress")+"/", http.NoBody)

@@ -167,12 +167,12 @@ func TestQuotaTraps(t *testing.T) {
 func (trap *quotaTrap) spring(t *testing.T, config []byte, backend string) {
 	t.Helper()
 	r := startQuotaRecorder(t)
-	e := r.behind(t, config, backend)
+	e := r.startEnvoy(t, config, backend)
 	user := "al"
 	if trap.bare {
 		user = ""
 	}
-	ask := func() string { return fate(t, e, user) }
+	ask := func() string { return outcome(t, e, user) }
 	if got := ask(); trap.first != "" && got != trap.first {
 		t.Errorf("the first request: %s, want %s", got, trap.first)
 	}

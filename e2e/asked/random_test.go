@@ -251,7 +251,7 @@ func agree(want, got []call) bool {
 	}
 	left := slices.Clone(got)
 	for _, w := range want {
-		i := slices.IndexFunc(left, func(c call) bool { return c.domain == w.domain && fits(w.descriptors, c.descriptors) })
+		i := slices.IndexFunc(left, func(c call) bool { return c.domain == w.domain && matches(w.descriptors, c.descriptors) })
 		if i < 0 {
 			return false
 		}
@@ -260,14 +260,14 @@ func agree(want, got []call) bool {
 	return true
 }
 
-// fits reports whether got equals want, where anything matches one descriptor or none.
-func fits(want, got []string) bool {
+// matches reports whether got equals want, where anything matches one descriptor or none.
+func matches(want, got []string) bool {
 	switch {
 	case len(want) == 0:
 		return len(got) == 0
 	case want[0] == anything:
-		return fits(want[1:], got) || len(got) > 0 && fits(want[1:], got[1:])
+		return matches(want[1:], got) || len(got) > 0 && matches(want[1:], got[1:])
 	default:
-		return len(got) > 0 && want[0] == got[0] && fits(want[1:], got[1:])
+		return len(got) > 0 && want[0] == got[0] && matches(want[1:], got[1:])
 	}
 }

@@ -89,25 +89,25 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for len(r.about(name)) < n {
+	for len(r.callsOf(name)) < n {
 		select {
 		case <-tick.C:
 		case <-late:
-			return r.about(name)
+			return r.callsOf(name)
 		}
 	}
-	return r.about(name)
+	return r.callsOf(name)
 }
 
-// since returns the calls without a case, except for the given number of first ones.
-func (r *recorder) since(first int) []call {
+// callsSince returns the calls without a case, except for the given number of first ones.
+func (r *recorder) callsSince(first int) []call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls[""][first:])
 }
 
-// about returns the calls of a case, sorted by text, because those for the end of a stream arrive at any time.
-func (r *recorder) about(name string) []call {
+// callsOf returns the calls of a case, sorted by text, because those for the end of a stream arrive at any time.
+func (r *recorder) callsOf(name string) []call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.Clone(r.calls[name])

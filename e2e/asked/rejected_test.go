@@ -50,9 +50,9 @@ func mutations(t *testing.T) (all []mutation) {
 	return all
 }
 
-// TestMutationsAreJudgedAsByEnvoy compares the verdict of Read on each mutation with Envoy's in mutations.txt. Known
+// TestMutationVerdicts compares the verdict of Read on each mutation with Envoy's in mutations.txt. Known
 // differences have an exclamation mark there.
-func TestMutationsAreJudgedAsByEnvoy(t *testing.T) {
+func TestMutationVerdicts(t *testing.T) {
 	alike := 0
 	all := mutations(t)
 	for _, m := range all {

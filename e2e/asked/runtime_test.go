@@ -60,7 +60,7 @@ func compareRuntime(t *testing.T, layers list, keys []string) {
 	var count tally
 	want := count.calls(calls)
 
-	if got := a.recorder.about("0"); !agree(want, got) { // Envoy awaited the answers
+	if got := a.recorder.callsOf("0"); !agree(want, got) { // Envoy awaited the answers
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

@@ -43,9 +43,9 @@ const shapes = `static_resources:
   clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]
 `
 
-// TestEnvoyJudgesShapesAlike reads configurations with values of unusual kinds. The real Envoy and envoyconfig must
+// TestUnusualShapes reads configurations with values of unusual kinds. The real Envoy and envoyconfig must
 // accept the same ones and read equivalent forms equally.
-func TestEnvoyJudgesShapesAlike(t *testing.T) {
+func TestUnusualShapes(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	for _, tt := range []struct{ old, put, wrong string }{
 		{"", "", ""},
@@ -107,9 +107,9 @@ func TestEnvoyJudgesShapesAlike(t *testing.T) {
 	}
 }
 
-// TestEnvoyJudgesRateLimitsAlike reads rate limit configurations with unknown or missing fields and with values out
+// TestRateLimitFields reads rate limit configurations with unknown or missing fields and with values out
 // of range. The real Envoy and envoyconfig must accept the same ones.
-func TestEnvoyJudgesRateLimitsAlike(t *testing.T) {
+func TestRateLimitFields(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	const (
 		actions = "actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]"

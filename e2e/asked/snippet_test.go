@@ -35,7 +35,7 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 			t.Fatal(wrong)
 		}
 		for _, domain := range set.Domains() {
-			loads(t, binary, path, envoyconfig.Snippet(set, domain, false))
+			loadSnippet(t, binary, path, envoyconfig.Snippet(set, domain, false))
 		}
 	}
 }
@@ -58,11 +58,11 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	loads(t, binary, "rules.yaml", snippet)
+	loadSnippet(t, binary, "rules.yaml", snippet)
 }
 
-// loads has Envoy load a snippet.
-func loads(t *testing.T, binary, path, snippet string) {
+// loadSnippet has Envoy load a snippet.
+func loadSnippet(t *testing.T, binary, path, snippet string) {
 	t.Helper()
 	var parts struct {
 		Filters  list `yaml:"http_filters"`

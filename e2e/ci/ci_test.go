@@ -16,8 +16,8 @@ import (
 
 const root = "../.."
 
-// page returns the block of YAML of docs/ci.md that begins with the name of a file.
-func page(t *testing.T, name string) string {
+// docsBlock returns the block of YAML of docs/ci.md that begins with the name of a file.
+func docsBlock(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(root + "/docs/ci.md")
 	if err != nil {
@@ -31,8 +31,8 @@ func page(t *testing.T, name string) string {
 	return block
 }
 
-// workplace is somebody's repository, with an Envoy that asks for what the rules have.
-func workplace(t *testing.T) string {
+// newRepository is somebody's repository, with an Envoy that asks for what the rules have.
+func newRepository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	envoy, err := os.ReadFile(root + "/envoy.yaml")
@@ -80,8 +80,8 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) (s
 	return string(out), err == nil
 }
 
-// must fails the test if a command does not succeed.
-func must(t *testing.T, dir string, env []string, name string, args ...string) string {
+// mustRun fails the test if a command does not succeed.
+func mustRun(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	said, ok := run(t, dir, env, name, args...)
 	if !ok {
@@ -98,26 +98,26 @@ func TestPreCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(installed) == 0 {
-		suite.NotRun(t, "pre-commit is not installed: `make test` says why")
+		suite.Skip(t, "pre-commit is not installed: `make test` says why")
 	}
 	python, err := filepath.Abs(installed[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	hooks := clone(t)
-	dir := workplace(t)
-	config := strings.ReplaceAll(page(t, ".pre-commit-config.yaml"), "https://github.com/sluice-ratelimit/sluice", hooks)
-	write(t, dir+"/.pre-commit-config.yaml", strings.ReplaceAll(config, "v0.1.0", strings.TrimSpace(must(t, hooks, nil, "git", "rev-parse", "HEAD"))))
+	dir := newRepository(t)
+	config := strings.ReplaceAll(docsBlock(t, ".pre-commit-config.yaml"), "https://github.com/sluice-ratelimit/sluice", hooks)
+	write(t, dir+"/.pre-commit-config.yaml", strings.ReplaceAll(config, "v0.1.0", strings.TrimSpace(mustRun(t, hooks, nil, "git", "rev-parse", "HEAD"))))
 	env := []string{
 		"PYTHONPATH=" + python, "PRE_COMMIT_HOME=" + t.TempDir(),
 		// pre-commit gives Go folders of its own: what is downloaded and built already is not wanted twice.
-		"GOMODCACHE=" + strings.TrimSpace(must(t, ".", nil, "go", "env", "GOMODCACHE")),
+		"GOMODCACHE=" + strings.TrimSpace(mustRun(t, ".", nil, "go", "env", "GOMODCACHE")),
 		"GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
 	}
-	must(t, dir, env, "git", "init", "-q")
+	mustRun(t, dir, env, "git", "init", "-q")
 	check := func() (string, bool) {
-		must(t, dir, env, "git", "add", "-A")
+		mustRun(t, dir, env, "git", "add", "-A")
 		return run(t, dir, env, "python3", "-m", "pre_commit", "run", "--color=never", "--all-files")
 	}
 	said, ok := check()
@@ -140,7 +140,7 @@ func TestPreCommit(t *testing.T) {
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files := must(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	files := mustRun(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	for name := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
@@ -151,9 +151,9 @@ func clone(t *testing.T) string {
 		}
 		write(t, filepath.Join(dir, name), string(text))
 	}
-	must(t, dir, nil, "git", "init", "-q")
-	must(t, dir, nil, "git", "add", "-A")
-	must(t, dir, nil, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "as it stands")
+	mustRun(t, dir, nil, "git", "init", "-q")
+	mustRun(t, dir, nil, "git", "add", "-A")
+	mustRun(t, dir, nil, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "as it stands")
 	return dir
 }
 
@@ -181,8 +181,8 @@ type job struct {
 
 var expression = regexp.MustCompile(`\$\{\{\s*([^}]*?)\s*\}\}`)
 
-// value returns a text with its expressions replaced.
-func (j *job) value(t *testing.T, a *action, text string) string {
+// expand returns a text with its expressions replaced.
+func (j *job) expand(t *testing.T, a *action, text string) string {
 	t.Helper()
 	return expression.ReplaceAllStringFunc(text, func(e string) string {
 		name := expression.FindStringSubmatch(e)[1]
@@ -201,13 +201,13 @@ func (j *job) value(t *testing.T, a *action, text string) string {
 	})
 }
 
-// play runs the scripts of an action as GitHub documents it: `bash --noprofile --norc -eo pipefail`, with the variables
+// run runs the scripts of an action as GitHub documents it: `bash --noprofile --norc -eo pipefail`, with the variables
 // of the runner and those of the step. It returns what they print, until one fails.
-func (j *job) play(t *testing.T, a *action) (said string, ok bool) {
+func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 	t.Helper()
 	for _, step := range a.Runs.Steps {
 		for name, text := range step.With {
-			path := j.value(t, a, text)
+			path := j.expand(t, a, text)
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("%s: %s: %v", step.Uses, name, err)
 			}
@@ -227,7 +227,7 @@ func (j *job) play(t *testing.T, a *action) (said string, ok bool) {
 		write(t, script, step.Run)
 		env := []string{"GITHUB_ACTIONS=true", "CI=true", "GITHUB_WORKSPACE=" + j.workspace, "GITHUB_ACTION_PATH=" + j.checkedOut, "RUNNER_TEMP=" + j.temp}
 		for name, text := range step.Env {
-			env = append(env, name+"="+j.value(t, a, text))
+			env = append(env, name+"="+j.expand(t, a, text))
 		}
 		out, good := run(t, j.workspace, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", script)
 		if said += out; !good {
@@ -259,7 +259,7 @@ func TestAction(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Load([]byte(page(t, ".github/workflows/rate-limits.yaml")), &workflow); err != nil {
+	if err := yaml.Load([]byte(docsBlock(t, ".github/workflows/rate-limits.yaml")), &workflow); err != nil {
 		t.Fatal(err)
 	}
 	steps := workflow.Jobs["rate-limits"].Steps
@@ -267,31 +267,31 @@ func TestAction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job{with: steps[len(steps)-1].With, workspace: workplace(t), temp: t.TempDir(), checkedOut: checkedOut}
+	j := &job{with: steps[len(steps)-1].With, workspace: newRepository(t), temp: t.TempDir(), checkedOut: checkedOut}
 	for name := range j.with {
 		if _, known := a.Inputs[name]; !known {
 			t.Errorf("docs/ci.md gives the input %s, which action.yml has not", name)
 		}
 	}
-	if said, ok := j.play(t, &a); !ok || strings.Contains(said, "::error") || strings.Contains(said, "::warning") {
+	if said, ok := j.run(t, &a); !ok || strings.Contains(said, "::error") || strings.Contains(said, "::warning") {
 		t.Fatalf("of good files the action says %q", said)
 	}
 	rules := j.workspace + "/rules/quickstart.yaml"
 	edit(t, rules, "key: user", "key: usr")
-	if said, ok := j.play(t, &a); ok || !regexp.MustCompile(`(?m)^::warning file=rules/quickstart.yaml,line=\d+,col=\d+,title=sluice unsent::`).MatchString(said) {
+	if said, ok := j.run(t, &a); ok || !regexp.MustCompile(`(?m)^::warning file=rules/quickstart.yaml,line=\d+,col=\d+,title=sluice unsent::`).MatchString(said) {
 		t.Errorf("of a key that differs the action says %q", said)
 	}
 	j.with = map[string]string{"rules": "rules/\n\n  \nmore file.yaml\n", "strict": "false"}
 	write(t, j.workspace+"/more file.yaml", "domain: more\ndescriptors:\n- {key: a, rate_limit: {unit: hour}}\n")
-	if said, ok := j.play(t, &a); !ok || !strings.Contains(said, "::warning file=more file.yaml,line=3,") {
+	if said, ok := j.run(t, &a); !ok || !strings.Contains(said, "::warning file=more file.yaml,line=3,") {
 		t.Errorf("of a warning without strict the action says %q", said)
 	}
 	delete(j.with, "strict")
-	if said, ok := j.play(t, &a); ok {
+	if said, ok := j.run(t, &a); ok {
 		t.Errorf("of a warning the action says %q", said)
 	}
 	j.with["rules"] = "$(touch owned); `touch owned`"
-	if said, ok := j.play(t, &a); ok || !strings.Contains(said, "touch owned") {
+	if said, ok := j.run(t, &a); ok || !strings.Contains(said, "touch owned") {
 		t.Errorf("of a path that is none the action says %q", said)
 	}
 	if _, err := os.Stat(j.workspace + "/owned"); err == nil {

@@ -71,7 +71,7 @@ func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	in, err := filepath.Abs(filepath.Join(root, ".build", "clients", c.folder))
 	must.OK(t, err)
 	if _, err := os.Stat(in); c.folder != "" && errors.Is(err, os.ErrNotExist) {
-		suite.NotRun(t, "there is no client by "+c.name+": `make clients` says why")
+		suite.Skip(t, "there is no client by "+c.name+": `make clients` says why")
 	}
 	run, env := c.run(in)
 	return func(args ...string) *exec.Cmd {
@@ -81,8 +81,8 @@ func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
-// mostTime is how long calls may take. On a busy machine, 10,000 at once took a JVM a minute.
-const mostTime = 5 * time.Minute
+// maxDuration is how long calls may take. On a busy machine, 10,000 at once took a JVM a minute.
+const maxDuration = 5 * time.Minute
 
 // step is what a client is to do.
 type step struct {
@@ -106,7 +106,7 @@ func (s *step) line(t *testing.T, cancel int) string {
 	}
 	timeout := s.timeout
 	if timeout == 0 {
-		timeout = mostTime
+		timeout = maxDuration
 	}
 	return fmt.Sprintln(s.calls, timeout.Milliseconds(), s.metadata, encoding, cancel, first, message(t, s.each))
 }
@@ -153,15 +153,15 @@ func dial(t *testing.T, command func(args ...string) *exec.Cmd, addr, authority 
 	return c
 }
 
-// make has the client make calls.
-func (c *conn) make(t *testing.T, s step) {
+// do has the client make calls.
+func (c *conn) do(t *testing.T, s step) {
 	t.Helper()
 	c.write(t, s.line(t, 0))
 	c.expect(t, &s)
 }
 
-// begin has the client begin calls. It cancels them when finish is called.
-func (c *conn) begin(t *testing.T, s step) (finish func()) {
+// start has the client begin calls. It cancels them when finish is called.
+func (c *conn) start(t *testing.T, s step) (finish func()) {
 	t.Helper()
 	c.write(t, s.line(t, 1))
 	if line := c.line(t); line != "begun" {
@@ -183,10 +183,10 @@ func (c *conn) write(t *testing.T, line string) {
 
 func (c *conn) line(t *testing.T) string {
 	t.Helper()
-	late := time.AfterFunc(2*mostTime, func() { _ = c.kill() })
+	late := time.AfterFunc(2*maxDuration, func() { _ = c.kill() })
 	defer late.Stop()
 	if !c.out.Scan() {
-		t.Fatalf("the client has ended, or said nothing for %v (%v)", 2*mostTime, c.out.Err())
+		t.Fatalf("the client has ended, or said nothing for %v (%v)", 2*maxDuration, c.out.Err())
 	}
 	return c.out.Text()
 }

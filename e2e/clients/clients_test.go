@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 // long says that these are the tests before a release.
 var long = os.Getenv("SLUICE_LONG") != ""
 
-// overEach runs a test plain and over TLS, one after the other: a client takes what the machine has.
-func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
+// forEachTransport runs a test plain and over TLS, one after the other: a client takes what the machine has.
+func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
 	t.Helper()
 	for _, name := range []string{"plain", "TLS"} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, autho
 			}
 			limits := start(t, args...)
 			test(t, limits, authority)
-			if n := number(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
+			if n := metricSum(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 				t.Errorf("%v connections were ended, want none", n)
 			}
 		})
@@ -94,27 +94,27 @@ func TestCalls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			command := c.command(t)
-			overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+			forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
 				t.Helper()
 				addr := limits.Addr("grpc")
-				for _, s := range bursts() {
+				for _, s := range burstSteps() {
 					// Each on a connection of its own, which has made no call.
-					dial(t, command, addr, authority).make(t, s)
+					dial(t, command, addr, authority).do(t, s)
 				}
 				conn := dial(t, command, addr, authority)
-				for _, s := range ordinary() {
-					conn.make(t, s)
+				for _, s := range ordinarySteps() {
+					conn.do(t, s)
 				}
-				cancelled(t, limits, dial(t, command, addr, authority), conn)
-				expired(t, limits, conn)
+				testCancelled(t, limits, dial(t, command, addr, authority), conn)
+				testExpired(t, limits, conn)
 			})
 		})
 	}
 }
 
-// bursts are calls that are begun before the first has an answer, more than a connection may have
+// burstSteps are calls that are begun before the first has an answer, more than a connection may have
 // open. The first is held for a second and all others behind it, or none is.
-func bursts() []step {
+func burstSteps() []step {
 	sizes := []int{1000, 2000}
 	if long {
 		sizes = append(sizes, 10_000)
@@ -135,8 +135,8 @@ func bursts() []step {
 	return all
 }
 
-// ordinary are the other sorts of calls that end by an answer.
-func ordinary() []step {
+// ordinarySteps are the other sorts of calls that end by an answer.
+func ordinarySteps() []step {
 	long := strings.Repeat("long", 5000)
 	return []step{
 		{name: "one", calls: 1, each: request("user", "one", 1), want: map[string]int{"OK": 1}},
@@ -151,19 +151,19 @@ func ordinary() []step {
 	}
 }
 
-// cancelled has the client cancel calls whose replies are held, behind a call of another's. Their
+// testCancelled has the client cancel calls whose replies are held, behind a call of another's. Their
 // turns are given back.
-func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
+func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
-	before := number(t, limits, "sluice_delayed_responses_cancelled_total")
+	before := metricSum(t, limits, "sluice_delayed_responses_cancelled_total")
 	wait := func(want float64) {
 		t.Helper()
-		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return number(t, limits, "sluice_delayed_responses_pending") == want })
+		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return metricSum(t, limits, "sluice_delayed_responses_pending") == want })
 	}
 	begin := func(c *conn, calls int, hits uint64) (finish func()) {
 		t.Helper()
-		return c.begin(t, step{
+		return c.start(t, step{
 			name: "cancelled", calls: calls, each: request("long held", "cancelled", hits),
 			timeout: 2 * time.Minute, want: map[string]int{"CANCELLED": calls},
 		})
@@ -175,13 +175,13 @@ func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finish()
 	finishOther()
 	wait(0)
-	if got := number(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
+	if got := metricSum(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
 		t.Errorf("%v turns were given back, want %v", got, 1+n)
 	}
 }
 
-// expired stops sluice until calls are beyond their deadlines. The connection goes on with it.
-func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
+// testExpired stops sluice until calls are beyond their deadlines. The connection goes on with it.
+func testExpired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 	t.Helper()
 	send(t, limits, syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", limits.PID())
@@ -191,9 +191,9 @@ func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 		_, state, _ := strings.Cut(string(text), ") ")
 		return strings.HasPrefix(state, "T")
 	})
-	conn.make(t, step{name: "expired", calls: 100, each: request("user", "expired", 1), timeout: time.Second, want: map[string]int{"DEADLINE_EXCEEDED": 100}})
+	conn.do(t, step{name: "expired", calls: 100, each: request("user", "expired", 1), timeout: time.Second, want: map[string]int{"DEADLINE_EXCEEDED": 100}})
 	send(t, limits, syscall.SIGCONT)
-	conn.make(t, step{name: "after that", calls: 1, each: request("user", "after that", 1), want: map[string]int{"OK": 1}})
+	conn.do(t, step{name: "after that", calls: 1, each: request("user", "after that", 1), want: map[string]int{"OK": 1}})
 }
 
 func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
@@ -214,8 +214,8 @@ func request(key, value string, hits uint64) *rls.RateLimitRequest {
 	}}}
 }
 
-// number returns the sum of the series of that name.
-func number(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
+// metricSum returns the sum of the series of that name.
+func metricSum(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
 	t.Helper()
 	c := &http.Client{Timeout: time.Minute}
 	defer c.CloseIdleConnections()

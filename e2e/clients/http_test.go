@@ -20,22 +20,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// tool returns the path of a program for HTTP/2, which makes a call as anybody could by hand. The test
+// requireTool returns the path of a program for HTTP/2, which makes a call as anybody could by hand. The test
 // is skipped, and says so, where it is not installed.
-func tool(t *testing.T, name, debian string) string {
+func requireTool(t *testing.T, name, debian string) string {
 	t.Helper()
 	if !long {
 		t.Skip("only before a release")
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		suite.NotRun(t, name+" is not installed (Debian, Ubuntu: apt-get install "+debian+")")
+		suite.Skip(t, name+" is not installed (Debian, Ubuntu: apt-get install "+debian+")")
 	}
 	return path
 }
 
-// body writes a file with a request as gRPC sends it, compressed if flag is 1.
-func body(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
+// grpcBody writes a file with a request as gRPC sends it, compressed if flag is 1.
+func grpcBody(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
 	t.Helper()
 	message, err := proto.Marshal(request)
 	must.OK(t, err)
@@ -58,8 +58,8 @@ const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 // TestCurl makes single calls, whose trailers curl prints like headers.
 func TestCurl(t *testing.T) {
-	curl := tool(t, "curl", "curl")
-	overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+	curl := requireTool(t, "curl", "curl")
+	forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
 		t.Helper()
 		url, secure := "http://"+limits.Addr("grpc"), []string{"--http2-prior-knowledge"}
 		if authority != "" {
@@ -70,10 +70,10 @@ func TestCurl(t *testing.T) {
 			args []string
 			want string // a line of the answer's headers or trailers
 		}{
-			{"one", []string{"--data-binary", "@" + body(t, 0, request("user", "one", 1))}, "grpc-status: 0"},
-			{"compressed", []string{"-H", "grpc-encoding: gzip", "--data-binary", "@" + body(t, 1, request("user", strings.Repeat("long", 5000), 1))}, "grpc-status: 0"},
-			{"50 KiB of metadata", []string{"-H", "x-large: " + strings.Repeat("m", 50<<10), "--data-binary", "@" + body(t, 0, request("user", "metadata", 1))}, "grpc-status: 0"},
-			{"held", []string{"--data-binary", "@" + body(t, 0, request("held", "one", 500))}, "grpc-status: 0"},
+			{"one", []string{"--data-binary", "@" + grpcBody(t, 0, request("user", "one", 1))}, "grpc-status: 0"},
+			{"compressed", []string{"-H", "grpc-encoding: gzip", "--data-binary", "@" + grpcBody(t, 1, request("user", strings.Repeat("long", 5000), 1))}, "grpc-status: 0"},
+			{"50 KiB of metadata", []string{"-H", "x-large: " + strings.Repeat("m", 50<<10), "--data-binary", "@" + grpcBody(t, 0, request("user", "metadata", 1))}, "grpc-status: 0"},
+			{"held", []string{"--data-binary", "@" + grpcBody(t, 0, request("held", "one", 500))}, "grpc-status: 0"},
 			// Without bodies: curl 7.88 takes the end of its stream, before it has sent all, for an error.
 			{"unknown method", []string{"-X", "POST", url + "/a.B/C"}, "grpc-status: 12"},
 			{"no gRPC", []string{"-X", "POST", "-H", "content-type: text/plain"}, "HTTP/2 415"},
@@ -98,21 +98,21 @@ func TestCurl(t *testing.T) {
 
 // TestH2load has nghttp2, which is Envoy's codec too, make as many calls at once as it may.
 func TestH2load(t *testing.T) {
-	h2load := tool(t, "h2load", "nghttp2-client")
-	overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+	h2load := requireTool(t, "h2load", "nghttp2-client")
+	forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
 		t.Helper()
 		scheme := "http://"
 		if authority != "" {
 			scheme = "https://"
 		}
 		for _, n := range []int{1, 1000, 2000, 10_000} {
-			before := number(t, limits, "ratelimit_service_response_time_seconds_count")
-			out, err := exec.Command(h2load, "-n", strconv.Itoa(n), "-c", "1", "-m", "10000", "-d", body(t, 0, request("user", strconv.Itoa(n), 1)),
+			before := metricSum(t, limits, "ratelimit_service_response_time_seconds_count")
+			out, err := exec.Command(h2load, "-n", strconv.Itoa(n), "-c", "1", "-m", "10000", "-d", grpcBody(t, 0, request("user", strconv.Itoa(n), 1)),
 				"-H", "content-type: application/grpc", "-H", "te: trailers", scheme+limits.Addr("grpc")+method).CombinedOutput()
 			if want := strconv.Itoa(n) + " 2xx,"; err != nil || !strings.Contains(string(out), want) {
 				t.Errorf("%d calls: %v, want %q:\n%s", n, err, want, out)
 			}
-			if got := number(t, limits, "ratelimit_service_response_time_seconds_count") - before; got != float64(n) {
+			if got := metricSum(t, limits, "ratelimit_service_response_time_seconds_count") - before; got != float64(n) {
 				t.Errorf("%v calls are counted, want %d", got, n)
 			}
 		}

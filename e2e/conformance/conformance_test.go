@@ -40,9 +40,9 @@ func TestMain(m *testing.M) {
 // pass as the exception says and fail as recorded; otherwise the exception is not needed.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	cases := read(t, "../testdata/conformance/cases.yaml")
+	cases := readCases(t, "../testdata/conformance/cases.yaml")
 	exceptions := map[string]Case{}
-	for _, e := range read(t, "../testdata/conformance/exceptions.yaml") {
+	for _, e := range readCases(t, "../testdata/conformance/exceptions.yaml") {
 		if e.Reason == "" {
 			t.Errorf("exception %s has no reason", e.Name)
 		}
@@ -78,7 +78,7 @@ func TestOwnCases(t *testing.T) {
 		t.Fatalf("no cases: %v", err)
 	}
 	for _, file := range files {
-		for _, c := range read(t, file) {
+		for _, c := range readCases(t, file) {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml")+"/"+c.Name, func(t *testing.T) {
 				t.Parallel()
 				report(t, c.run(t))
@@ -87,7 +87,7 @@ func TestOwnCases(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, path string) []Case {
+func readCases(t *testing.T, path string) []Case {
 	t.Helper()
 	cases, err := Read(path)
 	must.OK(t, err)
@@ -105,12 +105,12 @@ func report(t *testing.T, found []string) {
 // not as expected.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
-	found, _ := c.runBy(t, "--config", c.files(t))
+	found, _ := c.runBy(t, "--config", c.writeFiles(t))
 	return found
 }
 
-// files writes the case's files and returns their directory.
-func (c *Case) files(t *testing.T) string {
+// writeFiles writes the case's files and returns their directory.
+func (c *Case) writeFiles(t *testing.T) string {
 	t.Helper()
 	if c.Rules != "" {
 		return c.Rules
@@ -226,7 +226,7 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 		if decided, ok := got["sluice"].(map[string]any); ok && decided["config_hash"] != "" {
 			decided["config_hash"] = "*"
 		}
-		differ("dynamic metadata", any(got), normal(e.DynamicMetadata))
+		differ("dynamic metadata", any(got), normalise(e.DynamicMetadata))
 	}
 	return found
 }
@@ -244,19 +244,19 @@ func headers(got []*corev3.HeaderValue, want []Header) []Header {
 	return out
 }
 
-// normal brings YAML values to the types of google.protobuf.Struct.
-func normal(v any) any {
+// normalise brings YAML values to the types of google.protobuf.Struct.
+func normalise(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, e := range v {
-			out[k] = normal(e)
+			out[k] = normalise(e)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = normal(e)
+			out[i] = normalise(e)
 		}
 		return out
 	case int:

@@ -61,7 +61,7 @@ func TestExamples(t *testing.T) {
 			if whole && !exists(filepath.Join(dir, "cases.yaml")) {
 				return
 			}
-			for _, c := range read(t, filepath.Join(dir, "cases.yaml")) {
+			for _, c := range readCases(t, filepath.Join(dir, "cases.yaml")) {
 				if c.Rules = rules; defaults != "" {
 					c.Args = append(c.Args, "--defaults", defaults)
 				}

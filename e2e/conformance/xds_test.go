@@ -17,9 +17,9 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// beyondXDS are the cases with a word that xDS messages lack, and that word. Defaults can
+// notOverXDS are the cases with a word that xDS messages lack, and that word. Defaults can
 // say the words that are sluice's own. A new such case must be added here.
-var beyondXDS = map[string]string{
+var notOverXDS = map[string]string{
 	"algorithms/a_held_reply_passes":                          "algorithm",
 	"algorithms/a_limit_of_none_denies_in_every_algorithm":    "algorithm",
 	"algorithms/a_list_of_all_algorithms_is_charged_together": "rate_limits",
@@ -53,9 +53,9 @@ var beyondXDS = map[string]string{
 // answers must be those of files.
 func TestOverXDS(t *testing.T) {
 	t.Parallel()
-	cases := read(t, "../testdata/conformance/cases.yaml")
+	cases := readCases(t, "../testdata/conformance/cases.yaml")
 	exceptions := map[string]Case{}
-	for _, e := range read(t, "../testdata/conformance/exceptions.yaml") {
+	for _, e := range readCases(t, "../testdata/conformance/exceptions.yaml") {
 		exceptions[e.Name] = e
 	}
 	for i, c := range cases {
@@ -69,7 +69,7 @@ func TestOverXDS(t *testing.T) {
 		t.Fatalf("no cases: %v", err)
 	}
 	for _, file := range files {
-		for _, c := range read(t, file) {
+		for _, c := range readCases(t, file) {
 			c.Name = strings.TrimSuffix(filepath.Base(file), ".yaml") + "/" + c.Name
 			cases = append(cases, c)
 		}
@@ -90,13 +90,13 @@ func TestOverXDS(t *testing.T) {
 			found, over := c.runBy(t, "--xds-addr", s.Addr())
 			report(t, found)
 			byFiles := Case{Config: c.Config, Env: c.Env, Args: c.Args}
-			_, files := byFiles.runBy(t, "--config", byFiles.files(t))
+			_, files := byFiles.runBy(t, "--config", byFiles.writeFiles(t))
 			if diff := cmp.Diff(files, over); diff != "" {
 				t.Errorf("/rlconfig differs (-files +xDS):\n%s", diff)
 			}
 		})
 	}
-	if diff := cmp.Diff(beyondXDS, beyond); diff != "" {
+	if diff := cmp.Diff(notOverXDS, beyond); diff != "" {
 		t.Errorf("cases that xDS has no words for (-want +got):\n%s", diff)
 	}
 }

@@ -32,7 +32,7 @@ func temporary(t *testing.T) {
 	})
 }
 
-func TestEverythingIsAsScripted(t *testing.T) {
+func TestDemo(t *testing.T) {
 	suite.Envoy(t, root)
 	temporary(t)
 	var out bytes.Buffer
@@ -55,7 +55,7 @@ func TestEverythingIsAsScripted(t *testing.T) {
 	}
 }
 
-func TestAnotherAnswerThanScriptedIsAnError(t *testing.T) {
+func TestUnexpectedAnswer(t *testing.T) {
 	suite.Envoy(t, root)
 	temporary(t)
 	text, err := os.ReadFile(filepath.Join(root, "examples/quickstart/rules.yaml"))
@@ -71,7 +71,7 @@ func TestAnotherAnswerThanScriptedIsAnError(t *testing.T) {
 	}
 }
 
-func TestKeepGoesOnUntilInterrupted(t *testing.T) {
+func TestKeep(t *testing.T) {
 	suite.Envoy(t, root)
 	temporary(t)
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -47,16 +47,16 @@ func main() {
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	t := &transcript{out: out, colour: o.colour}
 	t.note("starting a service, sluice and Envoy on free ports ...")
-	s, err := raise(ctx, o)
+	s, err := startStage(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if closeErr := s.strike(); err == nil {
+		if closeErr := s.stop(); err == nil {
 			err = closeErr
 		}
 	}()
-	if err := window.Await(ctx, max(quiet, window.Margin()), func(left time.Duration) {
+	if err := window.Await(ctx, max(maxDuration, window.Margin()), func(left time.Duration) {
 		t.note("waiting %v for the next hour: windows of an hour end with it, and this one must not end within the script ...",
 			left.Round(time.Second))
 	}); err != nil {
@@ -71,18 +71,18 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	took := time.Since(began).Round(100 * time.Millisecond)
 	if o.keep {
-		return s.stay(ctx, t)
+		return s.keepRunning(ctx, t)
 	}
-	if err := s.strike(); err != nil {
+	if err := s.stop(); err != nil {
 		return err
 	}
 	t.closing("done: %d requests in %v, all answered as scripted; nothing is left running.", t.requests, took)
 	return nil
 }
 
-// quiet is how long the script may take, generously. The counters of the rules begin anew
+// maxDuration is how long the script may take, generously. The counters of the rules begin anew
 // with the hour, which must not be in its middle.
-const quiet = time.Minute
+const maxDuration = time.Minute
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

@@ -26,8 +26,8 @@ type stage struct {
 	client  *http.Client
 }
 
-// raise starts everything, or leaves nothing running.
-func raise(ctx context.Context, o options) (_ *stage, err error) {
+// startStage starts everything, or leaves nothing running.
+func startStage(ctx context.Context, o options) (_ *stage, err error) {
 	dir, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func raise(ctx context.Context, o options) (_ *stage, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.strike())
+			err = errors.Join(err, s.stop())
 		}
 	}()
 	envoyBinary, err := envoy.Find(o.root)
@@ -93,9 +93,9 @@ func (s *stage) copyRules(from string) error {
 	return os.WriteFile(s.rules, text, 0o600)
 }
 
-// strike ends everything in the order of a real shutdown, the proxy first. It
+// stop ends everything in the order of a real shutdown, the proxy first. It
 // returns an error if sluice does not end with 0. A second call does nothing.
-func (s *stage) strike() error {
+func (s *stage) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s.client.CloseIdleConnections()
@@ -213,8 +213,8 @@ func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	}
 }
 
-// stay tells how to try it oneself and waits for the end of ctx.
-func (s *stage) stay(ctx context.Context, t *transcript) error {
+// keepRunning tells how to try it oneself and waits for the end of ctx.
+func (s *stage) keepRunning(ctx context.Context, t *transcript) error {
 	t.closing("All as scripted. It goes on until Ctrl-C; in another terminal:\n")
 	for _, line := range []string{
 		request{user: "you", path: "/"}.curl(s.url()),

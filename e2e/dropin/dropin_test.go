@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {
 		goleak.VerifyTestMain(m) // which exits
 	}
-	if err := enter(); err != nil {
+	if err := setUpNamespaces(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -56,18 +56,18 @@ func TestDropIn(t *testing.T) {
 		testInside(t, mode, os.Getenv(imageVariable))
 		return
 	}
-	for _, mode := range modes() {
-		if out, err := inside(t, mode).CombinedOutput(); err != nil {
+	for _, mode := range namespaceModes() {
+		if out, err := inNamespaces(t, mode).CombinedOutput(); err != nil {
 			t.Logf("%s: %v: %s", mode, err, out)
 			continue
 		}
-		cmd := inside(t, mode, imageVariable+"="+makeImage(t))
+		cmd := inNamespaces(t, mode, imageVariable+"="+makeImage(t))
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s:\n%s", mode, out)
 		check(t, err)
 		return
 	}
-	suite.NoNamespaces(t, "neither root's rights nor user namespaces are to be had")
+	suite.SkipWithoutNamespaces(t, "neither root's rights nor user namespaces are to be had")
 }
 
 func testInside(t *testing.T, mode, imagePath string) {
@@ -96,13 +96,13 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	if err := os.WriteFile(filepath.Join(root, "probe"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Fatalf("writing below %s: %v, want that it is read-only", root, err)
 	}
-	m.manage(t, root)
+	m.startManagement(t, root)
 	args := m.args
 	if len(args) == 0 {
 		args = i.entrypoint
 	}
 	cmd := &exec.Cmd{Path: args[0], Args: args, Env: m.env, Dir: "/"}
-	cmd.SysProcAttr = confined(mode, root, uid)
+	cmd.SysProcAttr = confinedTo(mode, root, uid)
 	p, err := process.Start(cmd)
 	check(t, err)
 	t.Cleanup(p.Kill)

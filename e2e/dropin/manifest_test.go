@@ -100,7 +100,7 @@ func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 	}
 	if m.ads != nil {
 		// The kubelet writes this file; a cluster's names come from its DNS.
-		host, _, err := net.SplitHostPort(m.variable("CONFIG_GRPC_XDS_SERVER_URL"))
+		host, _, err := net.SplitHostPort(m.envValue("CONFIG_GRPC_XDS_SERVER_URL"))
 		check(t, err)
 		check(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
 		check(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte("127.0.0.1 "+host+"\n"), 0o644))
@@ -125,8 +125,8 @@ func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 	return root
 }
 
-// variable returns the value of a variable.
-func (m *manifest) variable(name string) string {
+// envValue returns the value of a variable.
+func (m *manifest) envValue(name string) string {
 	for _, item := range m.env {
 		if value, ok := strings.CutPrefix(item, name+"="); ok {
 			return value
@@ -135,17 +135,17 @@ func (m *manifest) variable(name string) string {
 	return ""
 }
 
-// manage starts the management server at the address in the environment.
-func (m *manifest) manage(t *testing.T, root string) {
+// startManagement starts the management server at the address in the environment.
+func (m *manifest) startManagement(t *testing.T, root string) {
 	t.Helper()
 	if m.ads == nil {
 		return
 	}
-	_, port, err := net.SplitHostPort(m.variable("CONFIG_GRPC_XDS_SERVER_URL"))
+	_, port, err := net.SplitHostPort(m.envValue("CONFIG_GRPC_XDS_SERVER_URL"))
 	check(t, err)
-	o := adstest.Options{Addr: "127.0.0.1:" + port, NodeID: m.variable("CONFIG_GRPC_XDS_NODE_ID")}
-	if m.variable("CONFIG_GRPC_XDS_SERVER_USE_TLS") == "true" {
-		files := testcert.In(filepath.Join(root, m.secret[0]))
+	o := adstest.Options{Addr: "127.0.0.1:" + port, NodeID: m.envValue("CONFIG_GRPC_XDS_NODE_ID")}
+	if m.envValue("CONFIG_GRPC_XDS_SERVER_USE_TLS") == "true" {
+		files := testcert.PathsIn(filepath.Join(root, m.secret[0]))
 		o.Credentials, err = access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		check(t, err)
 	}

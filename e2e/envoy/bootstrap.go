@@ -34,7 +34,7 @@ func render(o Options) ([]byte, error) {
 	free := socketAddress("127.0.0.1", 0)
 	config["admin"] = object{"address": free}
 	static, _ := config["static_resources"].(object)
-	configured := elements(static["clusters"])
+	configured := objects(static["clusters"])
 	for _, c := range configured {
 		c["connect_timeout"] = connectTimeout
 	}
@@ -49,13 +49,13 @@ func render(o Options) ([]byte, error) {
 		}
 		configured[at]["load_assignment"] = assignment
 	}
-	for _, listener := range elements(static["listeners"]) {
+	for _, listener := range objects(static["listeners"]) {
 		own := free
 		// A cluster leads back to this Envoy, whose ports are not known yet.
 		if uses := endpointsAt(configured, hostPort(listener["address"])); len(uses) > 0 {
 			path := filepath.Join(o.Dir, fmt.Sprint(listener["name"])+".sock")
-			if len(path) > longestSocket {
-				return nil, fmt.Errorf("socket %s: longer than %d bytes", path, longestSocket)
+			if len(path) > maxSocketPath {
+				return nil, fmt.Errorf("socket %s: longer than %d bytes", path, maxSocketPath)
 			}
 			own = object{"pipe": object{"path": path}}
 			for _, use := range uses {
@@ -68,19 +68,19 @@ func render(o Options) ([]byte, error) {
 	if err := moveEndpoints(configured, o.Endpoints); err != nil {
 		return nil, err
 	}
-	if o.Patient && !makePatient(config) {
+	if o.Patient && !extendTimeouts(config) {
 		return nil, errors.New("the configuration of Envoy has no rate limit filter")
 	}
 	return json.Marshal(config)
 }
 
-// makePatient does what [Options.Patient] says, and reports whether a rate limit filter was found.
-func makePatient(config any) (found bool) {
+// extendTimeouts does what [Options.Patient] says, and reports whether a rate limit filter was found.
+func extendTimeouts(config any) (found bool) {
 	const patience = "180s"
 	switch c := config.(type) {
 	case list:
 		for _, v := range c {
-			found = makePatient(v) || found
+			found = extendTimeouts(v) || found
 		}
 	case object:
 		switch kind, _ := c["@type"].(string); {
@@ -96,7 +96,7 @@ func makePatient(config any) (found bool) {
 			keepalive["timeout"] = patience
 		}
 		for _, v := range c {
-			found = makePatient(v) || found
+			found = extendTimeouts(v) || found
 		}
 	}
 	return found
@@ -105,7 +105,7 @@ func makePatient(config any) (found bool) {
 // moveEndpoints gives endpoints other addresses. It finds all before it moves one,
 // which may go where another was.
 func moveEndpoints(clusters []object, moves map[string]string) error {
-	found := make(map[string][]use)
+	found := make(map[string][]clusterEndpoint)
 	for from := range moves {
 		if found[from] = endpointsAt(clusters, from); len(found[from]) == 0 {
 			return fmt.Errorf("endpoint %s: no cluster of the configuration of Envoy has it", from)
@@ -123,22 +123,22 @@ func moveEndpoints(clusters []object, moves map[string]string) error {
 	return nil
 }
 
-// longestSocket is what fits in the system's structure, the final 0 left out.
-const longestSocket = 107
+// maxSocketPath is what fits in the system's structure, the final 0 left out.
+const maxSocketPath = 107
 
-// use is an endpoint and the cluster that has it.
-type use struct{ cluster, endpoint object }
+// clusterEndpoint is an endpoint and the cluster that has it.
+type clusterEndpoint struct{ cluster, endpoint object }
 
 // endpointsAt returns the endpoints whose address is a host and port.
-func endpointsAt(clusters []object, address string) []use {
-	var found []use
+func endpointsAt(clusters []object, address string) []clusterEndpoint {
+	var found []clusterEndpoint
 	for _, cluster := range clusters {
 		assignment, _ := cluster["load_assignment"].(object)
-		for _, locality := range elements(assignment["endpoints"]) {
-			for _, host := range elements(locality["lb_endpoints"]) {
+		for _, locality := range objects(assignment["endpoints"]) {
+			for _, host := range objects(locality["lb_endpoints"]) {
 				endpoint, _ := host["endpoint"].(object)
 				if at := hostPort(endpoint["address"]); at != "" && at == address {
-					found = append(found, use{cluster, endpoint})
+					found = append(found, clusterEndpoint{cluster, endpoint})
 				}
 			}
 		}
@@ -146,8 +146,8 @@ func endpointsAt(clusters []object, address string) []use {
 	return found
 }
 
-// elements returns the objects of a list.
-func elements(l any) []object {
+// objects returns the objects of a list.
+func objects(l any) []object {
 	var objects []object
 	all, _ := l.(list)
 	for _, e := range all {

@@ -39,11 +39,11 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 	}
 }
 
-// TestTheVersionIsTheDocumentedOne holds the first row of what was tried.
-func TestTheVersionIsTheDocumentedOne(t *testing.T) {
+// TestVersionIsDocumented holds the first row of what was tried.
+func TestVersionIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "compatibility.md"))
 	must.OK(t, err)
-	if row := "| " + envoy.Version + " | all tests"; !strings.Contains(string(page), row) {
+	if row := "| " + envoy.Version + " | all (`make test`)"; !strings.Contains(string(page), row) {
 		t.Errorf("docs/compatibility.md has no row %q", row)
 	}
 }
@@ -81,7 +81,7 @@ func TestTwoEnvoysServeAtOnce(t *testing.T) {
 	}
 }
 
-func TestStartRejectsWhatItCannotRender(t *testing.T) {
+func TestStartRejectsInvalidOptions(t *testing.T) {
 	for name, options := range map[string]envoy.Options{
 		"no YAML":          {Bootstrap: []byte("a: [")},
 		"unknown cluster":  {Bootstrap: []byte("a: b"), Clusters: map[string][]string{"c": {"127.0.0.1:1"}}},
@@ -99,7 +99,7 @@ func TestStartRejectsWhatItCannotRender(t *testing.T) {
 	}
 }
 
-func TestStartReportsWhatEnvoySaid(t *testing.T) {
+func TestStartReportsEnvoysOutput(t *testing.T) {
 	_, err := envoy.Start(t.Context(), envoy.Options{
 		Binary:    suite.Envoy(t, root),
 		Bootstrap: []byte("no_such_field: 1"),
@@ -110,7 +110,7 @@ func TestStartReportsWhatEnvoySaid(t *testing.T) {
 	}
 }
 
-func TestFindWantsTheEnvoyThatIsNamed(t *testing.T) {
+func TestFindRequiresNamedEnvoy(t *testing.T) {
 	t.Setenv("ENVOY_BIN", filepath.Join(t.TempDir(), "envoy"))
 	if _, err := envoy.Find(root); err == nil || errors.Is(err, envoy.ErrNotInstalled) {
 		t.Errorf("Find() = %v, want an error other than ErrNotInstalled", err)

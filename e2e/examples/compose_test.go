@@ -62,8 +62,8 @@ func (s composeService) mounts(dir string) (map[string]string, error) {
 	return mounts, nil
 }
 
-// outside returns an argument with paths as they are on the host.
-func outside(arg string, mounts map[string]string) string {
+// hostPath returns an argument with paths as they are on the host.
+func hostPath(arg string, mounts map[string]string) string {
 	for container, host := range mounts {
 		if arg == container || strings.HasPrefix(arg, container+"/") {
 			return host + strings.TrimPrefix(arg, container)
@@ -76,7 +76,7 @@ func outside(arg string, mounts map[string]string) string {
 func checkCompose(file composeFile, dir string, config object) (problems []string) {
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	listens := make(map[string]bool)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		socket, ok := o["socket_address"].(object)
 		if !ok {
 			return
@@ -145,14 +145,14 @@ func TestCompose(t *testing.T) {
 	if !slices.Equal(proxy.Command[:2], []string{"envoy", "-c"}) || len(proxy.Command) != 3 {
 		t.Fatalf("Envoy's command is %q, want envoy -c FILE", proxy.Command)
 	}
-	config := document(t, outside(proxy.Command[2], mounts))
+	config := document(t, hostPath(proxy.Command[2], mounts))
 	if mounts, err = limits.mounts(dir); err != nil {
 		t.Fatal(err)
 	}
 	var flags []string
 	for _, arg := range limits.Command[1:] {
-		path, err := filepath.Abs(outside(arg, mounts))
-		if err != nil || outside(arg, mounts) == arg {
+		path, err := filepath.Abs(hostPath(arg, mounts))
+		if err != nil || hostPath(arg, mounts) == arg {
 			path = arg
 		}
 		flags = append(flags, path)
@@ -162,7 +162,7 @@ func TestCompose(t *testing.T) {
 		t.Fatalf("the README starts %q and shows %d commands (%v), want nothing and some", r.starts, len(r.steps), err)
 	}
 	upstream := suite.StartBackend(t)
-	play(t, func(ctx context.Context, s *scene) []string {
+	runScenario(t, func(ctx context.Context, s *session) []string {
 		if err := s.startSluice(ctx, flags); err != nil {
 			return []string{err.Error()}
 		}
@@ -171,12 +171,12 @@ func TestCompose(t *testing.T) {
 			return []string{err.Error()}
 		}
 		s.ports["10000"] = s.envoy.Addr("ingress")
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	})
 }
 
-// TestCheckComposeFinds plants mistakes.
-func TestCheckComposeFinds(t *testing.T) {
+// TestCheckComposeErrors plants mistakes.
+func TestCheckComposeErrors(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
 	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))

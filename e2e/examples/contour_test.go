@@ -137,7 +137,7 @@ func TestContour(t *testing.T) {
 	}
 	config := gatewaySkeleton(t, configuration.filter(seconds(t, service.Spec.TimeoutPolicy.Response)), cluster, proxy.Spec.VirtualHost.FQDN, routes)
 	validate(t, config)
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "contour", config: config, listener: "gateway",
 		address: fmt.Sprintf("%s:%d", host, backend.Port),
 	})

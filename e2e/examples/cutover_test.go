@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestShadowBesideTheOldService plays step 2 of the plan in docs/migrating.md: its filter
+// TestShadowAlongsideOldService plays step 2 of the plan in docs/migrating.md: its filter
 // stands in envoy.yaml before the one that is there, whose service stands for the old
 // one. Envoy then asks both about the same requests, and the one in shadow counts what
 // it would have denied.
-func TestShadowBesideTheOldService(t *testing.T) {
+func TestShadowAlongsideOldService(t *testing.T) {
 	t.Parallel()
 	suite.Envoy(t, root)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "migrating.md"))
@@ -36,7 +36,7 @@ func TestShadowBesideTheOldService(t *testing.T) {
 		t.Fatalf("docs/migrating.md shows the filters %v, %v, want one", shown.Filters, err)
 	}
 	config := example(t, "..", "envoy.yaml")
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if filters := field[list](o, "http_filters"); len(filters) == 2 {
 			o["http_filters"] = append(list{shown.Filters[0]}, filters...)
 		}

@@ -65,7 +65,7 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"hits_addend": object{"format": "%DYNAMIC_METADATA(" + namespace + ":quota_cost)%"}, "apply_on_stream_done": true,
 		},
 	}
-	host, _, _ := strings.Cut(aiGatewaysSluice, ":")
+	host, _, _ := strings.Cut(aiGatewayService, ":")
 	config := gatewaySkeleton(t, object{"name": filterName, "typed_config": object{
 		"@type":  "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
 		"domain": domain, "timeout": "5s",
@@ -89,17 +89,17 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"ai_service_backend_name": backend, "model_name_override": model.ModelName, "quota_cost": 400,
 		}}},
 	}}
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if o["stat_prefix"] == "gateway" {
 			o["http_filters"] = append(list{counted}, field[list](o, "http_filters")...)
 		}
 	})
 	validate(t, config)
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "envoy-ai-gateway", flags: []string{"--xds-addr", manager.Addr(), "--xds-node-id", node, "--start-without-rules"},
-		config: config, listener: "gateway", address: aiGatewaysSluice,
+		config: config, listener: "gateway", address: aiGatewayService,
 	})
 }
 
-// aiGatewaysSluice is where Envoy AI Gateway's Envoys find the rate-limit service.
-const aiGatewaysSluice = "envoy-ai-gateway-ratelimit.envoy-gateway-system:8081"
+// aiGatewayService is where Envoy AI Gateway's Envoys find the rate-limit service.
+const aiGatewayService = "envoy-ai-gateway-ratelimit.envoy-gateway-system:8081"

@@ -103,9 +103,9 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "policy.yaml")
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "envoy-gateway", flags: flags,
-		config: config, listener: "gateway", address: gatewaysSluice,
+		config: config, listener: "gateway", address: gatewayService,
 	})
 }
 
@@ -113,10 +113,10 @@ func TestEnvoyGateway(t *testing.T) {
 func TestEnvoyGatewayInFlight(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "streams.yaml")
-	s := &scene{ports: make(map[string]string)}
-	t.Cleanup(s.end)
+	s := &session{ports: make(map[string]string)}
+	t.Cleanup(s.stop)
 	must.OK(t, s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")))
-	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewaysSluice: s.sluices[0].Addr("grpc")}))
+	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewayService: s.sluices[0].Addr("grpc")}))
 	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
 	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
 	for n := range 5 {
@@ -125,15 +125,15 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 			{ask, []string{"200"}},
 			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_released_total.*done'", []string{returned}},
 		} {
-			if problems := s.take(t.Context(), step); problems != nil {
+			if problems := s.runStep(t.Context(), step); problems != nil {
 				t.Fatal(strings.Join(problems, "\n"))
 			}
 		}
 	}
 }
 
-// gatewaysSluice is where Envoy Gateway's Envoys find the rate-limit service.
-const gatewaysSluice = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
+// gatewayService is where Envoy Gateway's Envoys find the rate-limit service.
+const gatewayService = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
 
 // envoyGateway makes of a policy of examples/envoy-gateway the rules that a management server has for sluice, with its
 // flags, and Envoy's configuration. The filter is as kustomize/overlays/envoy-gateway configures it.
@@ -168,7 +168,7 @@ func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 			"grpc_service":          object{"envoy_grpc": object{"cluster_name": "ratelimit_cluster"}},
 		},
 	}}
-	host, _, _ := strings.Cut(gatewaysSluice, ":")
+	host, _, _ := strings.Cut(gatewayService, ":")
 	config = gatewaySkeleton(t, filter, dnsCluster("ratelimit_cluster", host, 8081), "shop.example.com", list{object{
 		"match": object{"prefix": "/"},
 		"route": object{"cluster": "shop"},

@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// proxies returns the files of this repository that are whole configurations of
+// envoyConfigs returns the files of this repository that are whole configurations of
 // Envoy: YAML of which a document has static_resources.
-func proxies(t *testing.T) []string {
+func envoyConfigs(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ func proxies(t *testing.T) []string {
 func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, root)
-	paths := proxies(t)
+	paths := envoyConfigs(t)
 	if len(paths) < 10 {
 		t.Errorf("configurations of Envoy are %q, want those of the examples and envoy.yaml", paths)
 	}
@@ -63,9 +63,9 @@ func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	}
 }
 
-// TestExamplesAskAsTheQuickStartDoes holds the copies of the cluster `sluice` to
+// TestExamplesUseTheQuickStartCluster holds the copies of the cluster `sluice` to
 // that of envoy.yaml, where each line is explained.
-func TestExamplesAskAsTheQuickStartDoes(t *testing.T) {
+func TestExamplesUseTheQuickStartCluster(t *testing.T) {
 	t.Parallel()
 	cluster := func(path string) object {
 		for _, c := range field[list](field[object](example(t, "..", path), "static_resources"), "clusters") {
@@ -84,7 +84,7 @@ func TestExamplesAskAsTheQuickStartDoes(t *testing.T) {
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
 		got := cluster(filepath.Join("examples", name, "envoy.yaml"))
-		for _, own := range differs[name] {
+		for _, own := range clusterDifferences[name] {
 			if cmp.Equal(got[own], want[own]) {
 				t.Errorf("%s: %s is that of envoy.yaml, so it need not be excepted", name, own)
 			}
@@ -101,8 +101,8 @@ func TestExamplesAskAsTheQuickStartDoes(t *testing.T) {
 	}
 }
 
-// differs names the fields of the cluster that an example is about.
-var differs = map[string][]string{
+// clusterDifferences names the fields of the cluster that an example is about.
+var clusterDifferences = map[string][]string{
 	"compose": {"load_assignment"},
 	"sharded": {"lb_policy", "common_lb_config", "load_assignment", "typed_extension_protocol_options", "health_checks", "outlier_detection"},
 }
@@ -113,9 +113,9 @@ func field[T any](o object, name string) T {
 	return v
 }
 
-// TestSnippetsAreOfTheQuickStart compares the Envoy configuration in README.md with
+// TestREADMESnippetMatchesQuickStart compares the Envoy configuration in README.md with
 // envoy.yaml. Each field that README.md shows has the same value there.
-func TestSnippetsAreOfTheQuickStart(t *testing.T) {
+func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
 	must.OK(t, err)
@@ -130,7 +130,7 @@ func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 		must.OK(t, yaml.Unmarshal([]byte(block[1]), &shown))
 		for name, value := range shown {
 			found := false
-			each(whole, func(o object) { found = found || o[name] != nil && within(o[name], value) })
+			eachObject(whole, func(o object) { found = found || o[name] != nil && containsConfig(o[name], value) })
 			if !found {
 				t.Errorf("envoy.yaml has no %s with what README.md shows:\n%s", name, block[1])
 			}
@@ -141,26 +141,26 @@ func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 	}
 }
 
-// within reports whether a configuration has all that part has. It may have more.
-func within(whole, part any) bool {
+// containsConfig reports whether a configuration has all that part has. It may have more.
+func containsConfig(whole, part any) bool {
 	switch part := part.(type) {
 	case object:
 		o, ok := whole.(object)
 		for name, value := range part {
-			ok = ok && within(o[name], value)
+			ok = ok && containsConfig(o[name], value)
 		}
 		return ok
 	case list:
 		l, ok := whole.(list)
 		for _, value := range part {
-			ok = ok && slices.ContainsFunc(l, func(item any) bool { return within(item, value) })
+			ok = ok && slices.ContainsFunc(l, func(item any) bool { return containsConfig(item, value) })
 		}
 		return ok
 	}
 	return cmp.Equal(whole, part)
 }
 
-func TestWithin(t *testing.T) {
+func TestContainsConfig(t *testing.T) {
 	whole := object{"a": list{object{"b": 1, "c": 2}, object{"b": 3}}, "d": "x"}
 	for _, tt := range []struct {
 		part any
@@ -174,18 +174,18 @@ func TestWithin(t *testing.T) {
 		{object{"d": object{}}, false},
 		{object{"d": "y"}, false},
 	} {
-		if got := within(whole, tt.part); got != tt.want {
+		if got := containsConfig(whole, tt.part); got != tt.want {
 			t.Errorf("within(%v, %v) = %v, want %v", whole, tt.part, got, tt.want)
 		}
 	}
 }
 
-// TestTwoEnvoysOfAnExample holds that the second Envoy of quota-service differs from the first in its ports only.
-func TestTwoEnvoysOfAnExample(t *testing.T) {
+// TestQuotaServiceEnvoysMatch holds that the second Envoy of quota-service differs from the first in its ports only.
+func TestQuotaServiceEnvoysMatch(t *testing.T) {
 	t.Parallel()
 	ports := map[int]int{9901: 9911, 10000: 10010, 10001: 10011}
 	first := example(t, "quota-service", "envoy.yaml")
-	each(first, func(o object) {
+	eachObject(first, func(o object) {
 		if port, is := o["port_value"].(int); is && ports[port] != 0 {
 			o["port_value"] = ports[port]
 		}

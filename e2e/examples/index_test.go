@@ -23,7 +23,7 @@ func TestEveryExampleIsListedAndTested(t *testing.T) {
 			_, err := os.Stat(filepath.Join(root, "examples", name, file))
 			return err == nil
 		}
-		if !folder.IsDir() || name == "tls" { // which proxy.TestEnvoyAsksOverMutualTLS runs
+		if !folder.IsDir() || name == "tls" { // which proxy.TestMutualTLS runs
 			continue
 		}
 		page := "rules.yaml"

@@ -82,7 +82,7 @@ func (g gateway) apply(p configPatch) error {
 	switch kind := p.ApplyTo + " " + p.Patch.Operation; kind {
 	case "CLUSTER ADD":
 		var added clusterv3.Cluster
-		if err := strictly(p.Patch.Value, &added); err != nil {
+		if err := decodeStrict(p.Patch.Value, &added); err != nil {
 			return err
 		}
 		g.StaticResources.Clusters = append(g.GetStaticResources().GetClusters(), &added)
@@ -100,8 +100,8 @@ func (g gateway) apply(p configPatch) error {
 	return err
 }
 
-// managers calls what with each connection manager, and packs it again.
-func (g gateway) managers(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
+// eachManager calls what with each connection manager, and packs it again.
+func (g gateway) eachManager(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
 	for _, l := range g.GetStaticResources().GetListeners() {
 		for _, chain := range l.GetFilterChains() {
 			for _, filter := range chain.GetFilters() {
@@ -124,11 +124,11 @@ func (g gateway) managers(what func(filter string, m *hcmv3.HttpConnectionManage
 
 func (g gateway) insertBefore(p configPatch) (matched int, err error) {
 	var added hcmv3.HttpFilter
-	if err := strictly(p.Patch.Value, &added); err != nil {
+	if err := decodeStrict(p.Patch.Value, &added); err != nil {
 		return 0, err
 	}
 	want := p.Match.Listener.FilterChain.Filter
-	return matched, g.managers(func(filter string, m *hcmv3.HttpConnectionManager) error {
+	return matched, g.eachManager(func(filter string, m *hcmv3.HttpConnectionManager) error {
 		if filter != want.Name {
 			return nil
 		}
@@ -143,14 +143,14 @@ func (g gateway) insertBefore(p configPatch) (matched int, err error) {
 
 func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 	want := p.Match.RouteConfiguration.Vhost
-	return matched, g.managers(func(_ string, m *hcmv3.HttpConnectionManager) error {
+	return matched, g.eachManager(func(_ string, m *hcmv3.HttpConnectionManager) error {
 		for _, host := range m.GetRouteConfig().GetVirtualHosts() {
 			if host.GetName() != want.Name {
 				continue
 			}
 			if p.ApplyTo == "VIRTUAL_HOST" {
 				var value routev3.VirtualHost
-				if err := strictly(p.Patch.Value, &value); err != nil {
+				if err := decodeStrict(p.Patch.Value, &value); err != nil {
 					return err
 				}
 				proto.Merge(host, &value)
@@ -162,7 +162,7 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 					continue
 				}
 				var value routev3.Route
-				if err := strictly(p.Patch.Value, &value); err != nil {
+				if err := decodeStrict(p.Patch.Value, &value); err != nil {
 					return err
 				}
 				proto.Merge(route, &value)
@@ -173,8 +173,8 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 	})
 }
 
-// strictly reads a value as Envoy does: an unknown field is an error.
-func strictly(value any, into proto.Message) error {
+// decodeStrict reads a value as Envoy does: an unknown field is an error.
+func decodeStrict(value any, into proto.Message) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -182,10 +182,10 @@ func strictly(value any, into proto.Message) error {
 	return protojson.Unmarshal(text, into)
 }
 
-// patched applies the EnvoyFilters of a file to a configuration.
-func patched(config object, filters []byte) (object, error) {
+// applyPatches applies the EnvoyFilters of a file to a configuration.
+func applyPatches(config object, filters []byte) (object, error) {
 	g := gateway{&bootstrapv3.Bootstrap{}}
-	if err := strictly(config, g.Bootstrap); err != nil {
+	if err := decodeStrict(config, g.Bootstrap); err != nil {
 		return nil, err
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(filters))
@@ -220,18 +220,18 @@ func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
 	must.OK(t, err)
-	config, err := patched(testdata(t, "istio-gateway.yaml"), filters)
+	config, err := applyPatches(testdata(t, "istio-gateway.yaml"), filters)
 	must.OK(t, err)
 	validate(t, config)
-	playGateway(t, place{
+	testGateway(t, gatewayCase{
 		name: "istio", config: config, listener: "0.0.0.0_8080",
 		address: "sluice.sluice.svc.cluster.local:8081",
 	})
 }
 
-// TestEnvoyFiltersSuitOlderEnvoys looks for fields that Envoy has only since 1.40.
+// TestEnvoyFiltersLoadInOlderEnvoys looks for fields that Envoy has only since 1.40.
 // Gateways bring older Envoys, which reject a filter with an unknown field.
-func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
+func TestEnvoyFiltersLoadInOlderEnvoys(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, path))
@@ -242,8 +242,8 @@ func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
 	}
 }
 
-// TestPatchedFinds plants mistakes in an EnvoyFilter.
-func TestPatchedFinds(t *testing.T) {
+// TestApplyPatchesErrors plants mistakes in an EnvoyFilter.
+func TestApplyPatchesErrors(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
 	must.OK(t, err)
@@ -262,7 +262,7 @@ func TestPatchedFinds(t *testing.T) {
 		if bytes.Equal(planted, filters) {
 			t.Errorf("the EnvoyFilters have no %q", right)
 		}
-		if _, err := patched(testdata(t, "istio-gateway.yaml"), planted); err == nil {
+		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), planted); err == nil {
 			t.Errorf("%q instead of %q is not found", wrong, right)
 		}
 	}

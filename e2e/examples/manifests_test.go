@@ -62,7 +62,7 @@ func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes l
 	config := testdata(t, "gateway.yaml")
 	static := field[object](config, "static_resources")
 	static["clusters"] = append(field[list](static, "clusters"), cluster)
-	each(static["listeners"], func(o object) {
+	eachObject(static["listeners"], func(o object) {
 		if o["stat_prefix"] == "gateway" {
 			o["http_filters"] = append(list{filter}, field[list](o, "http_filters")...)
 			o["route_config"] = object{"virtual_hosts": list{

@@ -70,7 +70,7 @@ var incidental = regexp.MustCompile(`^(date|server|content-type|content-length|x
 // differences compares what a command printed with what the README shows. In a
 // line of the README "..." stands for any text.
 func (s step) differences(output string) []string {
-	got := shown(output, s.want)
+	got := comparableLines(output, s.want)
 	for i, want := range s.want {
 		if i == len(got) {
 			return []string{fmt.Sprintf("ends before %q", want)}
@@ -85,9 +85,9 @@ func (s step) differences(output string) []string {
 	return nil
 }
 
-// shown returns the lines of an output without those that are empty, or incidental and
+// comparableLines returns the lines of an output without those that are empty, or incidental and
 // not wanted.
-func shown(output string, want []string) []string {
+func comparableLines(output string, want []string) []string {
 	wanted := make(map[string]bool)
 	for _, line := range want {
 		wanted[incidental.FindString(line)] = true

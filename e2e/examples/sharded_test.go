@@ -68,7 +68,7 @@ func (s *shards) add(t *testing.T, endpoint string) {
 func shardedConfig(t *testing.T) object {
 	t.Helper()
 	config := example(t, "sharded", "envoy.yaml")
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 			o["failure_mode_deny"] = true
 		}
@@ -76,12 +76,12 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// grow adds a fourth replica and replaces Envoy by one that knows it.
-func (s *shards) grow(t *testing.T) {
+// addFourthReplica adds a fourth replica and replaces Envoy by one that knows it.
+func (s *shards) addFourthReplica(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
 	config := shardedConfig(t)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		hosts, ok := o["lb_endpoints"].(list)
 		if !ok || len(hosts) != 3 {
 			return
@@ -103,9 +103,9 @@ var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counte
 // healthy replicas changed: then no count of requests says anything of sluice.
 var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
 
-// ask sends every user's requests, mixed, from many clients at once. It returns how many
+// sendAll sends every user's requests, mixed, from many clients at once. It returns how many
 // of each user passed, or [errDisturbed].
-func (s *shards) ask(t *testing.T) (map[string]int, error) {
+func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	window.AwaitHour(t)
 	before := s.disturbances(t)
@@ -181,7 +181,7 @@ func (s *shards) owners(t *testing.T) map[string]int {
 	for n, replica := range s.replicas {
 		for i := range shardedUsers {
 			user := fmt.Sprint("user-", i)
-			if s.used(t, replica, user) == 0 {
+			if s.hitsOf(t, replica, user) == 0 {
 				continue
 			}
 			if other, twice := owners[user]; twice {
@@ -193,8 +193,8 @@ func (s *shards) owners(t *testing.T) map[string]int {
 	return owners
 }
 
-// used returns what a replica has counted of a user.
-func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used int) {
+// hitsOf returns what a replica has counted of a user.
+func (s *shards) hitsOf(t *testing.T, replica *sluice.Sluice, user string) (hitsOf int) {
 	t.Helper()
 	query := url.Values{"domain": {"sharded"}, "descriptor": {"user=" + user}}
 	resp, err := s.client.Get("http://" + replica.Addr("debug") + "/counters?" + query.Encode())
@@ -236,7 +236,7 @@ func TestShardsAreExact(t *testing.T) {
 	const attempts = 5
 	var err error
 	for range attempts {
-		if err = shardsAreExact(t); err == nil {
+		if err = checkShards(t); err == nil {
 			return
 		}
 		t.Log(err)
@@ -244,15 +244,15 @@ func TestShardsAreExact(t *testing.T) {
 	t.Errorf("none of %d attempts was undisturbed", attempts)
 }
 
-// shardsAreExact returns an error if Envoy was disturbed.
-func shardsAreExact(t *testing.T) error {
+// checkShards returns an error if Envoy was disturbed.
+func checkShards(t *testing.T) error {
 	t.Helper()
 	s := startShards(t)
-	defer s.kill()
+	defer s.killAll()
 	s.awaitHealthy(t, 3)
 	check := func(when string, want func(user string) int) error {
 		t.Helper()
-		passed, err := s.ask(t)
+		passed, err := s.sendAll(t)
 		if err != nil {
 			return fmt.Errorf("%s: %w", when, err)
 		}
@@ -307,21 +307,21 @@ func shardsAreExact(t *testing.T) error {
 	if err := check("after its return", again); err != nil {
 		return err
 	}
-	return s.fourth(t)
+	return s.checkFourthReplica(t)
 }
 
-// fourth adds a replica, which takes a quarter of the users. Only these begin again.
-func (s *shards) fourth(t *testing.T) error {
+// checkFourthReplica adds a replica, which takes a quarter of the users. Only these begin again.
+func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()
-	s.grow(t)
-	passed, err := s.ask(t)
+	s.addFourthReplica(t)
+	passed, err := s.sendAll(t)
 	if err != nil {
 		return fmt.Errorf("with a fourth replica: %w", err)
 	}
 	moved := 0
 	for i := range shardedUsers {
 		user, want := fmt.Sprint("user-", i), 0
-		if s.used(t, s.replicas[3], user) > 0 {
+		if s.hitsOf(t, s.replicas[3], user) > 0 {
 			moved++
 			want = shardedLimit
 		}
@@ -335,8 +335,8 @@ func (s *shards) fourth(t *testing.T) error {
 	return nil
 }
 
-// kill ends all processes.
-func (s *shards) kill() {
+// killAll ends all processes.
+func (s *shards) killAll() {
 	s.client.CloseIdleConnections()
 	s.envoy.Kill()
 	for _, replica := range s.replicas {

@@ -57,17 +57,17 @@ func document(t *testing.T, path string) object {
 	return config
 }
 
-// each calls what with every object in a configuration, the innermost last.
-func each(config any, what func(object)) {
+// eachObject calls what with every object in a configuration, the innermost last.
+func eachObject(config any, what func(object)) {
 	switch c := config.(type) {
 	case object:
 		what(c)
 		for _, v := range c {
-			each(v, what)
+			eachObject(v, what)
 		}
 	case list:
 		for _, v := range c {
-			each(v, what)
+			eachObject(v, what)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 			if len(r.starts) < 2 || len(r.steps) == 0 {
 				t.Fatalf("the README starts %d programs and shows %d commands, want two or more and some", len(r.starts), len(r.steps))
 			}
-			play(t, r.run(t))
+			runScenario(t, r.scenario(t))
 		})
 	}
 }
@@ -55,28 +55,28 @@ func TestQuickStart(t *testing.T) {
 	if len(r.starts) != 2 || len(r.steps) < 4 {
 		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and four or more", r.starts, len(r.steps))
 	}
-	play(t, r.run(t))
+	runScenario(t, r.scenario(t))
 }
 
-// run returns a scenario that starts a README's programs and runs its commands.
-func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
+// scenario returns a scenario that starts a README's programs and runs its commands.
+func (r *readme) scenario(t *testing.T) func(context.Context, *session) []string {
 	t.Helper()
 	suite.Envoy(t, root) // skips where none is installed, before anything runs
-	return func(ctx context.Context, s *scene) []string {
+	return func(ctx context.Context, s *session) []string {
 		for _, line := range r.starts {
 			if err := s.start(ctx, t, line); err != nil {
 				return []string{fmt.Sprintf("%s\n%v", line, err)}
 			}
 		}
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	}
 }
 
 // needCluster names the examples whose programs a cluster starts.
 var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "envoy-ai-gateway": true, "compose": true}
 
-// place says how the README of a gateway in front of a cluster is played.
-type place struct {
+// gatewayCase says how the README of a gateway in front of a cluster is played.
+type gatewayCase struct {
 	// name is the example's.
 	name string
 	// flags are sluice's. Default: the rules of the example.
@@ -89,8 +89,8 @@ type place struct {
 	address string
 }
 
-// playGateway plays the README of an example for a gateway in front of a cluster.
-func playGateway(t *testing.T, p place) {
+// testGateway plays the README of an example for a gateway in front of a cluster.
+func testGateway(t *testing.T, p gatewayCase) {
 	t.Helper()
 	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
 	must.OK(t, err)
@@ -100,7 +100,7 @@ func playGateway(t *testing.T, p place) {
 	if p.flags == nil {
 		p.flags = []string{"-c", "examples/" + p.name + "/rules.yaml"}
 	}
-	play(t, func(ctx context.Context, s *scene) []string {
+	runScenario(t, func(ctx context.Context, s *session) []string {
 		if err := s.startSluice(ctx, p.flags); err != nil {
 			return []string{err.Error()}
 		}
@@ -109,22 +109,22 @@ func playGateway(t *testing.T, p place) {
 			return []string{err.Error()}
 		}
 		s.env = append(s.env, "GATEWAY="+s.envoy.Addr(p.listener))
-		return s.play(ctx, r)
+		return s.runReadme(ctx, r)
 	})
 }
 
-// play runs scenes until one succeeds, or fails within one minute of the clock. If a
+// runScenario runs scenes until one succeeds, or fails within one minute of the clock. If a
 // minute ended meanwhile, windows ended too, and play tries again.
-func play(t *testing.T, scenario func(context.Context, *scene) []string) {
+func runScenario(t *testing.T, scenario func(context.Context, *session) []string) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
 		minute := time.Now().Truncate(time.Minute)
-		s := &scene{ports: make(map[string]string)}
-		t.Cleanup(s.end) // a step may end the test, as where no Envoy is installed
+		s := &session{ports: make(map[string]string)}
+		t.Cleanup(s.stop) // a step may end the test, as where no Envoy is installed
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		problems := scenario(ctx, s)
 		cancel()
-		s.end()
+		s.stop()
 		if len(problems) == 0 {
 			return
 		}
@@ -136,8 +136,8 @@ func play(t *testing.T, scenario func(context.Context, *scene) []string) {
 	}
 }
 
-// scene is the programs of a README, each on free ports.
-type scene struct {
+// session is the programs of a README, each on free ports.
+type session struct {
 	// ports says where the port of the README is, as host:port.
 	ports   map[string]string
 	sluices []*sluice.Sluice
@@ -151,8 +151,8 @@ type scene struct {
 	logs map[string]string
 }
 
-// end kills what runs.
-func (s *scene) end() {
+// stop kills what runs.
+func (s *session) stop() {
 	for _, e := range s.envoys {
 		e.Kill()
 	}
@@ -164,19 +164,19 @@ func (s *scene) end() {
 	}
 }
 
-// play returns where the README is wrong.
-func (s *scene) play(ctx context.Context, r *readme) []string {
+// runReadme returns where the README is wrong.
+func (s *session) runReadme(ctx context.Context, r *readme) []string {
 	for _, step := range r.steps {
-		if problems := s.take(ctx, step); problems != nil {
+		if problems := s.runStep(ctx, step); problems != nil {
 			return problems
 		}
 	}
-	return s.printed(ctx, r.log)
+	return s.awaitLog(ctx, r.log)
 }
 
-// printed ends Envoy, which then writes the rest of its access log. It returns the first
+// awaitLog ends Envoy, which then writes the rest of its access log. It returns the first
 // line that is missing there.
-func (s *scene) printed(ctx context.Context, want []string) []string {
+func (s *session) awaitLog(ctx context.Context, want []string) []string {
 	if len(want) == 0 {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (s *scene) printed(ctx context.Context, want []string) []string {
 }
 
 // start runs a line of a sh block.
-func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
+func (s *session) start(ctx context.Context, t *testing.T, line string) error {
 	t.Helper()
 	words := strings.Fields(line)
 	if len(words) == 5 && words[3] == "--base-id" { // for several beside each other, which tests have without
@@ -231,7 +231,7 @@ func fetchedEnvoy(t *testing.T) string {
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
 // startSluice runs sluice with flags. Addresses in them become free ports.
-func (s *scene) startSluice(ctx context.Context, words []string) error {
+func (s *session) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
 	for i := 0; i < len(words); i++ {
@@ -276,15 +276,15 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 
 // startEnvoy runs Envoy with a configuration file. Its endpoints become those of the
 // running sluices.
-func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error {
+func (s *session) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
-	if err := s.moveLogs(config); err != nil {
+	if err := s.redirectLogs(config); err != nil {
 		return err
 	}
 	listeners := make(map[string]string) // by port
 	endpoints := make(map[string]string)
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		address, _ := o["address"].(object)
 		socket, ok := address["socket_address"].(object)
 		if !ok {
@@ -310,15 +310,15 @@ func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error
 	return nil
 }
 
-// moveLogs has the access logs of a configuration written to a directory of the scene.
-func (s *scene) moveLogs(config object) error {
+// redirectLogs has the access logs of a configuration written to a directory of the scene.
+func (s *session) redirectLogs(config object) error {
 	dir, err := os.MkdirTemp("", "logs-")
 	if err != nil {
 		return err
 	}
 	s.dirs = append(s.dirs, dir)
 	s.logs = map[string]string{}
-	each(config, func(o object) {
+	eachObject(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".FileAccessLog") {
 			name := field[string](o, "path")
 			s.logs[name] = filepath.Join(dir, filepath.Base(name))
@@ -328,7 +328,7 @@ func (s *scene) moveLogs(config object) error {
 	return nil
 }
 
-func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
+func (s *session) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
 	t.Helper()
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -357,9 +357,9 @@ var (
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
-// take runs one command. A command that only looks is repeated until it prints what it
+// runStep runs one command. A command that only looks is repeated until it prints what it
 // should: it may come before charges at the end of a stream, which nobody waits for.
-func (s *scene) take(ctx context.Context, step step) []string {
+func (s *session) runStep(ctx context.Context, step step) []string {
 	unknown := ""
 	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {
 		at, known := s.ports[addr[strings.LastIndexByte(addr, ':')+1:]]

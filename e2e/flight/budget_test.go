@@ -35,13 +35,13 @@ func TestBudgets(t *testing.T) {
 	var mu sync.Mutex
 	costs, arrived := map[string][]int{}, map[string]int{}
 	var s *stage
-	s = play(t, budgets, func(w http.ResponseWriter, r *http.Request) {
+	s = startStage(t, budgets, func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("X-User")
 		mu.Lock()
 		nth := arrived[r.URL.Path+user]
 		arrived[r.URL.Path+user]++
 		mu.Unlock()
-		hold(s.gate(fmt.Sprint(r.URL.Path, user, nth)))(w, r)
+		holdUntil(s.gate(fmt.Sprint(r.URL.Path, user, nth)))(w, r)
 		w.Header().Set("X-Cost", strconv.Itoa(costs[user][nth]))
 	})
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -90,7 +90,7 @@ func (s *stage) spend(t *testing.T, kind, user string, costs []int) (passed, spe
 				}
 			})
 		}
-		suite.Eventually(t, "all requests are decided", func() bool { return len(denied)+s.of(user) == waiting })
+		suite.Eventually(t, "all requests are decided", func() bool { return len(denied)+s.inFlightOf(user) == waiting })
 		now := waiting - len(denied)
 		if now == 0 {
 			break

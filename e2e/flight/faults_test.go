@@ -21,13 +21,13 @@ func (s *stage) stopSluice(t *testing.T) {
 }
 
 // A service that restarts with a state file begins without places. The ends of requests that began before free none of the others.
-func TestARestartLosesNoPlaces(t *testing.T) {
+func TestRestartLosesNoSlots(t *testing.T) {
 	t.Parallel()
-	s := play(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
-	s.streams(t, "al", 4)
+	s := startStage(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+	s.startStreams(t, "al", 4)
 	s.stopSluice(t)
 	s.startSluice(t)
-	if got := s.places(t, "al"); got != 4 {
+	if got := s.freeSlots(t, "al"); got != 4 {
 		t.Fatalf("after a restart %d places are free, want 4", got)
 	}
 	status := make(chan int, 1)
@@ -47,8 +47,8 @@ func TestARestartLosesNoPlaces(t *testing.T) {
 		}
 	})
 	ask("al")
-	suite.Eventually(t, "a fifth request is at the backend", func() bool { return s.of("al") == 5 })
-	if got := s.places(t, "al"); got != 3 {
+	suite.Eventually(t, "a fifth request is at the backend", func() bool { return s.inFlightOf("al") == 5 })
+	if got := s.freeSlots(t, "al"); got != 3 {
 		t.Errorf("beside a new request and four of before %d places are free, want 3", got)
 	}
 	for range 5 {
@@ -57,18 +57,18 @@ func TestARestartLosesNoPlaces(t *testing.T) {
 	suite.Eventually(t, "the leases of four requests of before are ignored, by each of the two filters", func() bool {
 		return s.metric(t, "sluice_leases_ignored_total", `reason="stale"`) == 8
 	})
-	s.awaitPlaces(t, "al", 4)
+	s.awaitFreeSlots(t, "al", 4)
 }
 
 // With --state-file-leases it knows which places are held, and their leases.
-func TestPlacesOutliveARestart(t *testing.T) {
+func TestLeasesSurviveRestart(t *testing.T) {
 	t.Parallel()
-	s := play(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
-	als := s.streams(t, "al", 4)
+	s := startStage(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
+	als := s.startStreams(t, "al", 4)
 	for range 3 {
 		s.stopSluice(t)
 		s.startSluice(t)
-		if got := s.places(t, "al"); got != 0 {
+		if got := s.freeSlots(t, "al"); got != 0 {
 			t.Fatalf("after a restart %d places are free, want none", got)
 		}
 		// Until Envoy is connected again, it denies by itself.
@@ -79,20 +79,20 @@ func TestPlacesOutliveARestart(t *testing.T) {
 			}
 			return got == http.StatusTooManyRequests
 		})
-		als.end(t)
-		s.awaitPlaces(t, "al", 1)
-		als.add(t)
+		als.finishOne(t)
+		s.awaitFreeSlots(t, "al", 1)
+		als.addOne(t)
 	}
 	for range 4 {
-		als.end(t)
+		als.finishOne(t)
 	}
-	s.awaitPlaces(t, "al", 4)
+	s.awaitFreeSlots(t, "al", 4)
 }
 
 // A request that ends while the service is away leaves its place held until the window ends, with --state-file-leases.
-func TestAnEndWhileTheServiceIsAway(t *testing.T) {
+func TestReleaseDuringOutage(t *testing.T) {
 	t.Parallel()
-	s := play(t, `
+	s := startStage(t, `
 domain: d
 descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: second, unit_multiplier: 2 } }
@@ -105,21 +105,21 @@ descriptors:
 		}
 		status <- got
 	}()
-	suite.Eventually(t, "the request is at the backend", func() bool { return s.of("al") == 1 })
+	suite.Eventually(t, "the request is at the backend", func() bool { return s.inFlightOf("al") == 1 })
 	s.stopSluice(t)
 	s.gate("al") <- struct{}{}
 	if got := <-status; got != http.StatusOK {
 		t.Errorf("a request that was let pass is answered %d, want 200", got)
 	}
 	s.startSluice(t)
-	s.awaitPlaces(t, "al", 4)
+	s.awaitFreeSlots(t, "al", 4)
 }
 
 // A listener that drains lets its streams go on, and their ends free places.
-func TestADrainedListenerGivesBack(t *testing.T) {
+func TestDrainedListenerReleases(t *testing.T) {
 	t.Parallel()
-	s := play(t, endRules, nil)
-	als := s.streams(t, "al", 4)
+	s := startStage(t, endRules, nil)
+	als := s.startStreams(t, "al", 4)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.envoy.Admin+"/drain_listeners", http.NoBody)
 	must.OK(t, err)
 	reply, err := http.DefaultClient.Do(r)
@@ -127,5 +127,5 @@ func TestADrainedListenerGivesBack(t *testing.T) {
 	if _ = reply.Body.Close(); reply.StatusCode != http.StatusOK {
 		t.Fatalf("Envoy answers %s to a request to drain", reply.Status)
 	}
-	als.stay(t)
+	als.checkHeldThenReleased(t)
 }

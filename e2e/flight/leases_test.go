@@ -13,9 +13,9 @@ import (
 
 // A lease that is stale, of another counter, or of nobody frees no place. Here the client says which one to give
 // back, which no configuration should let it.
-func TestOnlyTheHolderFreesAPlace(t *testing.T) {
+func TestOnlyTheHolderReleases(t *testing.T) {
 	t.Parallel()
-	s := play(t, endRules, nil)
+	s := startStage(t, endRules, nil)
 	forge := func(lease string) {
 		t.Helper()
 		calls := func() float64 {
@@ -27,10 +27,10 @@ func TestOnlyTheHolderFreesAPlace(t *testing.T) {
 		}
 		suite.Eventually(t, "both filters have asked twice", func() bool { return calls() == before+4 })
 	}
-	past := s.streams(t, "al", 1)
-	past.end(t)
-	s.awaitPlaces(t, "al", 4)
-	other, mine := s.streams(t, "bo", 1), s.streams(t, "al", 2)
+	past := s.startStreams(t, "al", 1)
+	past.finishOne(t)
+	s.awaitFreeSlots(t, "al", 4)
+	other, mine := s.startStreams(t, "bo", 1), s.startStreams(t, "al", 2)
 	if mine.leases[0] == mine.leases[1] || mine.leases[0] == past.leases[0] {
 		t.Fatalf("the leases %q, before %q, are not all different", mine.leases, past.leases)
 	}
@@ -40,27 +40,27 @@ func TestOnlyTheHolderFreesAPlace(t *testing.T) {
 	}
 	for _, lease := range []string{past.leases[0], other.leases[0], strconv.Itoa(number + 1), strconv.Itoa(limiter.LastLease), strconv.Itoa(limiter.LastLease + 1), "1", "2"} {
 		forge(lease)
-		if got := s.places(t, "al"); got != 2 {
+		if got := s.freeSlots(t, "al"); got != 2 {
 			t.Errorf("with the lease %s, %d places are free, want 2", lease, got)
 		}
 	}
 	// The holder's, twice.
 	forge(mine.leases[1])
 	forge(mine.leases[1])
-	s.awaitPlaces(t, "al", 3)
+	s.awaitFreeSlots(t, "al", 3)
 	for range 2 { // one brings a lease whose place is free
-		if got := mine.end(t); got != http.StatusOK {
+		if got := mine.finishOne(t); got != http.StatusOK {
 			t.Errorf("a request that was held has the status %d, want 200", got)
 		}
 	}
-	other.end(t)
-	s.awaitPlaces(t, "al", 4)
-	s.awaitPlaces(t, "bo", 4)
+	other.finishOne(t)
+	s.awaitFreeSlots(t, "al", 4)
+	s.awaitFreeSlots(t, "bo", 4)
 }
 
 // A request that is denied makes an end call too. It takes nothing and frees nothing, also where another filter of
 // the chain had given it a place.
-func TestDeniedRequestsHoldNothing(t *testing.T) {
+func TestDeniedRequestsHoldNoSlots(t *testing.T) {
 	t.Parallel()
 	const two = `
 domain: d
@@ -71,7 +71,7 @@ domain: all
 descriptors:
   - { key: all, rate_limit: { name: everybody, algorithm: concurrency, requests_per_unit: 5, unit: hour } }
 `
-	s := play(t, two, nil)
+	s := startStage(t, two, nil)
 	denied := func(user string) {
 		t.Helper()
 		for range 20 {
@@ -80,31 +80,31 @@ descriptors:
 			}
 		}
 	}
-	als := s.streams(t, "al", 4)
+	als := s.startStreams(t, "al", 4)
 	denied("al") // by the first filter
-	bos := s.streams(t, "bo", 1)
+	bos := s.startStreams(t, "bo", 1)
 	denied("bo") // by the second
-	s.awaitPlaces(t, "bo", 3)
-	if got := s.places(t, "al"); got != 0 {
+	s.awaitFreeSlots(t, "bo", 3)
+	if got := s.freeSlots(t, "al"); got != 0 {
 		t.Errorf("al has %d places free, want none", got)
 	}
 	if got := s.counter(t, "all", "all", "all").Remaining; got != 0 {
 		t.Errorf("all have %d places free, want none", got)
 	}
 	for range 4 {
-		als.end(t)
+		als.finishOne(t)
 	}
-	bos.end(t)
-	s.awaitPlaces(t, "al", 4)
-	s.awaitPlaces(t, "bo", 4)
+	bos.finishOne(t)
+	s.awaitFreeSlots(t, "al", 4)
+	s.awaitFreeSlots(t, "bo", 4)
 	suite.Eventually(t, "all places are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 5 })
 }
 
 // Hits as large as a lease are hits in a rule that gives none, also in the call that brings a lease to
 // another: 600 MB charged at the end are 600 MB.
-func TestAChargeAsLargeAsALeaseCounts(t *testing.T) {
+func TestLargeChargesAreNotLeases(t *testing.T) {
 	t.Parallel()
-	s := play(t, `
+	s := startStage(t, `
 domain: d
 descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: hour } }
@@ -117,5 +117,5 @@ descriptors:
 		}
 		suite.Eventually(t, fmt.Sprintf("%d bytes are left", want), func() bool { return s.counter(t, "d", "bytes", "al").Remaining == want })
 	}
-	s.awaitPlaces(t, "al", 4)
+	s.awaitFreeSlots(t, "al", 4)
 }

@@ -22,7 +22,7 @@ type ledger struct {
 	users  map[string]int
 	gates  map[string]chan struct{}
 	now    int
-	top    int      // the most of all users at once
+	peak   int      // the most of all users at once
 	leases []string // that came, in order
 }
 
@@ -58,7 +58,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case l.handle != nil:
 		l.handle(w, r)
 	case r.URL.Path == "/":
-		hold(l.gate(user))(w, r)
+		holdUntil(l.gate(user))(w, r)
 	}
 }
 
@@ -77,25 +77,25 @@ func (l *ledger) count(user string, by int) {
 	defer l.mu.Unlock()
 	l.now += by
 	l.users[user] += by
-	l.top = max(l.top, l.now)
+	l.peak = max(l.peak, l.now)
 }
 
-// held returns how many requests of all users the ledger has, and the most it had at once.
-func (l *ledger) held() (now, top int) {
+// inFlight returns how many requests of all users the ledger has, and the most it had at once.
+func (l *ledger) inFlight() (now, top int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now, l.top
+	return l.now, l.peak
 }
 
-// of returns how many requests of a user the ledger has.
-func (l *ledger) of(user string) int {
+// inFlightOf returns how many requests of a user the ledger has.
+func (l *ledger) inFlightOf(user string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.users[user]
 }
 
-// lease returns the lease of the request that came last.
-func (l *ledger) lease() string {
+// lastLease returns the lease of the request that came last.
+func (l *ledger) lastLease() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.leases) == 0 {
@@ -104,8 +104,8 @@ func (l *ledger) lease() string {
 	return l.leases[len(l.leases)-1]
 }
 
-// hold is a handler that keeps a request until its client is gone, or told on a channel.
-func hold(free <-chan struct{}) http.HandlerFunc {
+// holdUntil is a handler that keeps a request until its client is gone, or told on a channel.
+func holdUntil(free <-chan struct{}) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see that the client is gone
 		select {
@@ -125,18 +125,18 @@ type streams struct {
 	statuses chan int
 }
 
-// streams sends n requests of a user, each when the backend has the one before.
-func (s *stage) streams(t *testing.T, user string, n int) *streams {
+// startStreams sends n requests of a user, each when the backend has the one before.
+func (s *stage) startStreams(t *testing.T, user string, n int) *streams {
 	t.Helper()
 	f := &streams{stage: s, user: user, statuses: make(chan int, 100)}
 	for range n {
-		f.add(t)
+		f.addOne(t)
 	}
 	return f
 }
 
-// add sends one more.
-func (f *streams) add(t *testing.T) {
+// addOne sends one more.
+func (f *streams) addOne(t *testing.T) {
 	t.Helper()
 	go func() {
 		status, err := f.get(t.Context(), f.user, "/")
@@ -146,12 +146,12 @@ func (f *streams) add(t *testing.T) {
 		f.statuses <- status
 	}()
 	f.held++
-	f.taken(t, f.user, f.held)
-	f.leases = append(f.leases, f.lease())
+	f.awaitHeld(t, f.user, f.held)
+	f.leases = append(f.leases, f.lastLease())
 }
 
-// end lets one go, and returns its status.
-func (f *streams) end(t *testing.T) int {
+// finishOne lets one go, and returns its status.
+func (f *streams) finishOne(t *testing.T) int {
 	t.Helper()
 	f.held--
 	select {

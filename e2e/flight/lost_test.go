@@ -25,13 +25,16 @@ const (
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
 )
 
-func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_leases_active") }
+func (s *stage) activeLeases(t *testing.T) float64 {
+	t.Helper()
+	return s.metric(t, "sluice_leases_active")
+}
 
-// TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
+// TestAbortsLoseNoSlots has most clients go away before they have their answer, some of them before the service has
 // answered Envoy. In the end all places are free again, and none has run out.
-func TestAbortsLoseNoPlace(t *testing.T) {
+func TestAbortsLoseNoSlots(t *testing.T) {
 	t.Parallel()
-	s := play(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
+	s := startStage(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 		case <-time.After(5 * time.Millisecond):
@@ -49,8 +52,8 @@ func TestAbortsLoseNoPlace(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+	if _, top := s.inFlight(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
 		t.Errorf("%d were at the backend at once, and leases ran out", top)
 	}
 	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
@@ -62,28 +65,28 @@ func (s *stage) holdAtBackend(t *testing.T, n int) {
 	for range n {
 		go func() { _, _ = s.get(t.Context(), "al", "/") }() // its Envoy may be killed
 	}
-	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.held(); return now == n })
+	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.inFlight(); return now == n })
 }
 
-// TestAKilledEnvoyLosesItsPlaces kills an Envoy whose clients go on.
-func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
+// TestKilledEnvoyReleases kills an Envoy whose clients go on.
+func TestKilledEnvoyReleases(t *testing.T) {
 	t.Parallel()
-	s := play(t, twoForAnHour, hold(nil))
+	s := startStage(t, twoForAnHour, holdUntil(nil))
 	s.holdAtBackend(t, 2)
-	s.settle()
+	s.waitAfterReply()
 	s.envoy.Kill()
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 	if got := s.metric(t, "sluice_leases_released_total", `by="connection"`); got != 2 {
 		t.Errorf("%v leases came back with the connection, want 2", got)
 	}
 }
 
-// settle waits until a connection that ends now does not end as soon as its client has a reply.
-func (*stage) settle() { time.Sleep(400 * time.Millisecond) }
+// waitAfterReply waits until a connection that ends now does not end as soon as its client has a reply.
+func (*stage) waitAfterReply() { time.Sleep(400 * time.Millisecond) }
 
-// TestAnEnvoyThatLivesKeepsItsPlaces has an Envoy change its connections while its requests are at the backend. When
+// TestLiveEnvoyKeepsLeases has an Envoy change its connections while its requests are at the backend. When
 // none is left, it keeps its places for longer than the grace: another client, which is lost later, has lost its own.
-func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
+func TestLiveEnvoyKeepsLeases(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		options string // of Envoy's connections
@@ -95,21 +98,21 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := play(t, twoForAnHour, func(w http.ResponseWriter, r *http.Request) {
+			s := startStage(t, twoForAnHour, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/brief" {
-					hold(nil)(w, r)
+					holdUntil(nil)(w, r)
 				}
 			}, append([]string{"--lease-grace", "50ms"}, test.args...)...)
-			s.envoy = s.startEnvoy(t, connecting(test.options)...)
+			s.envoy = s.startEnvoy(t, connectionOptions(test.options)...)
 			for range 10 { // its Envoy is known by then for how it changes connections
 				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // or denied: an end call may be late
 					t.Fatal(err)
 				}
 			}
-			suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+			suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_grpc_connections") == 0 })
-			s.loseAnother(t)
+			s.loseOtherClient(t)
 			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // at the backend it would wait
 			defer cancel()
 			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
@@ -119,18 +122,18 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	}
 }
 
-// connecting is what startEnvoy replaces for an Envoy whose connections have more options.
-func connecting(options string) []string {
+// connectionOptions is what startEnvoy replaces for an Envoy whose connections have more options.
+func connectionOptions(options string) []string {
 	return []string{"explicit_http_config:", options + "\n          explicit_http_config:"}
 }
 
-// TestConnectionsThatChangeAdmitNoMore has an Envoy use each connection for three calls, under load.
-func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
+// TestShortConnectionsAreExact has an Envoy use each connection for three calls, under load.
+func TestShortConnectionsAreExact(t *testing.T) {
 	t.Parallel()
-	s := play(t, sixteenAtOnce, func(http.ResponseWriter, *http.Request) {
+	s := startStage(t, sixteenAtOnce, func(http.ResponseWriter, *http.Request) {
 		time.Sleep(time.Duration(mathrand.Int64N(int64(20 * time.Millisecond))))
 	})
-	s.envoy = s.startEnvoy(t, connecting("common_http_protocol_options: { max_requests_per_connection: 3 }")...)
+	s.envoy = s.startEnvoy(t, connectionOptions("common_http_protocol_options: { max_requests_per_connection: 3 }")...)
 	var clients sync.WaitGroup
 	for range 64 {
 		clients.Go(func() {
@@ -147,24 +150,24 @@ func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if _, top := s.held(); top > 16 {
+	if _, top := s.inFlight(); top > 16 {
 		t.Errorf("%d were at the backend at once, want 16 at most", top)
 	}
-	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 }
 
-// loseAnother has a client of another address take a lease and be lost, until one has come back.
-func (s *stage) loseAnother(t *testing.T) {
+// loseOtherClient has a client of another address take a lease and be lost, until one has come back.
+func (s *stage) loseOtherClient(t *testing.T) {
 	t.Helper()
 	suite.Eventually(t, "another client's lease came back", func() bool {
-		s.takeAndGo(t)
-		s.settle() // its grace
+		s.acquireAndDisconnect(t)
+		s.waitAfterReply() // its grace
 		return s.metric(t, "sluice_leases_released_total", `by="connection"`) > 0
 	})
 }
 
-// takeAndGo has such a client take a lease, and closes its connection.
-func (s *stage) takeAndGo(t *testing.T) {
+// acquireAndDisconnect has such a client take a lease, and closes its connection.
+func (s *stage) acquireAndDisconnect(t *testing.T) {
 	t.Helper()
 	var conn net.Conn
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -179,6 +182,6 @@ func (s *stage) takeAndGo(t *testing.T) {
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: rand.Text()}},
 	}}})
 	must.OK(t, err)
-	s.settle()
+	s.waitAfterReply()
 	_ = conn.Close()
 }

@@ -43,8 +43,8 @@ type stage struct {
 	accessLog string
 }
 
-// play starts a stage. Sluice gets these arguments beside the rules.
-func play(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *stage {
+// startStage starts a stage. Sluice gets these arguments beside the rules.
+func startStage(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *stage {
 	t.Helper()
 	suite.Envoy(t, root) // skips where none is installed, before anything runs
 	s := &stage{ledger: startLedger(t, hold), dir: suite.ShortDir(t), args: append([]string{"--config", suite.WriteRules(t, rules)}, args...)}
@@ -81,13 +81,13 @@ func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
 		Dir:       dir,
 		Bootstrap: []byte(strings.NewReplacer(append(replacements, "ACCESS_LOG", s.accessLog)...).Replace(string(config))),
 		Clusters: map[string][]string{
-			"sluice": {service}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {nobody},
+			"sluice": {service}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {unusedAddr},
 		},
 	})
 }
 
-// nobody is an address where nobody listens.
-const nobody = "127.0.0.1:1"
+// unusedAddr is an address where nobody listens.
+const unusedAddr = "127.0.0.1:1"
 
 // request returns a request of a user to the Envoy.
 func (s *stage) request(ctx context.Context, user, path string) *http.Request {
@@ -136,16 +136,16 @@ func (s *stage) counter(t *testing.T, domain, key, value string) counter {
 	return answer.Counters[0]
 }
 
-// places returns how many of a user's places are free.
-func (s *stage) places(t *testing.T, user string) int {
+// freeSlots returns how many of a user's places are free.
+func (s *stage) freeSlots(t *testing.T, user string) int {
 	t.Helper()
 	return s.counter(t, "d", "user", user).Remaining
 }
 
-// awaitPlaces waits until so many of a user's places are free.
-func (s *stage) awaitPlaces(t *testing.T, user string, want int) {
+// awaitFreeSlots waits until so many of a user's places are free.
+func (s *stage) awaitFreeSlots(t *testing.T, user string, want int) {
 	t.Helper()
-	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.places(t, user) == want })
+	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.freeSlots(t, user) == want })
 }
 
 // metric returns the sum of sluice's series of that name that have all labels, given as name="value".

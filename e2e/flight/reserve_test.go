@@ -13,12 +13,12 @@ descriptors:
   - { key: user, rate_limit: { name: streams, requests_per_unit: 1000, unit: day, reserve: { amount: 400 } } }
 `
 
-// TestReservationsAreHeld holds two requests at the backend, which reserve 800 of 1000, so that a third is denied. What
+// TestReservations holds two requests at the backend, which reserve 800 of 1000, so that a third is denied. What
 // ends without a cost stays charged, so that one more passes when one has ended, and none after it.
-func TestReservationsAreHeld(t *testing.T) {
+func TestReservations(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
-	s := play(t, budget, func(http.ResponseWriter, *http.Request) { <-free })
+	s := startStage(t, budget, func(http.ResponseWriter, *http.Request) { <-free })
 	statuses := make(chan int, 2)
 	for n := range 2 {
 		go func() {
@@ -28,7 +28,7 @@ func TestReservationsAreHeld(t *testing.T) {
 			}
 			statuses <- status
 		}()
-		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.held(); return now == n+1 })
+		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.inFlight(); return now == n+1 })
 	}
 	denied := func() bool {
 		status, err := s.get(t.Context(), "al", "/")

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// elsewhere returns the same stage with an Envoy of its own, which asks sluice from another address, as from another
+// withOtherEnvoy returns the same stage with an Envoy of its own, which asks sluice from another address, as from another
 // machine. Replacements are those of startEnvoy.
-func (s *stage) elsewhere(t *testing.T, replacements ...string) *stage {
+func (s *stage) withOtherEnvoy(t *testing.T, replacements ...string) *stage {
 	t.Helper()
 	other := *s
 	other.envoy = other.startEnvoy(t, append(replacements, "- name: sluice\n",
@@ -21,7 +21,7 @@ func (s *stage) elsewhere(t *testing.T, replacements ...string) *stage {
 
 // Places of an Envoy that was killed come back, though no end call comes. Those of another one stay, also if it makes
 // only one call on a connection, so that it has none while its streams go on.
-func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
+func TestDeadEnvoyReleases(t *testing.T) {
 	t.Parallel()
 	for name, replacement := range map[string][]string{
 		"beside one with a connection": nil,
@@ -31,17 +31,17 @@ func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dead := play(t, endRules, nil)
-			alive := dead.elsewhere(t, replacement...)
-			als := alive.streams(t, "al", 4)
-			dead.streams(t, "bo", 4)
+			dead := startStage(t, endRules, nil)
+			alive := dead.withOtherEnvoy(t, replacement...)
+			als := alive.startStreams(t, "al", 4)
+			dead.startStreams(t, "bo", 4)
 			if replacement != nil {
 				suite.Eventually(t, "the Envoy that lives has no connection", func() bool { return alive.connections(t) == 0 })
 			}
-			dead.settle()
+			dead.waitAfterReply()
 			dead.envoy.Kill()
-			dead.awaitPlaces(t, "bo", 4)
-			als.stay(t)
+			dead.awaitFreeSlots(t, "bo", 4)
+			als.checkHeldThenReleased(t)
 			if got := dead.metric(t, "sluice_leases_released_total", `by="connection"`); got != 8 { // two filters
 				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
 			}
@@ -49,16 +49,16 @@ func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
 	}
 }
 
-// stay fails the test unless the streams, which are four, hold their places and then give them back.
-func (f *streams) stay(t *testing.T) {
+// checkHeldThenReleased fails the test unless the streams, which are four, hold their places and then give them back.
+func (f *streams) checkHeldThenReleased(t *testing.T) {
 	t.Helper()
-	if got := f.places(t, f.user); got != 0 {
+	if got := f.freeSlots(t, f.user); got != 0 {
 		t.Errorf("%d places of %s are free while its streams go on, want none", got, f.user)
 	}
 	for range 4 {
-		f.end(t)
+		f.finishOne(t)
 	}
-	f.awaitPlaces(t, f.user, 4)
+	f.awaitFreeSlots(t, f.user, 4)
 }
 
 // connections returns how many connections to sluice the stage's Envoy has.
@@ -69,9 +69,9 @@ func (s *stage) connections(t *testing.T) int {
 }
 
 // A first call that Envoy gave up, because it took too long, leaves no place held.
-func TestAFirstCallThatIsGivenUp(t *testing.T) {
+func TestAbandonedFirstCall(t *testing.T) {
 	t.Parallel()
-	s := play(t, endRules, nil)
+	s := startStage(t, endRules, nil)
 	s.envoy = s.startEnvoy(t, "timeout: 180s", "timeout: 0.05s")
 	must.OK(t, s.sluice.Signal(syscall.SIGSTOP))
 	for range 4 {
@@ -83,5 +83,5 @@ func TestAFirstCallThatIsGivenUp(t *testing.T) {
 	suite.Eventually(t, "sluice has had all calls", func() bool {
 		return s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_al"`) == 4
 	})
-	s.awaitPlaces(t, "al", 4)
+	s.awaitFreeSlots(t, "al", 4)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-func TestNothingOutlivesItsStarter(t *testing.T) {
+func TestChildEndsWithStarter(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "PROCESS_TEST_STARTER=1")
 	starter, err := process.Start(cmd)
@@ -27,7 +27,7 @@ func TestNothingOutlivesItsStarter(t *testing.T) {
 	awaitGone(t, child)
 }
 
-func TestKillTakesWhatTheProgramStarted(t *testing.T) {
+func TestKillEndsChildren(t *testing.T) {
 	p := start(t, `sleep 1000 & echo "child $!"; wait`)
 	child := childOf(t, p)
 	p.Kill()

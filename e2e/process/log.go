@@ -11,8 +11,8 @@ var errEnded = errors.New("the program ended")
 
 // log keeps everything a program prints and wakes those who wait for a line.
 type log struct {
-	// reading is held while a part of the output is taken; see [Process.Hold].
-	reading sync.Mutex
+	// readMu is held while a part of the output is taken; see [Process.Hold].
+	readMu sync.Mutex
 
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -24,8 +24,8 @@ type log struct {
 func newLog() *log { return &log{changed: make(chan struct{})} }
 
 func (l *log) Write(p []byte) (int, error) {
-	l.reading.Lock()
-	defer l.reading.Unlock()
+	l.readMu.Lock()
+	defer l.readMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text.Write(p)

@@ -75,11 +75,11 @@ func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) er
 	return nil
 }
 
-// Hold stops the reading of the program's output, whose pipe then fills, until
+// PauseOutput stops the reading of the program's output, whose pipe then fills, until
 // release is called.
-func (p *Process) Hold() (release func()) {
-	p.log.reading.Lock()
-	return p.log.reading.Unlock
+func (p *Process) PauseOutput() (release func()) {
+	p.log.readMu.Lock()
+	return p.log.readMu.Unlock
 }
 
 // Log returns all output so far.

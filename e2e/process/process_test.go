@@ -58,7 +58,7 @@ func TestStopReturnsTheExitCode(t *testing.T) {
 	}
 }
 
-func TestStopKillsTheStubborn(t *testing.T) {
+func TestStopKillsAfterTimeout(t *testing.T) {
 	p := start(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 	must.OK(t, p.WaitLine(t.Context(), contains("ready")))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestStartReportsAMissingProgram(t *testing.T) {
 	}
 }
 
-// startAndHang is the body of the process that TestNothingOutlivesItsStarter
+// startAndHang is the body of the process that TestChildEndsWithStarter
 // kills.
 func startAndHang() {
 	p, err := process.Start(exec.Command("sleep", "1000"))
@@ -88,7 +88,7 @@ func startAndHang() {
 	select {}
 }
 
-func TestCtrlCIsForTheStarterAlone(t *testing.T) {
+func TestCtrlCReachesOnlyTheStarter(t *testing.T) {
 	p := start(t, `sleep 1000`)
 	if group, err := syscall.Getpgid(p.PID()); group != p.PID() || err != nil {
 		t.Errorf("the program's process group is %d, %v, want its own, %d", group, err, p.PID())

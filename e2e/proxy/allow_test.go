@@ -40,10 +40,10 @@ func teamListeners() []listener {
 	}
 }
 
-// TestAnEnvoyAsksForItsDomainsOnly runs the example of examples/tls/teams.yaml with three
+// TestEnvoyIsLimitedToItsDomains runs the example of examples/tls/teams.yaml with three
 // Envoys. Their certificates carry a SPIFFE ID, a DNS name, and a name that is on no
 // list.
-func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
+func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	t.Parallel()
 	const ok, failed = http.StatusOK, http.StatusInternalServerError
 	flags, rules := allowFlags(t)
@@ -61,7 +61,7 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 			p := startProxy(t, teamListeners(), r.cluster(t, sluiceName), limits)
 			denials := 0.0
 			for i, domain := range []string{"shop", "pay"} {
-				got, err := p.ask(t.Context(), domain, "/", "x-user: al")
+				got, err := p.getFrom(t.Context(), domain, "/", "x-user: al")
 				if err != nil || got.status != shopPay[i] {
 					t.Fatalf("domain %s: status %d, %v, want %d; sluice said:\n%s", domain, got.status, err, shopPay[i], limits.Log())
 				}
@@ -77,7 +77,7 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 			}
 			// To Envoy a rejected call is an error. Without failure_mode_deny the request
 			// passes.
-			got, err := p.ask(t.Context(), "pay passing", "/", "x-user: al")
+			got, err := p.getFrom(t.Context(), "pay passing", "/", "x-user: al")
 			if err != nil || got.status != ok {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
 			}
@@ -97,9 +97,9 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 	}
 }
 
-// TestAnEnvoyWithoutOurCertificateGetsNoAnswer has an Envoy with the right name in a
+// TestUntrustedCertificatesAreRejected has an Envoy with the right name in a
 // certificate of another authority, and one without a certificate.
-func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
+func TestUntrustedCertificatesAreRejected(t *testing.T) {
 	t.Parallel()
 	flags, rules := allowFlags(t)
 	const name = "spiffe://cluster.local/ns/shop/sa/envoy"
@@ -123,7 +123,7 @@ func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
 		limits := startSluice(t, sluice.Options{Args: append(append(r.flags(), flags...), "--config", rules)})
 		p := startProxy(t, teamListeners(), cluster, limits)
 		for _, domain := range []string{"shop", "pay"} {
-			if got, err := p.ask(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
+			if got, err := p.getFrom(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
 				t.Errorf("%s: domain %s: status %d, %v, want 500", kind, domain, got.status, err)
 			}
 		}

@@ -126,14 +126,14 @@ func (l listener) render(t *testing.T) object {
 	}
 	maps.Copy(manager, fields(t, l.manager))
 	return object{
-		"name": l.called(),
+		"name": l.nameOrDefault(),
 		"filter_chains": list{object{"filters": list{
 			filter("envoy.filters.network.http_connection_manager", manager),
 		}}},
 	}
 }
 
-func (l listener) called() string {
+func (l listener) nameOrDefault() string {
 	if l.name == "" {
 		return "ingress"
 	}

@@ -11,41 +11,41 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestNobodyGetsPastALimitByWhatHeSends has a client of Envoy send everything that it can
+// TestClientInputCannotBypassLimits has a client of Envoy send everything that it can
 // influence, from one byte to sizes that Envoy itself rejects. There must be no error,
 // because Envoy lets a request pass on an error. The first request passes and the second
 // does not. The answers to other clients stay the same.
-func TestNobodyGetsPastALimitByWhatHeSends(t *testing.T) {
+func TestClientInputCannotBypassLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("as it is", func(t *testing.T) {
 		t.Parallel()
-		nobodyGetsPast(t, nil, "")
+		testClientInput(t, nil, "")
 	})
 	// What sluice tells of a request is as long as the request.
 	t.Run("telling all over TLS", func(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
 		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--response-headers", "--tracing")
-		nobodyGetsPast(t, args, certificates.cluster(t, sluiceName))
+		testClientInput(t, args, certificates.cluster(t, sluiceName))
 	})
 }
 
-func nobodyGetsPast(t *testing.T, args []string, cluster string) {
+func testClientInput(t *testing.T, args []string, cluster string) {
 	t.Helper()
-	limits := startPlain(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody}, append(args, "--config", suite.WriteRules(t, waysRules()))...)
-	p := startProxy(t, append(wayListeners(), witnessListeners()...), cluster, limits)
+	limits := startPlain(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + unusedAddr}, append(args, "--config", suite.WriteRules(t, inputRules()))...)
+	p := startProxy(t, append(inputListeners(), bystanderListeners()...), cluster, limits)
 	window.AwaitHour(t)
-	others := startWitness(t, p, 1)
-	for i, w := range ways {
+	others := startBystanders(t, p, 1)
+	for i, w := range inputs {
 		var wrong []string
 		longest, c := 0, string(rune('a'+i)) // no two ways share values
 		for _, n := range w.sizes() {
-			first, err := p.sent(t.Context(), w.name, w.ask(c, n))
-			second, again := p.sent(t.Context(), w.name, w.ask(c, n))
+			first, err := p.send(t.Context(), w.name, w.request(c, n))
+			second, again := p.send(t.Context(), w.name, w.request(c, n))
 			switch {
 			case first == http.StatusOK && second == http.StatusTooManyRequests:
 				longest = n
-			case n > w.most && envoyRejects(first, err) && envoyRejects(second, again):
+			case n > w.maxBytes && envoyRejects(first, err) && envoyRejects(second, again):
 			default:
 				wrong = append(wrong, fmt.Sprintf("%d bytes: %d, %d, %.100v", n, first, second, errors.Join(err, again)))
 			}
@@ -57,8 +57,8 @@ func nobodyGetsPast(t *testing.T, args []string, cluster string) {
 		}
 	}
 	others.stop(t)
-	unharmed(t, limits)
-	t.Logf("others had %d answers; memory was at most %s", others.total(), peak(limits))
+	checkNoErrors(t, limits)
+	t.Logf("others had %d answers; memory was at most %s", others.total(), peakMemory(limits))
 }
 
 // envoyRejects reports whether Envoy itself rejects a request. Over HTTP/2 it may reset
@@ -70,27 +70,27 @@ func envoyRejects(status int, err error) bool {
 
 // sizes returns the sizes to try of a way: from one byte to what Envoy rejects, and sizes
 // around bounds.
-func (w way) sizes() []int {
+func (w input) sizes() []int {
 	var all []int
 	for _, n := range []int{
 		1, 2, 127, 128, kib, 4*kib - 1, 4 * kib, 8*kib - 200, 15 * kib, 16*kib - 300, 16*kib - 1, 16 * kib, 17 * kib,
 		22 * kib, 30 * kib, 32 * kib, 33 * kib, 40 * kib, 48 * kib, 50 * kib, 56 * kib,
 	} {
-		if n < w.most {
+		if n < w.maxBytes {
 			all = append(all, n)
 		}
 	}
-	all = append(all, w.most)
-	if !w.silent {
-		for n := w.most + 97; n <= 61*kib; n += 97 {
+	all = append(all, w.maxBytes)
+	if !w.skipsCall {
+		for n := w.maxBytes + 97; n <= 61*kib; n += 97 {
 			all = append(all, n)
 		}
 	}
 	return all
 }
 
-// waysRules allow a request a year for each value of each way.
-func waysRules() string {
+// inputRules allow a request a year for each value of each way.
+func inputRules() string {
 	const once = "rate_limit: { unit: year, requests_per_unit: 1 }"
 	rules := &strings.Builder{}
 	rules.WriteString("domain: d\ndescriptors:\n- { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }\n- { key: user, " + once + " }\n- { key: remote_address, " + once + " }\n")
@@ -109,13 +109,13 @@ func waysRules() string {
 	return rules.String()
 }
 
-// TestLongerHeadersNeedHigherBounds has an Envoy that takes longer headers than by
+// TestLongHeadersNeedHigherLimits has an Envoy that takes longer headers than by
 // default. A call beyond a bound of sluice then fails, and no other call. With higher
 // bounds it is limited.
-func TestLongerHeadersNeedHigherBounds(t *testing.T) {
+func TestLongHeadersNeedHigherLimits(t *testing.T) {
 	t.Parallel()
 	taken := "{ max_request_headers_kb: 500 }"
-	listeners := append(witnessListeners(),
+	listeners := append(bystanderListeners(),
 		listener{
 			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: taken,
 			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
@@ -130,20 +130,20 @@ func TestLongerHeadersNeedHigherBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limits := startPlain(t, nil, append(tt.args, "--config", suite.WriteRules(t, waysRules()))...)
+			limits := startPlain(t, nil, append(tt.args, "--config", suite.WriteRules(t, inputRules()))...)
 			p := startProxy(t, listeners, "", limits)
 			window.AwaitHour(t)
-			others := startWitness(t, p, 1)
+			others := startBystanders(t, p, 1)
 			second := http.StatusTooManyRequests
 			if tt.rejected != nil {
 				second = http.StatusOK
 			}
 			const n = 200 * kib
-			for name, a := range map[string]ask{
+			for name, a := range map[string]clientRequest{
 				"tracestate":  {headers: header("X-User", "al", "Traceparent", traceparent, "Tracestate", strings.Repeat("s", n))},
-				"descriptors": user("u", n),
+				"descriptors": userHeader("u", n),
 			} {
-				if first, then := p.status(t, name, a), p.status(t, name, a); first != http.StatusOK || then != second {
+				if first, then := p.mustSend(t, name, a), p.mustSend(t, name, a); first != http.StatusOK || then != second {
 					t.Errorf("%s: two requests of %d bytes: %d, %d, want 200, %d", name, n, first, then, second)
 				}
 			}

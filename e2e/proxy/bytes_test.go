@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// strangeValues are values of headers: empty, tabs, or not UTF-8.
-var strangeValues = []string{
+// oddValues are values of headers: empty, tabs, or not UTF-8.
+var oddValues = []string{
 	"", "a\tb",
 	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
 	"\xff\xfe", "\xfe\xff", "\x80", "\x80\x80",
@@ -30,10 +30,10 @@ var strangeValues = []string{
 	strings.Repeat("\xe9", 59*kib),
 }
 
-// TestValuesOfAnyBytesCount sends headers that are not UTF-8, as protobuf's strings must
+// TestNonUTF8ValuesAreCounted sends headers that are not UTF-8, as protobuf's strings must
 // be. They count as they are. All that may repeat them is switched on, and Envoy,
 // Prometheus and a collector can still read what sluice says.
-func TestValuesOfAnyBytesCount(t *testing.T) {
+func TestNonUTF8ValuesAreCounted(t *testing.T) {
 	t.Parallel()
 	var spans, unreadable atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -78,14 +78,14 @@ descriptors:
 	window.AwaitHour(t)
 	calls := 0
 	for _, l := range listeners {
-		for _, value := range strangeValues {
+		for _, value := range oddValues {
 			want := []int{http.StatusOK, http.StatusTooManyRequests}
 			if l.name == "unlimited" {
 				want[1] = http.StatusOK
 			}
 			for i, want := range want {
 				calls++
-				got, err := p.ask(t.Context(), l.name, "/", "x-user: "+value)
+				got, err := p.getFrom(t.Context(), l.name, "/", "x-user: "+value)
 				limited := got.get("X-Ratelimit-Limit") != "" && got.get("Ratelimit-Limit") == "1"
 				if err != nil || got.status != want || limited != (l.name != "unlimited") {
 					t.Errorf("%s: request %d of %.20q: %d with limit %q, %v, want %d; sluice said:\n%s",
@@ -94,9 +94,9 @@ descriptors:
 			}
 		}
 	}
-	unharmed(t, limits)
+	checkNoErrors(t, limits)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(page(t, limits)))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(metricsPage(t, limits)))
 	if err != nil || len(families) == 0 {
 		t.Errorf("/metrics: %d families, %v", len(families), err)
 	}
@@ -108,10 +108,10 @@ descriptors:
 	}
 }
 
-// TestMetadataOfAnyBytes reads such a value's metadata in Envoy's access log.
-func TestMetadataOfAnyBytes(t *testing.T) {
+// TestNonUTF8Metadata reads such a value's metadata in Envoy's access log.
+func TestNonUTF8Metadata(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: "{ domain: d, descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }] }",
 		args:  []string{"--dynamic-metadata", "--decision-metadata"},
 		listener: listener{

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestNoChargeIsLost makes sluice's threads meet in one counter far more often than
+// TestConcurrentChargesAreExact makes sluice's threads meet in one counter far more often than
 // requests through Envoy do. Each call has many equal descriptors.
-func TestNoChargeIsLost(t *testing.T) {
+func TestConcurrentChargesAreExact(t *testing.T) {
 	t.Parallel()
 	const (
 		clients     = 8

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestAnEnvoyKeepsItsConnections has an Envoy of two workers ask by a socket of the file system, and
+// TestConnectionsStayOpen has an Envoy of two workers ask by a socket of the file system, and
 // with pings of both ends. Each request is answered, and neither end closes a connection. Other tests
 // have it ask by TCP, over TLS, with health checks, and over connections that end at their age.
-func TestAnEnvoyKeepsItsConnections(t *testing.T) {
+func TestConnectionsStayOpen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		socket  bool
@@ -34,7 +34,7 @@ typed_extension_protocol_options:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := sluice.Options{Args: append(tt.args, "--config", suite.WriteRules(t, plenty))}
+			o := sluice.Options{Args: append(tt.args, "--config", suite.WriteRules(t, highLimitRules))}
 			if tt.socket {
 				o.Addrs = map[string]string{"grpc": "unix://" + filepath.Join(t.TempDir(), "grpc")}
 			}
@@ -43,9 +43,9 @@ typed_extension_protocol_options:
 			if tt.socket {
 				addr = o.Addrs["grpc"]
 			}
-			p := startProxyTo(t, byUserEverywhere, tt.cluster, []string{addr})
+			p := startProxyTo(t, userListeners, tt.cluster, []string{addr})
 			l := startLoad(t, 8, func() (string, error) {
-				got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+				got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: al")
 				return strconv.Itoa(got.status), err
 			})
 			suite.Eventually(t, "2000 answers", func() bool { return l.total() >= 2000 })

@@ -23,16 +23,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-const plenty = `
+const highLimitRules = `
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 } }]
 `
 
-// TestAShutdownLosesNoRequest stops one of two sluices under load. Envoy learns from its
+// TestShutdownLosesNoRequest stops one of two sluices under load. Envoy learns from its
 // health that it will go, and turns to the other in time. A request without an answer of
 // sluice would fail. If Envoy did not learn it in time, as on a busy machine, the next
 // attempt takes longer.
-func TestAShutdownLosesNoRequest(t *testing.T) {
+func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const most = time.Minute
 	for delay := 3 * time.Second; ; delay *= 2 {
@@ -48,7 +48,7 @@ func TestAShutdownLosesNoRequest(t *testing.T) {
 // shutdownLosesNoRequest reports whether Envoy learned of the shutdown while the sluice drained.
 func shutdownLosesNoRequest(t *testing.T, delay time.Duration) (learned bool) {
 	t.Helper()
-	config := suite.WriteRules(t, plenty)
+	config := suite.WriteRules(t, highLimitRules)
 	first := startSluice(t, sluice.Options{Args: []string{"--config", config, "--drain-delay", delay.String()}})
 	second := startSluice(t, sluice.Options{Args: []string{"--config", config}})
 	p := startProxy(t, []listener{
@@ -59,7 +59,7 @@ health_checks:
 `, first, second)
 	const clients = 8
 	l := startLoad(t, clients, func() (string, error) {
-		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: al")
 		return strconv.Itoa(got.status), err
 	})
 	calls := func(s *sluice.Sluice) float64 { return metric(t, s, "ratelimit_service_total_requests") }
@@ -68,12 +68,12 @@ health_checks:
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		stopped(t, first.Process)
+		stopProcess(t, first.Process)
 	}()
 	// Envoy's threads know of it some answers after Envoy does.
 	until := 0
 	suite.Eventually(t, "the first sluice has ended", func() bool {
-		if until == 0 && p.stat(t, "cluster.sluice.membership_healthy") == 1 {
+		if until == 0 && p.envoyStat(t, "cluster.sluice.membership_healthy") == 1 {
 			until = l.total() + 20*clients
 		}
 		learned = learned || until > 0 && l.total() >= until
@@ -89,7 +89,7 @@ health_checks:
 		return false
 	}
 	before := calls(second)
-	l.goOn(t, 500)
+	l.awaitAnswers(t, 500)
 	if got := calls(second) - before; got < 500-clients {
 		t.Errorf("after the first sluice had ended the second got %v of 500 calls", got)
 	}
@@ -99,8 +99,8 @@ health_checks:
 	return true
 }
 
-// stopped ends a process, which must exit with 0.
-func stopped(t *testing.T, p *process.Process) {
+// stopProcess ends a process, which must exit with 0.
+func stopProcess(t *testing.T, p *process.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -109,18 +109,18 @@ func stopped(t *testing.T, p *process.Process) {
 	}
 }
 
-// TestConnectionsEndUnnoticed makes sluice end each connection after a short time. Sluice
+// TestConnectionAgeFailsNoCall makes sluice end each connection after a short time. Sluice
 // does that so that clients spread over new replicas.
-func TestConnectionsEndUnnoticed(t *testing.T) {
+func TestConnectionAgeFailsNoCall(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
-		Args: []string{"--config", suite.WriteRules(t, plenty), "--max-connection-age", "100ms"},
+		Args: []string{"--config", suite.WriteRules(t, highLimitRules), "--max-connection-age", "100ms"},
 	})
 	p := startProxy(t, []listener{
 		{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
 	}, "", limits)
 	l := startLoad(t, 8, func() (string, error) {
-		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: al")
 		return strconv.Itoa(got.status), err
 	})
 	suite.Eventually(t, "20 connections to sluice", func() bool { return p.connections(t) >= 20 })
@@ -132,11 +132,11 @@ func TestConnectionsEndUnnoticed(t *testing.T) {
 // connections returns how many connections to sluice Envoy has opened so far.
 func (p *proxy) connections(t *testing.T) int {
 	t.Helper()
-	return p.stat(t, "cluster.sluice.upstream_cx_total")
+	return p.envoyStat(t, "cluster.sluice.upstream_cx_total")
 }
 
-// stat returns a number of Envoy's own.
-func (p *proxy) stat(t *testing.T, name string) int {
+// envoyStat returns a number of Envoy's own.
+func (p *proxy) envoyStat(t *testing.T, name string) int {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + name + "$")
 	must.OK(t, err)
@@ -168,11 +168,11 @@ func request() *rls.RateLimitRequest {
 	}}
 }
 
-// TestACallInFlightAtSIGTERMIsAnswered begins a call and finishes it when sluice has told
+// TestCallInFlightAtSIGTERM begins a call and finishes it when sluice has told
 // the client to open no more.
-func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
+func TestCallInFlightAtSIGTERM(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, plenty)}})
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, highLimitRules)}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn := dial(t, limits.Addr("grpc"))
@@ -199,11 +199,11 @@ func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
 	}
 }
 
-// TestARestartLosesNoCall has clients that wait while there is no server. A call fails if
+// TestRestartLosesNoCall has clients that wait while there is no server. A call fails if
 // a server takes it and does not answer.
-func TestARestartLosesNoCall(t *testing.T) {
+func TestRestartLosesNoCall(t *testing.T) {
 	t.Parallel()
-	config := suite.WriteRules(t, plenty)
+	config := suite.WriteRules(t, highLimitRules)
 	start := func(addr string) *sluice.Sluice {
 		return startSluice(t, sluice.Options{
 			Args:  []string{"--config", config},
@@ -221,11 +221,11 @@ func TestARestartLosesNoCall(t *testing.T) {
 		return got.GetOverallCode().String(), err
 	})
 	for range 3 {
-		l.goOn(t, 1000)
-		stopped(t, limits.Process)
+		l.awaitAnswers(t, 1000)
+		stopProcess(t, limits.Process)
 		limits = start(addr)
 	}
-	l.goOn(t, 1000)
+	l.awaitAnswers(t, 1000)
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"OK"}) {
 		t.Errorf("answers are %q, want OK only", got)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestExactlyTheLimitPasses has many clients race for few hits, through many threads of
+// TestLimitIsExact has many clients race for few hits, through many threads of
 // Envoy and of sluice.
-func TestExactlyTheLimitPasses(t *testing.T) {
+func TestLimitIsExact(t *testing.T) {
 	t.Parallel()
 	const (
 		clients = 200
@@ -93,7 +93,7 @@ descriptors:
 				for range clients {
 					wg.Go(func() {
 						<-start
-						got, err := p.ask(t.Context(), "ingress", "/", fmt.Sprint("x-user: ", round))
+						got, err := p.getFrom(t.Context(), "ingress", "/", fmt.Sprint("x-user: ", round))
 						switch {
 						case err != nil:
 							t.Error(err)

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestFiltersAskForTheirOwnDomains has two filters, each with a stage and a
+// TestFiltersUseTheirDomains has two filters, each with a stage and a
 // domain, and a route that changes the domain of both.
-func TestFiltersAskForTheirOwnDomains(t *testing.T) {
+func TestFiltersUseTheirDomains(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: `
 domain: edge
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 3 } }]

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// kind is counters of one rule.
-type kind struct{ domain, key string }
+// counterKind is counters of one rule.
+type counterKind struct{ domain, key string }
 
-// TestAFloodPushesOutItself hits new values once each, in a table that is far too small
+// TestFloodEvictsItself hits new values once each, in a table that is far too small
 // for them and in a domain with few counters. Counters that were there before keep their
 // limits to the hit.
-func TestAFloodPushesOutItself(t *testing.T) {
+func TestFloodEvictsItself(t *testing.T) {
 	t.Parallel()
 	const (
 		fixed   = "domain: d\ndescriptors:\n  - { key: fixed, rate_limit: { unit: day, requests_per_unit: 100 } }\n"
@@ -30,21 +30,21 @@ func TestAFloodPushesOutItself(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		rules string
-		kinds []kind // in the order in which their floods come
+		kinds []counterKind // in the order in which their floods come
 	}{
-		"fixed windows and a bounded domain": {fixed + small, []kind{{"d", "fixed"}, {"small", "token"}}},
-		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []kind{{"d", "token"}}},
-		"windows and then buckets":           {fixed + token, []kind{{"d", "fixed"}, {"d", "token"}}},
-		"windows of two sorts":               {fixed + sliding, []kind{{"d", "fixed"}, {"d", "sliding"}}},
+		"fixed windows and a bounded domain": {fixed + small, []counterKind{{"d", "fixed"}, {"small", "token"}}},
+		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []counterKind{{"d", "token"}}},
+		"windows and then buckets":           {fixed + token, []counterKind{{"d", "fixed"}, {"d", "token"}}},
+		"windows of two sorts":               {fixed + sliding, []counterKind{{"d", "fixed"}, {"d", "sliding"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			floodPushesOutItself(t, tt.rules, tt.kinds)
+			testFloodEvictsItself(t, tt.rules, tt.kinds)
 		})
 	}
 }
 
-func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
+func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 	t.Helper()
 	const (
 		established = 200
@@ -59,7 +59,7 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 	limits := startPlain(t, []string{"GOMEMLIMIT=48MiB"}, "--counter-memory", "1MiB", "--config", suite.WriteRules(t, rules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
 	// send hits n values of a kind and returns their statuses.
-	send := func(k kind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {
+	send := func(k counterKind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {
 		r := &rls.RateLimitRequest{Domain: k.domain}
 		for i := range n {
 			r.Descriptors = append(r.Descriptors, &rlcommon.RateLimitDescriptor{
@@ -98,7 +98,7 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 			}
 			wg.Wait()
 		}
-		return resident(t, limits)
+		return residentBytes(t, limits)
 	}
 	window.AwaitHour(t)
 	expect(used, rls.RateLimitResponse_OK, limit-used)

@@ -22,11 +22,11 @@ type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 
 	addr  string
-	calls chan recorded
+	calls chan recordedCall
 }
 
-// recorded is what came with a call.
-type recorded struct {
+// recordedCall is what came with a call.
+type recordedCall struct {
 	headers metadata.MD
 	request *rls.RateLimitRequest
 }
@@ -35,7 +35,7 @@ func startRecorder(t *testing.T) *recorder {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(t, err)
-	r := &recorder{addr: l.Addr().String(), calls: make(chan recorded, 1)}
+	r := &recorder{addr: l.Addr().String(), calls: make(chan recordedCall, 1)}
 	s := grpc.NewServer(grpc.MaxHeaderListSize(1<<20), grpc.MaxRecvMsgSize(64<<20))
 	rls.RegisterRateLimitServiceServer(s, r)
 	served := make(chan error, 1)
@@ -52,13 +52,13 @@ func startRecorder(t *testing.T) *recorder {
 
 func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	headers, _ := metadata.FromIncomingContext(ctx)
-	r.calls <- recorded{headers, request}
+	r.calls <- recordedCall{headers, request}
 	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 }
 
 // largest returns the size of the largest header and value, of all headers as RFC 9113
 // counts them, and of the message.
-func (r recorded) largest() (field, headers, message int) {
+func (r recordedCall) largest() (field, headers, message int) {
 	for name, values := range r.headers {
 		for _, value := range values {
 			field = max(field, len(value))
@@ -73,13 +73,13 @@ func (r recorded) largest() (field, headers, message int) {
 	return field, headers, proto.Size(r.request)
 }
 
-// TestWaysLeadToTheService holds that each way carries what it says. Otherwise
-// TestNobodyGetsPastALimitByWhatHeSends would not send it to sluice. A newer Envoy that
+// TestInputsReachTheService holds that each way carries what it says. Otherwise
+// TestClientInputCannotBypassLimits would not send it to sluice. A newer Envoy that
 // forwards more of a client's request fails here.
-func TestWaysLeadToTheService(t *testing.T) {
+func TestInputsReachTheService(t *testing.T) {
 	t.Parallel()
 	r := startRecorder(t)
-	p := startProxyTo(t, wayListeners(), "", []string{r.addr})
+	p := startProxyTo(t, inputListeners(), "", []string{r.addr})
 	// What Envoy always sends.
 	always := []string{":authority", "content-type", "x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-forwarded-for"}
 	more := map[string][]string{
@@ -92,17 +92,17 @@ func TestWaysLeadToTheService(t *testing.T) {
 		"ids by Zipkin, baggage":               {"b3", "traceparent"},
 	}
 	t.Logf("%-34s %9s %9s %9s", "bytes of", "one field", "headers", "message")
-	for _, w := range ways {
-		status, err := p.sent(t.Context(), w.name, w.ask("a", w.most))
+	for _, w := range inputs {
+		status, err := p.send(t.Context(), w.name, w.request("a", w.maxBytes))
 		if status != http.StatusOK || err != nil || len(r.calls) != 1 {
-			t.Errorf("%s: %d bytes: %d, %v with %d calls, want 200 with one", w.name, w.most, status, err, len(r.calls))
+			t.Errorf("%s: %d bytes: %d, %v with %d calls, want 200 with one", w.name, w.maxBytes, status, err, len(r.calls))
 			continue
 		}
 		call := <-r.calls
 		field, headers, message := call.largest()
 		t.Logf("%-34s %9d %9d %9d", w.name, field, headers, message)
-		if field < w.carried {
-			t.Errorf("%s: the largest field of the call has %d bytes, want at least %d", w.name, field, w.carried)
+		if field < w.minCarried {
+			t.Errorf("%s: the largest field of the call has %d bytes, want at least %d", w.name, field, w.minCarried)
 		}
 		got := slices.Sorted(maps.Keys(call.headers))
 		want := slices.Sorted(slices.Values(append(more[w.name], always...)))

@@ -11,11 +11,11 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
-// TestClientsSeeTheirLimit has both write headers: Envoy from the statuses, sluice in its
+// TestRateLimitHeaders has both write headers: Envoy from the statuses, sluice in its
 // reply.
-func TestClientsSeeTheirLimit(t *testing.T) {
+func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
-	p, _ := play(t, setting{
+	p, _ := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:
@@ -75,11 +75,11 @@ descriptors:
 	}
 }
 
-// TestServicesSeeTheLimit has Envoy add headers to the requests that it forwards. What a client sends under
+// TestHeadersToUpstream has Envoy add headers to the requests that it forwards. What a client sends under
 // these names reaches the service, too, before them, as with envoyproxy/ratelimit.
-func TestServicesSeeTheLimit(t *testing.T) {
+func TestHeadersToUpstream(t *testing.T) {
 	t.Parallel()
-	p, _ := play(t, setting{
+	p, _ := startSetup(t, setup{
 		rules:    "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }]",
 		args:     []string{"--request-headers", "--request-remaining-header", "X-Left"},
 		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
@@ -138,7 +138,7 @@ descriptors:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _ := play(t, setting{
+			p, _ := startSetup(t, setup{
 				rules:    tt.root + descriptors,
 				listener: listener{routes: routes},
 			})

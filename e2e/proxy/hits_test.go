@@ -17,9 +17,9 @@ descriptors:
   - { key: tokens, rate_limit: { unit: hour, requests_per_unit: 10 } }
 `
 
-func TestRequestsSayWhatTheyCost(t *testing.T) {
+func TestRequestCosts(t *testing.T) {
 	t.Parallel()
-	p, _ := play(t, setting{
+	p, _ := startSetup(t, setup{
 		rules: tokensRules,
 		listener: listener{routes: `
 - match: { path: /cost }
@@ -72,11 +72,11 @@ func TestRequestsSayWhatTheyCost(t *testing.T) {
 	}
 }
 
-// TestTheCostIsKnownAtTheEnd charges what a header of the response says, as for a service
+// TestCostsAtStreamEnd charges what a header of the response says, as for a service
 // that answers with the number of tokens used. The request itself only peeks.
-func TestTheCostIsKnownAtTheEnd(t *testing.T) {
+func TestCostsAtStreamEnd(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: tokensRules,
 		listener: listener{routes: `
 - match: { prefix: / }

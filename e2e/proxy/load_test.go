@@ -57,8 +57,8 @@ func (l *load) total() int {
 	return sum
 }
 
-// goOn waits for this number of further answers.
-func (l *load) goOn(t *testing.T, answers int) {
+// awaitAnswers waits for this number of further answers.
+func (l *load) awaitAnswers(t *testing.T, answers int) {
 	t.Helper()
 	until := l.total() + answers
 	suite.Eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })

@@ -40,8 +40,8 @@ func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	return startSluice(t, sluice.Options{Binary: binary, Args: args, Env: env})
 }
 
-// resident returns the memory that sluice takes now, in bytes.
-func resident(t *testing.T, s *sluice.Sluice) int {
+// residentBytes returns the memory that sluice takes now, in bytes.
+func residentBytes(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprint("/proc/", s.PID(), "/statm"))
 	if err != nil {
@@ -54,8 +54,8 @@ func resident(t *testing.T, s *sluice.Sluice) int {
 	return pages * os.Getpagesize()
 }
 
-// TestHeldCallsTakeLittleMemory has 10,000 calls wait at once.
-func TestHeldCallsTakeLittleMemory(t *testing.T) {
+// TestMemoryOfDelayedCalls has 10,000 calls wait at once.
+func TestMemoryOfDelayedCalls(t *testing.T) {
 	t.Parallel()
 	const (
 		connections = 10
@@ -83,7 +83,7 @@ descriptors:
 			t.Fatal(err)
 		}
 	}
-	before := resident(t, limits)
+	before := residentBytes(t, limits)
 
 	ask := func(client rls.RateLimitServiceClient, hits uint64) {
 		wg.Go(func() {
@@ -105,7 +105,7 @@ descriptors:
 		ask(clients[i%connections], 1)
 	}
 	suite.Eventually(t, "all calls wait", waiting(1+all))
-	each := (resident(t, limits) - before) / all
+	each := (residentBytes(t, limits) - before) / all
 	t.Logf("%d held calls take %d bytes each, of %d MiB resident before", all, each, before>>20)
 	if each > most {
 		t.Errorf("a held call takes %d bytes, want at most %d", each, most)
@@ -118,8 +118,8 @@ descriptors:
 	}
 }
 
-// peak returns, for logs, the most memory that sluice took so far.
-func peak(s *sluice.Sluice) string {
+// peakMemory returns, for logs, the most memory that sluice took so far.
+func peakMemory(s *sluice.Sluice) string {
 	m, err := process.MemoryOf(s.PID())
 	if err != nil {
 		return err.Error()

@@ -14,11 +14,11 @@ import (
 // wholeSeconds compares numbers as headers round them.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
-// TestTheAccessLogTellsWhy has Envoy write sluice's decisions to its access log, for
+// TestAccessLogMetadata has Envoy write sluice's decisions to its access log, for
 // admitted and denied requests.
-func TestTheAccessLogTellsWhy(t *testing.T) {
+func TestAccessLogMetadata(t *testing.T) {
 	t.Parallel()
-	p, _ := play(t, setting{
+	p, _ := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:

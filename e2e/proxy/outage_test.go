@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestAnOutageIsWhatEnvoyMakesOfIt kills sluice without warning. Each listener handles
+// TestFailureModes kills sluice without warning. Each listener handles
 // that in its own way. Both limit again when sluice is back, with new counters.
-func TestAnOutageIsWhatEnvoyMakesOfIt(t *testing.T) {
+func TestFailureModes(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	config := suite.WriteRules(t, `
@@ -27,7 +27,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 	window.AwaitHour(t)
 	ask := func(listener, user string) reply {
 		t.Helper()
-		r, err := p.ask(t.Context(), listener, "/", "x-user: "+user)
+		r, err := p.getFrom(t.Context(), listener, "/", "x-user: "+user)
 		must.OK(t, err)
 		return r
 	}

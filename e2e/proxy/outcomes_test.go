@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestALimitOnOutcomes looks on the request and charges at the stream's end, as a limit on failed
+// TestLimitOnOutcomes looks on the request and charges at the stream's end, as a limit on failed
 // logins does. Whoever fails 400 times gets as many tries as the limit has, and the one that exceeds
 // it, whether counters are in memory or in a store.
-func TestALimitOnOutcomes(t *testing.T) {
+func TestLimitOnOutcomes(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)
 	for name, args := range map[string][]string{

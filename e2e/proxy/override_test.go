@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestRequestsOverrideTheirLimit has routes that send a limit: a fixed one, or one from
+// TestLimitOverrides has routes that send a limit: a fixed one, or one from
 // dynamic metadata, as of a filter that knows the customer's plan.
-func TestRequestsOverrideTheirLimit(t *testing.T) {
+func TestLimitOverrides(t *testing.T) {
 	t.Parallel()
-	p, _ := play(t, setting{
+	p, _ := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:

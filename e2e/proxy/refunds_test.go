@@ -30,10 +30,10 @@ type verdict struct {
 	charged float64
 }
 
-func (c client) hit(user string, hits uint64) verdict    { return c.ask(user, hits, false) }
-func (c client) refund(user string, hits uint64) verdict { return c.ask(user, hits, true) }
+func (c client) hit(user string, hits uint64) verdict    { return c.call(user, hits, false) }
+func (c client) refund(user string, hits uint64) verdict { return c.call(user, hits, true) }
 
-func (c client) ask(user string, hits uint64, refund bool) verdict {
+func (c client) call(user string, hits uint64, refund bool) verdict {
 	c.t.Helper()
 	got, err := c.ShouldRateLimit(c.t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
@@ -49,8 +49,8 @@ func (c client) ask(user string, hits uint64, refund bool) verdict {
 	return v
 }
 
-// everyAlgorithm has the words of limits that each admit 20.
-var everyAlgorithm = map[string]string{
+// algorithms has the words of limits that each admit 20.
+var algorithms = map[string]string{
 	"fixed_window":   "",
 	"sliding_window": ", sub_windows: 24", // of an hour each, and window.AwaitHour leaves time
 	"sliding_log":    "",
@@ -69,7 +69,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 		hits  = 5
 		tries = 10
 	)
-	for algorithm, words := range everyAlgorithm {
+	for algorithm, words := range algorithms {
 		for _, counted := range []bool{false, true} {
 			name := fmt.Sprint(algorithm, "/count_refused=", counted)
 			t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ descriptors:
 				if counted && algorithm != "sliding_log" {
 					want = 0
 				}
-				if got := c.gain("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
+				if got := c.hitsGained("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
 					t.Errorf("giving back what was denied gains %d, want %d", got, want)
 				}
 				c.refund("attacker", 1_000_000)
@@ -98,7 +98,7 @@ descriptors:
 				}
 				for _, hits := range []uint64{1, hits, 1_000_000} {
 					user := fmt.Sprint("honest", hits)
-					got := c.gain(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
+					got := c.hitsGained(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
 					if got != 0 {
 						t.Errorf("giving back what was charged gains %d with %d hits a request, want 0", got, hits)
 					}
@@ -108,9 +108,9 @@ descriptors:
 	}
 }
 
-// gain uses up a counter. It returns how many hits pass beyond the limit in this number
+// hitsGained uses up a counter. It returns how many hits pass beyond the limit in this number
 // of tries, with a refund after each denial.
-func (c client) gain(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
+func (c client) hitsGained(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
 		c.t.Fatalf("the first %d hits: %+v, want them to pass and nothing to remain", limit, v)

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// rulesOf is a file in which only the limit changes.
-func rulesOf(limit int) string {
+// rulesWithLimit is a file in which only the limit changes.
+func rulesWithLimit(limit int) string {
 	return fmt.Sprintf(`
 domain: d
 descriptors:
@@ -26,28 +26,28 @@ descriptors:
 `, limit)
 }
 
-// TestNobodyNoticesAReload changes a limit under load, by renamed files and in a
+// TestReloadsUnderLoad changes a limit under load, by renamed files and in a
 // ConfigMap. The counter keeps its count, so each new limit admits exactly its difference
 // to the last.
-func TestNobodyNoticesAReload(t *testing.T) {
+func TestReloadsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]interface {
 		write(t *testing.T, rules string)
 		path() string
 	}{
-		"rename":    renamed{filepath.Join(t.TempDir(), "rules.yaml")},
+		"rename":    renamedFile{filepath.Join(t.TempDir(), "rules.yaml")},
 		"configmap": configMap(t.TempDir()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			files.write(t, rulesOf(200))
+			files.write(t, rulesWithLimit(200))
 			limits := startSluice(t, sluice.Options{Args: []string{"--config", files.path()}})
 			p := startProxy(t, []listener{
 				{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
 			}, "", limits)
 			window.AwaitHour(t)
 			l := startLoad(t, 8, func() (string, error) {
-				got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+				got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: al")
 				limit, _, _ := strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 				return fmt.Sprint(got.status, " of ", limit), err
 			})
@@ -55,10 +55,10 @@ func TestNobodyNoticesAReload(t *testing.T) {
 				t.Helper()
 				denied := fmt.Sprint(http.StatusTooManyRequests, " of ", limit)
 				suite.Eventually(t, denied, func() bool { return l.count(denied) > 0 })
-				l.goOn(t, 100)
+				l.awaitAnswers(t, 100)
 			}
 			exhausted(200)
-			files.write(t, rulesOf(500))
+			files.write(t, rulesWithLimit(500))
 			exhausted(500)
 			files.write(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: fortnight } }]")
 			if err := limits.WaitLine(t.Context(), func(line string) bool {
@@ -66,8 +66,8 @@ func TestNobodyNoticesAReload(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			l.goOn(t, 100)
-			files.write(t, rulesOf(900))
+			l.awaitAnswers(t, 100)
+			files.write(t, rulesWithLimit(900))
 			exhausted(900)
 
 			got := l.stop()
@@ -82,12 +82,12 @@ func TestNobodyNoticesAReload(t *testing.T) {
 	}
 }
 
-// renamed is a file that is replaced by renaming another.
-type renamed struct{ file string }
+// renamedFile is a file that is replaced by renaming another.
+type renamedFile struct{ file string }
 
-func (r renamed) path() string { return r.file }
+func (r renamedFile) path() string { return r.file }
 
-func (r renamed) write(t *testing.T, rules string) {
+func (r renamedFile) write(t *testing.T, rules string) {
 	t.Helper()
 	suite.Replace(t, r.file, rules)
 }

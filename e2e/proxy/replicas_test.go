@@ -42,7 +42,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			for range clients {
 				calling.Go(func() {
 					for range each {
-						r, err := p.ask(t.Context(), "ingress", "/", "x-user: u")
+						r, err := p.getFrom(t.Context(), "ingress", "/", "x-user: u")
 						mu.Lock()
 						switch {
 						case err != nil:

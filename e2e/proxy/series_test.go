@@ -30,10 +30,10 @@ descriptors:
   - { key: configured, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
 `
 
-// TestStrangersCannotGrowMetrics sends new values, overrides and unknown domains without
+// TestMetricSeriesAreBounded sends new values, overrides and unknown domains without
 // end. Series and memory stay within their bounds. Configured rules keep their series.
 // Limits of another domain hold to the hit.
-func TestStrangersCannotGrowMetrics(t *testing.T) {
+func TestMetricSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const (
 		established = 200
@@ -76,24 +76,24 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	alias := descriptor("other", "", 1)
 	alias.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
-	fresh := page(t, limits)
+	fresh := metricsPage(t, limits)
 
 	flood := func(from, to int) int {
 		var wg sync.WaitGroup
 		for c := range clients {
 			wg.Go(func() {
 				for i := from + c*each; i < to; i += clients * each {
-					ask(strangeRequest(i, each))
+					ask(newKeysRequest(i, each))
 					// An operator reads the metrics meanwhile.
 					if i%(50*each) == 0 {
-						page(t, limits)
+						metricsPage(t, limits)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		page(t, limits)
-		return resident(t, limits)
+		metricsPage(t, limits)
+		return residentBytes(t, limits)
 	}
 	// The first half allocates what answering needs. The second must need nothing more.
 	before := flood(0, all/2)
@@ -105,10 +105,10 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	ours(1, rls.RateLimitResponse_OVER_LIMIT, 0)
 	ask(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
 
-	flooded := page(t, limits)
+	flooded := metricsPage(t, limits)
 	const most = 1000 + 2   // those of values, and `other` of each domain
 	const domains = 100 + 1 // without rules, and `other`
-	if got, want := series(flooded), series(fresh)+6*most+domains; got > want {
+	if got, want := countSeries(flooded), countSeries(fresh)+6*most+domains; got > want {
 		t.Errorf("there are %d series, want at most %d", got, want)
 	}
 	for line, why := range map[string]string{
@@ -138,7 +138,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 		}
 	}
 	t.Logf("%d descriptors: %d series before, %d after; %d KiB of /metrics; memory grew by %d KiB from %d in the second half",
-		all, series(fresh), series(flooded), len(flooded)>>10, grown>>10, before>>10)
+		all, countSeries(fresh), countSeries(flooded), len(flooded)>>10, grown>>10, before>>10)
 }
 
 func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
@@ -148,8 +148,8 @@ func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
 	}
 }
 
-// strangeRequest returns a request of n new descriptors.
-func strangeRequest(from, n int) *rls.RateLimitRequest {
+// newKeysRequest returns a request of n new descriptors.
+func newKeysRequest(from, n int) *rls.RateLimitRequest {
 	domain := "theirs"
 	switch from / n % 10 {
 	case 3:
@@ -182,14 +182,14 @@ func strangeRequest(from, n int) *rls.RateLimitRequest {
 	return r
 }
 
-// page returns what /metrics shows.
-func page(t *testing.T, s *sluice.Sluice) string {
+// metricsPage returns what /metrics shows.
+func metricsPage(t *testing.T, s *sluice.Sluice) string {
 	t.Helper()
 	return string(suite.Metrics(t, s))
 }
 
-// series counts the series that clients could add: those of limits and of calls.
-func series(page string) int {
+// countSeries counts the series that clients could add: those of limits and of calls.
+func countSeries(page string) int {
 	n := 0
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go_") && !strings.HasPrefix(line, "process_") {

@@ -19,17 +19,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// shaped waits longer than any rule holds requests.
-var shaped = listener{
+// shapedListener waits longer than any rule holds requests.
+var shapedListener = listener{
 	rateLimit: []string{"timeout: 70s"},
 	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
 }
 
-// TestRequestsPassAtEvenDistances sends 60 requests to an idle counter of 100 a second.
+// TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 a second.
 // One passes at once, 49 follow 10 ms apart, and 10 are denied. Each 10 ms that pass
 // until sluice has decided all make room for one more. To keep these few, sluice is
 // stopped until Envoy has sent all.
-func TestRequestsPassAtEvenDistances(t *testing.T) {
+func TestRequestsAreEvenlySpaced(t *testing.T) {
 	t.Parallel()
 	const (
 		clients  = 60
@@ -37,23 +37,23 @@ func TestRequestsPassAtEvenDistances(t *testing.T) {
 		interval = 10 * time.Millisecond
 		rounds   = 4
 	)
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:
   - key: user
     rate_limit: { unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 1s, max_waiting: 49 }
 `,
-		listener: shaped,
+		listener: shapedListener,
 	})
 	for round := range rounds {
 		held := metric(t, limits, "sluice_delayed_responses_total")
 		decided := metric(t, limits, "ratelimit_service_total_requests") + clients
-		sent := p.stat(t, "cluster.sluice.upstream_rq_total") + clients
+		sent := p.envoyStat(t, "cluster.sluice.upstream_rq_total") + clients
 		freeze(t, limits)
-		all := p.askAll(t, clients, fmt.Sprint("x-user: ", round))
+		all := p.sendAll(t, clients, fmt.Sprint("x-user: ", round))
 		suite.Eventually(t, "Envoy has sent all", func() bool {
-			return p.stat(t, "cluster.sluice.upstream_rq_total") == sent
+			return p.envoyStat(t, "cluster.sluice.upstream_rq_total") == sent
 		})
 		all.start = time.Now()
 		signal(t, limits, syscall.SIGCONT)
@@ -112,8 +112,8 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 	})
 }
 
-// crowd is requests that are made at once.
-type crowd struct {
+// timedBurst is requests that are made at once.
+type timedBurst struct {
 	// start is when times begin.
 	start  time.Time
 	wg     sync.WaitGroup
@@ -122,13 +122,13 @@ type crowd struct {
 	denied int
 }
 
-// askAll asks with many clients at once.
-func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
+// sendAll asks with many clients at once.
+func (p *proxy) sendAll(t *testing.T, clients int, header string) *timedBurst {
 	t.Helper()
-	c := &crowd{start: time.Now()}
+	c := &timedBurst{start: time.Now()}
 	for range clients {
 		c.wg.Go(func() {
-			got, err := p.ask(t.Context(), "ingress", "/", header)
+			got, err := p.getFrom(t.Context(), "ingress", "/", header)
 			now := time.Now()
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -148,7 +148,7 @@ func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
 }
 
 // wait returns after what times requests passed, in order, and how many were denied.
-func (c *crowd) wait() (passed []time.Duration, denied int) {
+func (c *timedBurst) wait() (passed []time.Duration, denied int) {
 	c.wg.Wait()
 	for _, at := range c.passed {
 		passed = append(passed, at.Sub(c.start))
@@ -157,22 +157,22 @@ func (c *crowd) wait() (passed []time.Duration, denied int) {
 	return passed, c.denied
 }
 
-// held is a request whose reply sluice holds.
-type held struct {
+// delayedRequest is a request whose reply sluice holds.
+type delayedRequest struct {
 	cancel context.CancelFunc
 	got    chan reply // closed without one if the request failed
 }
 
-// hold makes a request and waits until sluice holds its reply.
-func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) held {
+// startDelayed makes a request and waits until sluice holds its reply.
+func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) delayedRequest {
 	t.Helper()
 	before := metric(t, limits, "sluice_delayed_responses_total")
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	h := held{cancel, make(chan reply, 1)}
+	h := delayedRequest{cancel, make(chan reply, 1)}
 	go func() {
 		defer close(h.got)
-		if got, err := p.ask(ctx, listener, "/", headers...); err == nil {
+		if got, err := p.getFrom(ctx, listener, "/", headers...); err == nil {
 			h.got <- got
 		}
 	}()
@@ -182,18 +182,18 @@ func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, heade
 	return h
 }
 
-// TestWhoGoesAwayFreesThePlace cancels requests that wait. The newest one's turn is free
+// TestCancelledRequestsFreeTheirSlot cancels requests that wait. The newest one's turn is free
 // again. An older one's is not, because those behind it were promised their times.
-func TestWhoGoesAwayFreesThePlace(t *testing.T) {
+func TestCancelledRequestsFreeTheirSlot(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:
   - key: user
     rate_limit: { unit: hour, requests_per_unit: 120, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 2 }
 `,
-		listener: shaped,
+		listener: shapedListener,
 	})
 	full := func(when string) {
 		t.Helper()
@@ -201,7 +201,7 @@ descriptors:
 			t.Errorf("%s: status %d, want 429", when, got.status)
 		}
 	}
-	leave := func(h held, cancelled float64) {
+	leave := func(h delayedRequest, cancelled float64) {
 		t.Helper()
 		h.cancel()
 		suite.Eventually(t, "sluice hears of it", func() bool {
@@ -211,16 +211,16 @@ descriptors:
 	if got := p.get(t, "/", "x-user: al"); got.status != http.StatusOK {
 		t.Fatalf("status %d of the first request, want 200", got.status)
 	}
-	first := p.hold(t, limits, "ingress", "x-user: al")
-	second := p.hold(t, limits, "ingress", "x-user: al")
+	first := p.startDelayed(t, limits, "ingress", "x-user: al")
+	second := p.startDelayed(t, limits, "ingress", "x-user: al")
 	full("two wait")
 	leave(second, 1)
-	second = p.hold(t, limits, "ingress", "x-user: al")
+	second = p.startDelayed(t, limits, "ingress", "x-user: al")
 	full("the last went away and another came")
 	leave(first, 2)
 	full("the first went away")
 	leave(second, 3)
-	second = p.hold(t, limits, "ingress", "x-user: al")
+	second = p.startDelayed(t, limits, "ingress", "x-user: al")
 	full("both went away and one came")
 	if got := metric(t, limits, "sluice_delayed_responses_pending"); got != 1 {
 		t.Errorf("%v calls wait, want 1", got)
@@ -229,30 +229,30 @@ descriptors:
 	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 }
 
-// TestAShutdownAnswersWhoWaits stops sluice while it holds replies. The requests pass in
+// TestShutdownAnswersDelayedRequests stops sluice while it holds replies. The requests pass in
 // the order in which they came, none before its turn.
-func TestAShutdownAnswersWhoWaits(t *testing.T) {
+func TestShutdownAnswersDelayedRequests(t *testing.T) {
 	t.Parallel()
 	const (
 		waiting  = 3
 		interval = 2 * time.Second // long enough to arrive in time on a busy machine
 	)
-	p, limits := play(t, setting{
+	p, limits := startSetup(t, setup{
 		rules: `
 domain: d
 descriptors:
   - key: user
     rate_limit: { unit: minute, requests_per_unit: 30, algorithm: leaky_bucket, slack: 0, max_wait: 10s }
 `,
-		listener: shaped,
+		listener: shapedListener,
 	})
 	start := time.Now()
 	if got := p.get(t, "/", "x-user: al"); got.status != http.StatusOK {
 		t.Fatalf("status %d of the first request, want 200", got.status)
 	}
-	var queue []held
+	var queue []delayedRequest
 	for i := range waiting {
-		queue = append(queue, p.hold(t, limits, "ingress", "x-user: al", fmt.Sprint("x-number: ", i+1)))
+		queue = append(queue, p.startDelayed(t, limits, "ingress", "x-user: al", fmt.Sprint("x-number: ", i+1)))
 	}
 	signal(t, limits, syscall.SIGTERM)
 	for i, h := range queue {
@@ -273,9 +273,9 @@ descriptors:
 	}
 }
 
-// TestNobodyIsHeldBeyondEnvoysPatience asks through a filter that waits 20 ms, for a turn
+// TestDelaysBeyondEnvoysTimeoutAreDenied asks through a filter that waits 20 ms, for a turn
 // that comes in a minute. Sluice knows the deadline and denies at once.
-func TestNobodyIsHeldBeyondEnvoysPatience(t *testing.T) {
+func TestDelaysBeyondEnvoysTimeoutAreDenied(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, `
 domain: d
@@ -284,15 +284,15 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s }
 `)}})
 	p := startProxy(t, []listener{
-		{name: "patient", rateLimit: shaped.rateLimit, routes: shaped.routes},
-		{name: "default", rateLimit: []string{"timeout: null"}, routes: shaped.routes},
+		{name: "patient", rateLimit: shapedListener.rateLimit, routes: shapedListener.routes},
+		{name: "default", rateLimit: []string{"timeout: null"}, routes: shapedListener.routes},
 	}, "", limits)
-	if got, err := p.ask(t.Context(), "patient", "/", "x-user: al"); err != nil || got.status != http.StatusOK {
+	if got, err := p.getFrom(t.Context(), "patient", "/", "x-user: al"); err != nil || got.status != http.StatusOK {
 		t.Fatalf("status %d, %v of the first request, want 200", got.status, err)
 	}
 	answers := map[int]int{}
 	for range 20 {
-		got, err := p.ask(t.Context(), "default", "/", "x-user: al")
+		got, err := p.getFrom(t.Context(), "default", "/", "x-user: al")
 		must.OK(t, err)
 		answers[got.status]++
 	}
@@ -304,5 +304,5 @@ descriptors:
 	if got := metric(t, limits, "sluice_delayed_responses_total"); got != 0 {
 		t.Errorf("%v calls were held, want none", got)
 	}
-	p.hold(t, limits, "patient", "x-user: al").cancel()
+	p.startDelayed(t, limits, "patient", "x-user: al").cancel()
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestRowsOfATable has a file of numbers by customer changed while Envoy asks. Rules are not loaded again, and counters
+// TestTableRows has a file of numbers by customer changed while Envoy asks. Rules are not loaded again, and counters
 // keep their counts.
-func TestRowsOfATable(t *testing.T) {
+func TestTableRows(t *testing.T) {
 	t.Parallel()
 	table := filepath.Join(t.TempDir(), "users.csv")
 	suite.Replace(t, table, "user,requests_per_unit\nal,5\nzero,0\n")
@@ -38,7 +38,7 @@ descriptors:
 		t.Helper()
 		var told string
 		for passed := 0; ; passed++ {
-			got, err := p.ask(t.Context(), "ingress", "/", "x-user: "+user)
+			got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: "+user)
 			must.OK(t, err)
 			told, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
@@ -63,7 +63,7 @@ descriptors:
 	passes("bo", 1, 4)
 	passes("zero", 3, 3)
 	for range 10 {
-		if got, err := p.ask(t.Context(), "ingress", "/", "x-user: free"); err != nil || got.status != http.StatusOK {
+		if got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: free"); err != nil || got.status != http.StatusOK {
 			t.Errorf("an unlimited row: %v, %v", got.status, err)
 		}
 	}
@@ -79,9 +79,9 @@ descriptors:
 	}
 }
 
-// TestRowsInAStore has two sluices count in one store with the numbers of one table: of each algorithm exactly what the row says passes, and
+// TestTableRowsWithStore has two sluices count in one store with the numbers of one table: of each algorithm exactly what the row says passes, and
 // when the row changes, what was used stays used.
-func TestRowsInAStore(t *testing.T) {
+func TestTableRowsWithStore(t *testing.T) {
 	store := storetest.Start(t)
 	table := filepath.Join(t.TempDir(), "users.csv")
 	rows := "user,requests_per_unit,unlimited\n"

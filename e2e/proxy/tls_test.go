@@ -34,7 +34,7 @@ type rotation struct {
 func startRotation(t *testing.T, names ...string) *rotation {
 	t.Helper()
 	r := &rotation{sluice: t.TempDir(), envoy: t.TempDir(), names: names, signer: authority(t), next: authority(t)}
-	r.turn(t)
+	r.rotate(t)
 	return r
 }
 
@@ -45,8 +45,8 @@ func authority(t *testing.T) *testcert.Authority {
 	return a
 }
 
-// turn replaces both Secrets and returns the serial number of Envoy's certificate.
-func (r *rotation) turn(t *testing.T) string {
+// rotate replaces both Secrets and returns the serial number of Envoy's certificate.
+func (r *rotation) rotate(t *testing.T) string {
 	t.Helper()
 	r.last, r.signer, r.next = r.signer, r.next, authority(t)
 	var serial string
@@ -67,7 +67,7 @@ func (r *rotation) turn(t *testing.T) string {
 }
 
 func (r *rotation) flags() []string {
-	f := testcert.In(r.sluice)
+	f := testcert.PathsIn(r.sluice)
 	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA}
 }
 
@@ -87,33 +87,33 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 	return rewrite("cluster.yaml")
 }
 
-var byUserEverywhere = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
+var userListeners = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
 
-// TestEnvoyAsksOverMutualTLS runs the example of examples/tls. It replaces all
+// TestMutualTLS runs the example of examples/tls. It replaces all
 // certificates and authorities under load until none of the first are trusted.
 // Connections end all the time, so there are new handshakes.
-func TestEnvoyAsksOverMutualTLS(t *testing.T) {
+func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
 	limits := startSluice(t, sluice.Options{
-		Args: append(r.flags(), "--grpc-client-san", envoyName, "--config", suite.WriteRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
+		Args: append(r.flags(), "--grpc-client-san", envoyName, "--config", suite.WriteRules(t, highLimitRules), "--max-connection-age", "100ms", "--log-level", "debug"),
 	})
-	p := startProxy(t, byUserEverywhere, r.cluster(t, sluiceName), limits)
+	p := startProxy(t, userListeners, r.cluster(t, sluiceName), limits)
 	got := p.get(t, "/", "x-user: al")
 	if limit, _, _ := strings.Cut(got.get("X-Ratelimit-Limit"), ","); got.status != http.StatusOK || limit != "1000000" {
 		t.Fatalf("status %d, limit %q, want 200 and 1000000", got.status, limit)
 	}
 	l := startLoad(t, 4, func() (string, error) {
-		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: al")
 		return strconv.Itoa(got.status), err
 	})
 	for n := range 4 {
-		serial := r.turn(t)
+		serial := r.rotate(t)
 		suite.Eventually(t, "sluice takes the files", func() bool {
 			return metric(t, limits, "sluice_tls_reloads_total", `use="grpc"`) == float64(n+1)
 		})
 		suite.Eventually(t, "Envoy takes the files", func() bool { return strings.Contains(p.certificates(t), serial) })
-		l.goOn(t, 100)
+		l.awaitAnswers(t, 100)
 	}
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
 		t.Errorf("answers are %q, want 200 only; sluice said:\n%s", got, limits.Log())
@@ -134,18 +134,18 @@ func (p *proxy) certificates(t *testing.T) string {
 	return string(text)
 }
 
-// TestAnEnvoyOfAnotherNameGetsNoAnswer has sluice expect another name than that in
+// TestWrongCertificateNames has sluice expect another name than that in
 // Envoy's certificate, and Envoy another than that in sluice's.
-func TestAnEnvoyOfAnotherNameGetsNoAnswer(t *testing.T) {
+func TestWrongCertificateNames(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
-	config := suite.WriteRules(t, plenty)
+	config := suite.WriteRules(t, highLimitRules)
 	for name, tt := range map[string]struct{ client, server string }{
 		"client": {"other.example.com", sluiceName},
 		"server": {envoyName, "other.example.com"},
 	} {
 		limits := startSluice(t, sluice.Options{Args: append(r.flags(), "--grpc-client-san", tt.client, "--config", config)})
-		p := startProxy(t, byUserEverywhere, r.cluster(t, tt.server), limits)
+		p := startProxy(t, userListeners, r.cluster(t, tt.server), limits)
 		if got := p.get(t, "/", "x-user: al"); got.status != http.StatusInternalServerError {
 			t.Errorf("wrong name of the %s: status %d, want 500", name, got.status)
 		}

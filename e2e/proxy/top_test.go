@@ -28,14 +28,14 @@ func top(t *testing.T, s *sluice.Sluice, args ...string) string {
 	return string(out)
 }
 
-// TestTopNamesWhoFloods has one of many users ask too much. That user's key is the first line's.
-func TestTopNamesWhoFloods(t *testing.T) {
+// TestTopShowsFloodingUser has one of many users ask too much. That user's key is the first line's.
+func TestTopShowsFloodingUser(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"hashed", "clear", "off"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			p, limits := play(t, setting{
-				rules:    rulesOf(1),
+			p, limits := startSetup(t, setup{
+				rules:    rulesWithLimit(1),
 				args:     []string{"--top-keys", mode},
 				listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
 			})
@@ -69,9 +69,9 @@ func TestTopNamesWhoFloods(t *testing.T) {
 	}
 }
 
-// TestTopNamesTheCause has what goes wrong behind an Envoy, and holds that the first screen of `sluice top --once` says what it
+// TestTopShowsTheCause has what goes wrong behind an Envoy, and holds that the first screen of `sluice top --once` says what it
 // is: 24 lines of 80 columns.
-func TestTopNamesTheCause(t *testing.T) {
+func TestTopShowsTheCause(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	firstScreen := func(s *sluice.Sluice) string {
@@ -101,11 +101,11 @@ func TestTopNamesTheCause(t *testing.T) {
 	t.Run("bad rules", func(t *testing.T) {
 		t.Parallel()
 		dir := configMap(t.TempDir())
-		dir.write(t, rulesOf(5))
+		dir.write(t, rulesWithLimit(5))
 		limits := startSluice(t, sluice.Options{Args: []string{"--config", dir.path()}})
 		dir.write(t, "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: fortnight } }")
 		expect(t, limits, "CONDITIONS", "failed to load rules; keeping the previous rules", "rules.yaml:3:", `"fortnight"`)
-		dir.write(t, rulesOf(0))
+		dir.write(t, rulesWithLimit(0))
 		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
 		if screen := firstScreen(limits); strings.Contains(screen, "CONDITIONS") {
 			t.Errorf("after good rules something is wrong still:\n%s", screen)
@@ -113,37 +113,37 @@ func TestTopNamesTheCause(t *testing.T) {
 	})
 	t.Run("a key that no rule has", func(t *testing.T) {
 		t.Parallel()
-		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "user", "usr"), listener: listener{routes: routes}})
+		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "user", "usr"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
 	})
 	t.Run("a domain that no rule has", func(t *testing.T) {
 		t.Parallel()
-		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
+		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "for the domain d, which has no rules; did you mean dd?")
 	})
 	t.Run("a dead store", func(t *testing.T) {
 		t.Parallel()
 		store := storetest.Start(t)
-		limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, rulesOf(5)), "--store", "redis://" + store.Addr}})
+		limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, rulesWithLimit(5)), "--store", "redis://" + store.Addr}})
 		p := startProxy(t, []listener{{routes: routes}}, "", limits)
 		awaitStore(t, limits)
 		store.Kill()
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "CONDITIONS", "the store is unavailable", store.Addr, "counters are shared")
 		store.Run()
-		expect(t, limits, "the store is back")
+		expect(t, limits, "store recovered")
 	})
 }
 
-// TestTopAddsUpReplicas has two replicas with one secret deny one user, whose key is one.
-func TestTopAddsUpReplicas(t *testing.T) {
+// TestTopSumsReplicas has two replicas with one secret deny one user, whose key is one.
+func TestTopSumsReplicas(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	must.OK(t, os.WriteFile(secret, []byte("0123456789abcdef"), 0o600))
-	args := []string{"--config", suite.WriteRules(t, rulesOf(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
+	args := []string{"--config", suite.WriteRules(t, rulesWithLimit(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
 	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 	for _, s := range replicas {
 		p := startProxy(t, []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}, "", s)

@@ -10,29 +10,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestProxyBetween has a proxy for HTTP stand between Envoys and sluice, which acknowledges PINGs by itself, before the
-// Envoy has what was sent. By grpc-go a share is confirmed by reports, which come from the Envoy: the bound holds. By
-// the built-in transport it may be exceeded for as long as a message takes from the proxy to the Envoy, which no test can
-// bound; each Envoy has no more than the limit all the same.
+// TestProxyBetween runs an HTTP proxy between Envoys and sluice. It acknowledges PINGs before the Envoy has received the
+// messages sent before them. With grpc-go, reports of the Envoy confirm messages, so the bound holds. With the built-in
+// transport it may be exceeded for the time that a message takes from the proxy to the Envoy, which no test can bound;
+// but each Envoy admits at most the limit.
 func TestProxyBetween(t *testing.T) {
 	t.Parallel()
-	for transport, most := range map[string]float64{"grpc-go": 100, "builtin": 2 * 100} {
+	for transport, rate := range map[string]float64{"grpc-go": 100, "builtin": 2 * 100} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			s := play(t, hundredASecond, 0, "--grpc-transport", transport)
+			s := start(t, rules100, 0, "--grpc-transport", transport)
 			config, err := os.ReadFile("testdata/between.yaml")
 			must.OK(t, err)
-			between := suite.StartEnvoy(t, root, envoy.Options{Bootstrap: config, Clusters: map[string][]string{"sluice": {s.addr}}})
-			s.addr = between.Addr("between")
+			proxy := suite.StartEnvoy(t, root, envoy.Options{Bootstrap: config, Clusters: map[string][]string{"sluice": {s.addr}}})
+			s.addr = proxy.Addr("between")
 			for range 2 {
 				s.startEnvoy(t)
 			}
 			s.awaitShares(t, "al")
-			s.during(t, "al", []time.Duration{5 * time.Millisecond, time.Hour}, func() { time.Sleep(8 * time.Second) })
-			s.during(t, "al", []time.Duration{time.Hour, 5 * time.Millisecond}, func() {
-				suite.Eventually(t, "the other Envoy has most of the limit", func() bool { return s.inASecond(1, "al") >= 60 })
+			s.runLoad(t, "al", []time.Duration{5 * time.Millisecond, time.Hour}, func() { time.Sleep(8 * time.Second) })
+			s.runLoad(t, "al", []time.Duration{time.Hour, 5 * time.Millisecond}, func() {
+				suite.Eventually(t, "the other Envoy has most of the limit", func() bool { return s.admittedPerSecond(1, "al") >= 60 })
 			})
-			s.hold(t, "al", most, 2*10)
+			s.checkBound(t, "al", rate, 2*10)
 		})
 	}
 }

@@ -15,23 +15,24 @@ import (
 
 // attempt is a request that was sent to an Envoy.
 type attempt struct {
-	at     time.Duration
-	envoy  int
-	passed bool
+	at       time.Duration
+	envoy    int
+	admitted bool
 }
 
-// TestFleet plays what three Envoys got, request by request, to three of the model, with demand that is even, skewed and
-// shifted. In each part about as many pass. It takes minutes and a machine of its own: set SLUICE_LONG=1.
-func TestFleet(t *testing.T) {
+// TestFleetModel sends requests to three Envoys, with even, skewed and shifted demand, and then the same requests to the
+// model in package filter. In each phase both admit about the same number. It takes minutes and needs an idle machine,
+// so it runs only with SLUICE_LONG=1.
+func TestFleetModel(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("SLUICE_LONG is not set: what real Envoys let pass depends on when a busy machine lets them")
+		t.Skip("SLUICE_LONG is not set: the number of admitted requests needs an idle machine")
 	}
-	const n, part = 3, 30 * time.Second
-	s := play(t, hundredASecond, n)
+	const n, phase = 3, 30 * time.Second
+	s := start(t, rules100, n)
 	s.awaitShares(t, "al")
-	parts := []struct {
+	phases := []struct {
 		name string
-		rate [n]float64 // a second
+		rate [n]float64 // requests per second
 	}{
 		{"even", [n]float64{100, 100, 100}},
 		{"skewed", [n]float64{180, 10, 10}},
@@ -40,8 +41,8 @@ func TestFleet(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var all []attempt
-	for _, p := range parts {
-		ctx, cancel := context.WithTimeout(t.Context(), part)
+	for _, p := range phases {
+		ctx, cancel := context.WithTimeout(t.Context(), phase)
 		var load sync.WaitGroup
 		for i, rate := range p.rate {
 			load.Go(func() {
@@ -54,9 +55,9 @@ func TestFleet(t *testing.T) {
 					case <-tick.C:
 					}
 					at := time.Since(s.begun)
-					passed := s.ask(t.Context(), t, i, "al")
+					admitted := s.request(t.Context(), t, i, "al")
 					mu.Lock()
-					all = append(all, attempt{at, i, passed})
+					all = append(all, attempt{at, i, admitted})
 					mu.Unlock()
 				}
 			})
@@ -70,22 +71,22 @@ func TestFleet(t *testing.T) {
 	var envoys, model [4]int
 	for _, a := range all {
 		at := a.at - begun
-		passed := fleet.Request(at, a.envoy, quota.Bucket{1}, limit)
-		if at%part < part/3 { // until both have shares of the new demand
+		admitted := fleet.Request(at, a.envoy, quota.Bucket{1}, limit)
+		if at%phase < phase/3 { // until both have shares for the new demand
 			continue
 		}
-		i := min(int(at/part), len(parts)-1)
-		if a.passed {
+		i := min(int(at/phase), len(phases)-1)
+		if a.admitted {
 			envoys[i]++
 		}
-		if passed {
+		if admitted {
 			model[i]++
 		}
 	}
-	for i, p := range parts {
-		t.Logf("%s: real Envoys let %d pass, the model %d", p.name, envoys[i], model[i])
-		if most := 100 * (part - part/3).Seconds(); math.Abs(float64(envoys[i]-model[i])) > 0.05*most {
-			t.Errorf("%s: real Envoys let %d pass and the model %d, of %g", p.name, envoys[i], model[i], most)
+	for i, p := range phases {
+		t.Logf("%s: real Envoys admit %d requests, the model %d", p.name, envoys[i], model[i])
+		if most := 100 * (phase - phase/3).Seconds(); math.Abs(float64(envoys[i]-model[i])) > 0.05*most {
+			t.Errorf("%s: real Envoys admit %d requests and the model %d, of %g", p.name, envoys[i], model[i], most)
 		}
 	}
 }

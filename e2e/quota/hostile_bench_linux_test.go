@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// cpu returns what the process has used of processors.
-func (s *siege) cpu(tb testing.TB) time.Duration {
+// cpuTime returns the CPU time of the sluice process.
+func (s *hostileTest) cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.sluice.PID()))
 	must.OK(tb, err)
@@ -26,20 +26,20 @@ func (s *siege) cpu(tb testing.TB) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// scrape gets the metrics.
-func (s *siege) scrape(tb testing.TB) {
+// scrape reads the metrics.
+func (s *hostileTest) scrape(tb testing.TB) {
 	tb.Helper()
 	suite.Metrics(tb, s.sluice)
 }
 
-// BenchmarkHostileStreams measures an attack as [TestHostileStreams] has it: the part of a core that sluice uses 12 to 25 s after
-// the last report, the slowest of 50 calls a second, and how long it takes until a rule is active, for a scrape, for a state and
-// until sluice ends.
+// BenchmarkHostileStreams measures the attack of [TestHostileStreams]: the fraction of a core that sluice uses 12 to 25 s
+// after the last report, the slowest of 50 calls a second, and the time for a scrape, for reading the state, until changed
+// rules are active, and for the shutdown.
 //
 //	go test ./e2e/quota -run xxx -bench HostileStreams -benchtime 1x
 func BenchmarkHostileStreams(b *testing.B) {
 	for b.Loop() {
-		s := besiege(b)
+		s := startHostileTest(b)
 		attack(b, s.sluice.Addr("grpc"), 0, 20, 1, 10_000)
 		ctx, cancel := context.WithCancel(b.Context())
 		slowest, failed := time.Duration(0), 0
@@ -49,7 +49,7 @@ func BenchmarkHostileStreams(b *testing.B) {
 			defer tick.Stop()
 			for n := 0; ; n++ {
 				if n%250 == 0 {
-					s.report(b)
+					s.reportHonest(b)
 				}
 				select {
 				case <-ctx.Done():
@@ -58,7 +58,7 @@ func BenchmarkHostileStreams(b *testing.B) {
 				}
 				callCtx, end := context.WithTimeout(b.Context(), time.Second)
 				begun := time.Now()
-				if s.call(callCtx) != nil {
+				if s.callHonest(callCtx) != nil {
 					failed++
 				}
 				slowest = max(slowest, time.Since(begun))
@@ -66,22 +66,22 @@ func BenchmarkHostileStreams(b *testing.B) {
 			}
 		})
 		time.Sleep(12 * time.Second)
-		begun, used := time.Now(), s.cpu(b)
+		begun, used := time.Now(), s.cpuTime(b)
 		time.Sleep(13 * time.Second)
-		b.ReportMetric(100*float64(s.cpu(b)-used)/float64(time.Since(begun)), "core-%")
-		took := func(name string, do func(testing.TB)) {
+		b.ReportMetric(100*float64(s.cpuTime(b)-used)/float64(time.Since(begun)), "core-%")
+		measure := func(name string, do func(testing.TB)) {
 			begun := time.Now()
 			do(b)
 			b.ReportMetric(float64(time.Since(begun).Milliseconds()), name+"-ms")
 		}
-		took("scrape", s.scrape)
-		took("state", s.state)
-		took("reload", s.lower)
+		measure("scrape", s.scrape)
+		measure("state", s.checkState)
+		measure("reload", s.lowerLimit)
 		cancel()
 		calling.Wait()
 		b.ReportMetric(float64(slowest.Milliseconds()), "call-ms")
 		b.ReportMetric(float64(failed), "lost-calls")
-		b.ReportMetric(float64(s.resident(b)), "MiB")
-		took("stop", s.stop)
+		b.ReportMetric(float64(s.peakMiB(b)), "MiB")
+		measure("stop", s.stop)
 	}
 }

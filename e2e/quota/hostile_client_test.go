@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// hostile is a connection of a client that reports to the quota service. Its window bounds the answers that it reads.
-type hostile struct {
+// hostileClient is an HTTP/2 connection whose streams report to the quota service. Its window bounds the response bytes
+// that it accepts.
+type hostileClient struct {
 	conn    net.Conn
 	writing sync.Mutex // guards fr
 	fr      *http2.Framer
@@ -23,18 +24,18 @@ type hostile struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	windows map[uint32]int  // by stream, 0 for the connection
-	over    map[uint32]bool // likewise
+	ended   map[uint32]bool // by stream, 0 for the connection
 }
 
-// firstWindow is how much a stream may send before it gets more.
-const firstWindow = 4 << 10
+// initialWindow is the number of bytes that a stream may send before the first WINDOW_UPDATE.
+const initialWindow = 4 << 10
 
-// newHostile connects to sluice until the test ends.
-func newHostile(tb testing.TB, addr string, window uint32) *hostile {
+// newHostileClient connects to sluice. The connection is closed when the test ends.
+func newHostileClient(tb testing.TB, addr string, window uint32) *hostileClient {
 	tb.Helper()
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", addr)
 	must.OK(tb, err)
-	h := &hostile{conn: conn, fr: http2.NewFramer(conn, conn), windows: map[uint32]int{0: 65535}, over: map[uint32]bool{}}
+	h := &hostileClient{conn: conn, fr: http2.NewFramer(conn, conn), windows: map[uint32]int{0: 65535}, ended: map[uint32]bool{}}
 	h.changed = sync.NewCond(&h.mu)
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		tb.Fatal(err)
@@ -52,9 +53,9 @@ func newHostile(tb testing.TB, addr string, window uint32) *hostile {
 	return h
 }
 
-// read takes in frames until the connection ends.
-func (h *hostile) read() {
-	defer h.ends(0)
+// read processes frames until the connection ends.
+func (h *hostileClient) read() {
+	defer h.markEnded(0)
 	for {
 		f, err := h.fr.ReadFrame()
 		if err != nil {
@@ -63,11 +64,11 @@ func (h *hostile) read() {
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
-				h.writes(h.fr.WriteSettingsAck)
+				h.write(h.fr.WriteSettingsAck)
 			}
 		case *http2.PingFrame:
 			if !f.IsAck() {
-				h.writes(func() error { return h.fr.WritePing(true, f.Data) })
+				h.write(func() error { return h.fr.WritePing(true, f.Data) })
 			}
 		case *http2.WindowUpdateFrame:
 			h.mu.Lock()
@@ -75,31 +76,32 @@ func (h *hostile) read() {
 			h.changed.Broadcast()
 			h.mu.Unlock()
 		case *http2.RSTStreamFrame:
-			h.ends(f.StreamID)
+			h.markEnded(f.StreamID)
 		case *http2.HeadersFrame:
 			if f.StreamEnded() {
-				h.ends(f.StreamID)
+				h.markEnded(f.StreamID)
 			}
 		}
 	}
 }
 
-// ends notes the end of a stream, or of the connection.
-func (h *hostile) ends(stream uint32) {
+// markEnded records the end of a stream; 0 is the connection.
+func (h *hostileClient) markEnded(stream uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over[stream] = true
+	h.ended[stream] = true
 	h.changed.Broadcast()
 }
 
-func (h *hostile) writes(write func() error) bool {
+// write calls f, which writes a frame, and reports whether it succeeds.
+func (h *hostileClient) write(f func() error) bool {
 	h.writing.Lock()
 	defer h.writing.Unlock()
-	return write() == nil
+	return f() == nil
 }
 
-// open opens a stream of the quota service.
-func (h *hostile) open(stream uint32) {
+// open opens a stream to the quota service.
+func (h *hostileClient) open(stream uint32) {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	encoder.SetMaxDynamicTableSizeLimit(0)
@@ -111,33 +113,34 @@ func (h *hostile) open(stream uint32) {
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
 	} {
-		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to a buffer
+		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a write to a buffer never fails
 	}
 	h.mu.Lock()
-	h.windows[stream] += firstWindow
+	h.windows[stream] += initialWindow
 	h.mu.Unlock()
-	h.writes(func() error {
+	h.write(func() error {
 		return h.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
 	})
 }
 
-// send sends a message, until the stream or the connection ends.
-func (h *hostile) send(stream uint32, message []byte) {
+// send sends a message. It returns early if the stream or the connection ends.
+func (h *hostileClient) send(stream uint32, message []byte) {
 	for rest := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...); len(rest) > 0; {
-		n := h.window(stream, len(rest))
-		if n == 0 || !h.writes(func() error { return h.fr.WriteData(stream, false, rest[:n]) }) {
+		n := h.reserveWindow(stream, len(rest))
+		if n == 0 || !h.write(func() error { return h.fr.WriteData(stream, false, rest[:n]) }) {
 			return
 		}
 		rest = rest[n:]
 	}
 }
 
-// window waits for a window, and takes at most most bytes of it. It returns 0 at the end of the stream or of the connection.
-func (h *hostile) window(stream uint32, most int) int {
+// reserveWindow waits until the send window is open and reserves up to most bytes of it. It returns 0 if the stream or
+// the connection has ended.
+func (h *hostileClient) reserveWindow(stream uint32, most int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
-		if h.over[0] || h.over[stream] {
+		if h.ended[0] || h.ended[stream] {
 			return 0
 		}
 		if n := min(most, 16<<10, h.windows[0], h.windows[stream]); n > 0 {
@@ -149,7 +152,7 @@ func (h *hostile) window(stream uint32, most int) int {
 	}
 }
 
-// manyUsers is a report of a request of each of n users that only this stream has.
+// manyUsers returns a report of one request for each of n users that no other stream reports.
 func manyUsers(stream, n int) []byte {
 	b := appendField(nil, 1, "d")
 	for i := range n {
@@ -162,18 +165,18 @@ func manyUsers(stream, n int) []byte {
 	return b
 }
 
-// appendField appends a field of a message that has less than 128 bytes.
+// appendField appends a length-delimited field of less than 128 bytes.
 func appendField(b []byte, number byte, value string) []byte {
 	return append(append(b, number<<3|2, byte(len(value))), value...)
 }
 
-// attack has clients report ids, over this many connections with this many streams each. They read answers of up to window bytes
-// on a stream.
+// attack opens connections with the given number of streams each, and reports ids bucket IDs on each stream. The clients
+// read up to window bytes of responses on a stream.
 func attack(tb testing.TB, addr string, window uint32, connections, streams, ids int) {
 	tb.Helper()
 	var all sync.WaitGroup
 	for i := range connections {
-		h := newHostile(tb, addr, window)
+		h := newHostileClient(tb, addr, window)
 		all.Go(func() {
 			for j := range streams {
 				stream := uint32(2*j + 1)

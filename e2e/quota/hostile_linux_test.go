@@ -25,27 +25,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// siegeRules divide a limit of each user, and count calls by another.
-const siegeRules = `
+// hostileRules divide a limit for each user, and have another limit for calls of the rate limit service.
+const hostileRules = `
 domain: d
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }
   - { key: call, rate_limit: { unit: hour, requests_per_unit: 1000000 } }
 `
 
-// siege is a sluice that hostile clients attack from 127.0.0.1, and an honest client at 127.0.0.2, which has its stream of the
-// quota service and its calls on one connection.
-type siege struct {
+// hostileTest is a sluice that hostile clients attack from 127.0.0.1, and an honest client at 127.0.0.2, which uses one
+// connection for its stream to the quota service and its calls of the rate limit service.
+type hostileTest struct {
 	sluice *sluice.Sluice
-	rules  string // their path
+	rules  string // path of the rules file
 	conn   *grpc.ClientConn
 	quotas rlqs.RateLimitQuotaService_StreamRateLimitQuotasClient
-	share  atomic.Uint32 // what the honest client was assigned last, in requests a second
+	share  atomic.Uint32 // last assignment of the honest client, in requests per second
 }
 
-func besiege(tb testing.TB, env ...string) *siege {
+func startHostileTest(tb testing.TB, env ...string) *hostileTest {
 	tb.Helper()
-	s := &siege{rules: suite.WriteRules(tb, siegeRules)}
+	s := &hostileTest{rules: suite.WriteRules(tb, hostileRules)}
 	s.sluice = suite.StartSluice(tb, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", s.rules}, Env: env})
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
@@ -68,13 +68,13 @@ func besiege(tb testing.TB, env ...string) *siege {
 		_ = s.conn.Close()
 		reading.Wait()
 	})
-	s.report(tb)
-	suite.Eventually(tb, "the honest client has the whole limit", func() bool { return s.share.Load() == 1000 })
+	s.reportHonest(tb)
+	suite.Eventually(tb, "the honest client has the complete limit", func() bool { return s.share.Load() == 1000 })
 	return s
 }
 
-// report reports requests of the honest client.
-func (s *siege) report(tb testing.TB) {
+// reportHonest sends a report of the honest client.
+func (s *hostileTest) reportHonest(tb testing.TB) {
 	tb.Helper()
 	if err := s.quotas.Send(&rlqs.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId:    &rlqs.BucketId{Bucket: map[string]string{"sluice": "user", "user": "honest"}},
@@ -84,41 +84,41 @@ func (s *siege) report(tb testing.TB) {
 	}
 }
 
-// call has the honest client call the rate limit service.
-func (s *siege) call(ctx context.Context) error {
+// callHonest calls the rate limit service as the honest client.
+func (s *hostileTest) callHonest(ctx context.Context) error {
 	_, err := rls.NewRateLimitServiceClient(s.conn).ShouldRateLimit(ctx, &rls.RateLimitRequest{
 		Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "call", Value: "x"}}}},
 	})
 	return err
 }
 
-// lower lowers the limit, and waits until the honest client has the new one.
-func (s *siege) lower(tb testing.TB) {
+// lowerLimit lowers the limit and waits until the honest client is assigned the new one.
+func (s *hostileTest) lowerLimit(tb testing.TB) {
 	tb.Helper()
-	suite.Replace(tb, s.rules, strings.Replace(siegeRules, "1000,", "500,", 1))
+	suite.Replace(tb, s.rules, strings.Replace(hostileRules, "1000,", "500,", 1))
 	suite.Eventually(tb, "the honest client has the new limit", func() bool { return s.share.Load() == 500 })
 }
 
-// state gets what operators look at.
-func (s *siege) state(tb testing.TB) {
+// checkState reads the state from the debug listener.
+func (s *hostileTest) checkState(tb testing.TB) {
 	tb.Helper()
 	if !bytes.Contains(suite.Get(tb, "http://"+s.sluice.Addr("debug")+"/api/v1/state"), []byte(`"quota"`)) {
 		tb.Error("the state has no quota")
 	}
 }
 
-// stop ends sluice in order.
-func (s *siege) stop(tb testing.TB) {
+// stop shuts sluice down gracefully.
+func (s *hostileTest) stop(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), suite.Patience)
 	defer cancel()
 	if code, err := s.sluice.Stop(ctx); code != 0 || err != nil {
-		tb.Errorf("sluice ends with %d, %v", code, err)
+		tb.Errorf("sluice exits with %d, %v", code, err)
 	}
 }
 
-// resident returns the most memory of the process that was resident, in MiB.
-func (s *siege) resident(tb testing.TB) int {
+// peakMiB returns the peak resident memory of the sluice process in MiB.
+func (s *hostileTest) peakMiB(tb testing.TB) int {
 	tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.sluice.PID()))
 	must.OK(tb, err)
@@ -128,50 +128,50 @@ func (s *siege) resident(tb testing.TB) int {
 	return kilobytes >> 10
 }
 
-// TestHostileStreams has 20 clients report 10,000 ids each, and then neither read nor report. For longer than an assignment
-// lasts, each call of an honest client is answered, on the connection that has its stream; then rules change, metrics and the
-// state are there, and sluice ends.
+// TestHostileStreams has 20 clients report 10,000 bucket IDs each, and then neither read nor report. For longer than the
+// time to live of an assignment, each call of an honest client on the connection of its stream gets a response. After
+// that a rule change takes effect, metrics and the state can be read, and sluice shuts down.
 func TestHostileStreams(t *testing.T) {
 	t.Parallel()
-	s := besiege(t)
+	s := startHostileTest(t)
 	attack(t, s.sluice.Addr("grpc"), 0, 20, 1, 10_000)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for n := range 30 {
 		<-tick.C
 		if n%10 == 0 {
-			s.report(t)
+			s.reportHonest(t)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-		if err := s.call(ctx); err != nil {
+		if err := s.callHonest(ctx); err != nil {
 			t.Errorf("call %d: %v", n, err)
 		}
 		cancel()
 	}
 	if got := s.share.Load(); got != 1000 {
-		t.Errorf("the honest client has %d requests a second", got)
+		t.Errorf("the honest client is assigned %d requests a second, want 1000", got)
 	}
-	s.lower(t)
+	s.lowerLimit(t)
 	if n := suite.Metrics(t, s.sluice).Sum("sluice_quota_streams"); n < 1 {
-		t.Errorf("there are %g streams", n)
+		t.Errorf("%g streams are open, want at least 1", n)
 	}
-	s.state(t)
+	s.checkState(t)
 	s.stop(t)
 }
 
-// TestMillionIDsFitTheMemory has a client report a million ids. Sluice stays within the memory that the manifests give
-// it, and an honest client keeps its share.
-func TestMillionIDsFitTheMemory(t *testing.T) {
+// TestMillionIDsFitMemory has a client report a million bucket IDs. Sluice stays within the memory limit of the manifests,
+// and an honest client keeps its share.
+func TestMillionIDsFitMemory(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, "GOMEMLIMIT=108MiB")
+	s := startHostileTest(t, "GOMEMLIMIT=108MiB")
 	attack(t, s.sluice.Addr("grpc"), 1<<30, 2, 50, 10_000)
-	if most := s.resident(t); most > 192 {
-		t.Errorf("%d MiB were resident", most)
+	if most := s.peakMiB(t); most > 192 {
+		t.Errorf("%d MiB were resident, want at most 192", most)
 	} else {
 		t.Logf("%d MiB were resident", most)
 	}
 	m := suite.Metrics(t, s.sluice)
-	t.Logf("%.0f streams, %.0f shares, %.0f usages without one", m.Sum("sluice_quota_streams"), m.Sum("sluice_quota_shares"), m.Sum("sluice_quota_ignored_usages_total"))
-	s.report(t)
-	s.lower(t)
+	t.Logf("%.0f streams, %.0f shares, %.0f ignored usages", m.Sum("sluice_quota_streams"), m.Sum("sluice_quota_shares"), m.Sum("sluice_quota_ignored_usages_total"))
+	s.reportHonest(t)
+	s.lowerLimit(t)
 }

@@ -1,4 +1,5 @@
-// Package quota tests the rate limit quota service behind real Envoys: all that they admit is held against the limit.
+// Package quota tests the rate limit quota service with real Envoys. It checks all requests that they admit against the
+// limit.
 package quota_test
 
 import (
@@ -21,55 +22,55 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// root is the repository's root, seen from here.
+// root is the relative path of the repository's root.
 const root = "../.."
 
-// sluiceBinary is what TestMain built for all tests.
+// sluiceBinary is the path of the binary that TestMain builds.
 var sluiceBinary string
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil { // most tests wait for reports of Envoys, each of which takes 5 s
+	if err := flag.Set("test.parallel", "4"); err != nil { // most tests wait for reports, which Envoys send every 5 s
 		panic(err)
 	}
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }))
 }
 
-// A stage is sluice, Envoys that ask it, and the backend behind them.
-type stage struct {
-	rules   string // where they are
+// harness is a sluice, the Envoys that use it, and the backend behind them.
+type harness struct {
+	rules   string // path of the rules file
 	sluice  *sluice.Sluice
 	envoys  []*envoy.Envoy
 	backend *backend.Backend
 	client  *http.Client
 	begun   time.Time
 	args    []string
-	addr    string   // of sluice
-	others  []string // addresses of other sluices that Envoys may ask
+	addr    string   // address of sluice
+	others  []string // addresses of the other sluices that Envoys use
 
 	mu       sync.Mutex
 	admitted []admission
 	denied   int
 }
 
-// admission is a request that an Envoy let pass, at a time that its client knows to lie within these.
+// admission is a request that an Envoy admitted at some time between sent and answered.
 type admission struct {
 	sent, answered time.Duration
 	envoy          int
 	user           string
 }
 
-// play starts a stage with so many Envoys.
-func play(t *testing.T, rules string, envoys int, args ...string) *stage {
+// start starts a harness with the given rules and number of Envoys.
+func start(t *testing.T, rules string, envoys int, args ...string) *harness {
 	t.Helper()
-	suite.Envoy(t, root) // skips where none is installed, before anything runs
+	suite.Envoy(t, root) // skips the test if no Envoy is installed
 	dir := suite.ShortDir(t)
-	s := &stage{
+	s := &harness{
 		rules: filepath.Join(dir, "rules.yaml"), backend: suite.StartBackend(t), begun: time.Now(), addr: "unix://" + filepath.Join(dir, "sluice.sock"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}},
 	}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.args = append([]string{"--config", s.rules}, args...)
-	s.write(t, rules)
+	s.writeRules(t, rules)
 	s.startSluice(t)
 	for range envoys {
 		s.startEnvoy(t)
@@ -77,25 +78,25 @@ func play(t *testing.T, rules string, envoys int, args ...string) *stage {
 	return s
 }
 
-func (s *stage) write(t *testing.T, rules string) {
+func (s *harness) writeRules(t *testing.T, rules string) {
 	t.Helper()
 	suite.Replace(t, s.rules, rules)
 }
 
-// startSluice starts sluice, or starts it again at the same address.
-func (s *stage) startSluice(t *testing.T) {
+// startSluice starts sluice, or restarts it at the same address.
+func (s *harness) startSluice(t *testing.T) {
 	t.Helper()
 	s.sluice = s.startSluiceAt(t, s.addr)
 }
 
-// startSluiceAt starts a sluice at an address.
-func (s *stage) startSluiceAt(t *testing.T, addr string) *sluice.Sluice {
+// startSluiceAt starts a further sluice at the given address.
+func (s *harness) startSluiceAt(t *testing.T, addr string) *sluice.Sluice {
 	t.Helper()
 	return suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": addr}})
 }
 
-// startEnvoy starts one more Envoy. Replacements are pairs of texts of its configuration, the old one and the new.
-func (s *stage) startEnvoy(t *testing.T, replacements ...string) {
+// startEnvoy starts a further Envoy. replacements are pairs of an old and a new text of its configuration.
+func (s *harness) startEnvoy(t *testing.T, replacements ...string) {
 	t.Helper()
 	config, err := os.ReadFile("testdata/filters.yaml")
 	must.OK(t, err)
@@ -111,8 +112,8 @@ func (s *stage) startEnvoy(t *testing.T, replacements ...string) {
 	}))
 }
 
-// ask sends a request of a user to an Envoy, and reports whether it was let pass.
-func (s *stage) ask(ctx context.Context, t *testing.T, at int, user string) bool {
+// request sends a request of a user to an Envoy and reports whether it was admitted.
+func (s *harness) request(ctx context.Context, t *testing.T, at int, user string) bool {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoys[at].Addr("ingress")+"/", http.NoBody)
 	if err != nil {
@@ -138,30 +139,30 @@ func (s *stage) ask(ctx context.Context, t *testing.T, at int, user string) bool
 	case http.StatusTooManyRequests:
 		s.denied++
 	default:
-		t.Errorf("a request has the status %d", reply.StatusCode)
+		t.Errorf("a response has the status %d", reply.StatusCode)
 	}
 	return reply.StatusCode == http.StatusOK
 }
 
-// load has an Envoy get requests of a user at most this often, until ctx ends.
-func (s *stage) load(ctx context.Context, t *testing.T, at int, user string, every time.Duration) {
+// load sends requests of a user to an Envoy, at most one per interval, until ctx ends.
+func (s *harness) load(ctx context.Context, t *testing.T, at int, user string, every time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.ask(ctx, t, at, user)
+			s.request(ctx, t, at, user)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// hold fails the test if a user's requests were let pass beyond rate x time + burst in any interval, whichever Envoys
-// let them pass. Of each request it is known within which times it was let pass, so that an interval has those that
-// began and ended in it, and a busy machine only makes them fewer. It returns how many there were.
-func (s *stage) hold(t *testing.T, user string, rate, burst float64) int {
+// checkBound fails the test if in any interval the Envoys together admitted more requests of a user than rate x its
+// length + burst. A request counts in an interval only if it was sent and answered within it, since the time of its
+// admission is not known exactly. A busy machine can therefore cause no false failure. It returns the number of requests.
+func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,21 +186,21 @@ func (s *stage) hold(t *testing.T, user string, rate, burst float64) int {
 			}
 		}
 	}
-	if t.Logf("%d requests of %q passed; most beyond the rate: %.1f of %.0f, from %v to %v", len(all), user, worst, burst, from, to); worst > burst {
-		t.Errorf("in %v from %v on, the Envoys let %.1f more requests of %q pass than %g a second, allowed are %g", to-from, from, worst, user, rate, burst)
+	if t.Logf("%d requests of %q were admitted; greatest excess over the rate: %.1f of %.0f, from %v to %v", len(all), user, worst, burst, from, to); worst > burst {
+		t.Errorf("in %v from %v on, the Envoys admitted %.1f more requests of %q than %g a second, want at most %g more", to-from, from, worst, user, rate, burst)
 	}
 	return len(all)
 }
 
-// since forgets what was let pass before a time.
-func (s *stage) since(begun time.Duration) {
+// dropAdmittedBefore removes the requests that were sent before a time, so that checkBound ignores them.
+func (s *harness) dropAdmittedBefore(begun time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.admitted = slices.DeleteFunc(s.admitted, func(a admission) bool { return a.sent < begun })
 }
 
-// metric returns the sum of sluice's series of that name that have all labels, given as name="value".
-func (s *stage) metric(t *testing.T, name string, labels ...string) float64 {
+// metric returns the sum of the series of a metric that have all given labels, such as `domain="d"`.
+func (s *harness) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	return suite.Metrics(t, s.sluice).Sum(name, labels...)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// The cluster of the tests' Envoys, and what docs/rlqs.md says that it needs where there are several sluices.
+// The cluster of the tests' Envoys, and its settings for several sluices in docs/rlqs.md.
 const (
 	oneSluice      = "    - name: sluice\n      connect_timeout: 1s\n      type: STATIC\n"
 	severalSluices = oneSluice + `      common_lb_config: { healthy_panic_threshold: { value: 0 } }
@@ -30,24 +30,24 @@ const (
 	withKeepalive = "http2_protocol_options: { connection_keepalive: { interval: 10s, timeout: 2s } }"
 )
 
-// healthChecked are the replacements in the configuration of Envoys that ask who divides.
+// healthChecked are the replacements in the configuration of Envoys that find the leader by health checks.
 var healthChecked = []string{oneSluice, severalSluices, noKeepalive, withKeepalive}
 
-// A troupe is a stage with several sluices that share a store.
-type troupe struct {
-	*stage
+// replicas is a harness with several sluices that share a store.
+type replicas struct {
+	*harness
 	sluices []*sluice.Sluice
 	store   *storetest.Server
 }
 
-// playSeveral starts a stage with two sluices that share a store, and two Envoys that ask one of them.
-func playSeveral(t *testing.T, replacements []string, args ...string) *troupe {
+// startReplicas starts two sluices that share a store, of which the first is the leader, and two Envoys that use either.
+func startReplicas(t *testing.T, replacements []string, args ...string) *replicas {
 	t.Helper()
 	suite.Envoy(t, root)
 	server := storetest.Start(t)
-	s := play(t, hundredASecond, 0, append([]string{"--store", "redis://" + server.Addr}, args...)...)
-	tr := &troupe{s, []*sluice.Sluice{s.sluice}, server}
-	tr.divider(t)
+	s := start(t, rules100, 0, append([]string{"--store", "redis://" + server.Addr}, args...)...)
+	tr := &replicas{s, []*sluice.Sluice{s.sluice}, server}
+	tr.awaitLeader(t)
 	second := "unix://" + filepath.Join(filepath.Dir(s.rules), "second.sock")
 	tr.sluices = append(tr.sluices, s.startSluiceAt(t, second))
 	s.others = []string{second}
@@ -57,40 +57,40 @@ func playSeveral(t *testing.T, replacements []string, args ...string) *troupe {
 	return tr
 }
 
-// divider waits until one of the sluices divides, and returns its number.
-func (tr *troupe) divider(t *testing.T, of ...int) (number int) {
+// awaitLeader waits until exactly one of the given sluices, by default all, is the leader, and returns its index.
+func (tr *replicas) awaitLeader(t *testing.T, of ...int) (leader int) {
 	t.Helper()
 	if of == nil {
 		for i := range tr.sluices {
 			of = append(of, i)
 		}
 	}
-	suite.Eventually(t, "one sluice divides", func() bool {
-		divide := 0
+	suite.Eventually(t, "one sluice is the leader", func() bool {
+		leaders := 0
 		for _, i := range of {
 			if suite.Metrics(t, tr.sluices[i]).Sum("sluice_quota_leader_domains") == 1 {
-				divide, number = divide+1, i
+				leaders, leader = leaders+1, i
 			}
 		}
-		if divide > 1 {
+		if leaders > 1 {
 			t.Error("two sluices divide the same domain")
 		}
-		return divide == 1
+		return leaders == 1
 	})
-	return number
+	return leader
 }
 
-// streams waits until a sluice has the streams of both Envoys.
-func (tr *troupe) streams(t *testing.T, of int) {
+// awaitStreams waits until both Envoys have a stream to the sluice with the given index.
+func (tr *replicas) awaitStreams(t *testing.T, of int) {
 	t.Helper()
 	suite.Eventually(t, "sluice "+strconv.Itoa(of)+" has both streams", func() bool {
 		return suite.Metrics(t, tr.sluices[of]).Sum("sluice_quota_streams") == 2
 	})
 }
 
-// longestPause returns the longest time from the answer to a request of a user that passed to when the next such was
-// sent, since a time.
-func (s *stage) longestPause(user string, since time.Duration) (longest time.Duration) {
+// longestPause returns the longest time between two admitted requests of a user after the given time, from the response
+// of one to the sending of the next.
+func (s *harness) longestPause(user string, since time.Duration) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := since
@@ -102,110 +102,109 @@ func (s *stage) longestPause(user string, since time.Duration) (longest time.Dur
 	return longest
 }
 
-// TestSluiceThatDividesDies kills the one of two sluices that divides, while Envoys have demand: the other takes over, and
-// never more than the limit passes.
-func TestSluiceThatDividesDies(t *testing.T) {
+// TestLeaderDies kills the leader of two sluices while Envoys have demand. The other one takes over, and the limit is never
+// exceeded.
+func TestLeaderDies(t *testing.T) {
 	t.Parallel()
-	tr := playSeveral(t, healthChecked)
+	tr := startReplicas(t, healthChecked)
 	tr.awaitShares(t, "al")
-	tr.streams(t, 0)
-	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
+	tr.awaitStreams(t, 0)
+	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
 		at, died := time.Since(tr.begun), time.Now()
 		tr.sluices[0].Kill()
-		tr.divider(t, 1)
+		tr.awaitLeader(t, 1)
 		took := time.Since(died)
-		tr.streams(t, 1)
-		t.Logf("after %.1f s the other sluice divides, after %.1f s it has both Envoys", took.Seconds(), time.Since(died).Seconds())
+		tr.awaitStreams(t, 1)
+		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", took.Seconds(), time.Since(died).Seconds())
 		time.Sleep(20 * time.Second)
-		t.Logf("the longest time without a request that passed is %v", tr.longestPause("al", at))
+		t.Logf("the longest time without an admitted request is %v", tr.longestPause("al", at))
 	})
-	tr.hold(t, "al", 100, 2*20)
+	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestSluiceThatDividesPauses stops the one that divides for so long that another does, and has it go on: it divides no
-// more, since its own clock says that its role is over.
-func TestSluiceThatDividesPauses(t *testing.T) {
+// TestLeaderSuspended suspends the leader until another sluice is the leader, and resumes it. It no longer divides, since
+// its leadership has expired by its own clock.
+func TestLeaderSuspended(t *testing.T) {
 	t.Parallel()
-	tr := playSeveral(t, healthChecked)
+	tr := startReplicas(t, healthChecked)
 	tr.awaitShares(t, "al")
-	tr.streams(t, 0)
-	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
+	tr.awaitStreams(t, 0)
+	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
 		must.OK(t, tr.sluices[0].Signal(syscall.SIGSTOP))
-		tr.divider(t, 1)
-		tr.streams(t, 1)
+		tr.awaitLeader(t, 1)
+		tr.awaitStreams(t, 1)
 		must.OK(t, tr.sluices[0].Signal(syscall.SIGCONT))
-		suite.Eventually(t, "who paused knows that another divides", func() bool {
+		suite.Eventually(t, "the resumed sluice knows the new leader", func() bool {
 			return strings.Contains(tr.sluices[0].Log(), "another sluice divides the quotas of a domain")
 		})
-		tr.divider(t)
+		tr.awaitLeader(t)
 		time.Sleep(15 * time.Second)
 	})
-	tr.hold(t, "al", 100, 2*20)
+	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestSluiceThatDividesDrains ends the one that divides in order: it gives its role back before it has ended, while it
-// still answers.
-func TestSluiceThatDividesDrains(t *testing.T) {
+// TestLeaderDrains shuts the leader down gracefully. It releases its leadership before it exits, while it still serves.
+func TestLeaderDrains(t *testing.T) {
 	t.Parallel()
-	tr := playSeveral(t, healthChecked, "--drain-delay=1h")
+	tr := startReplicas(t, healthChecked, "--drain-delay=1h")
 	tr.awaitShares(t, "al")
-	tr.streams(t, 0)
-	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
+	tr.awaitStreams(t, 0)
+	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
 		at, begun := time.Since(tr.begun), time.Now()
 		must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
-		tr.divider(t, 1)
+		tr.awaitLeader(t, 1)
 		took := time.Since(begun)
-		tr.streams(t, 1)
-		t.Logf("after %.1f s the other sluice divides, after %.1f s it has both Envoys", took.Seconds(), time.Since(begun).Seconds())
+		tr.awaitStreams(t, 1)
+		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", took.Seconds(), time.Since(begun).Seconds())
 		time.Sleep(15 * time.Second)
-		t.Logf("the longest time without a request that passed is %v", tr.longestPause("al", at))
+		t.Logf("the longest time without an admitted request is %v", tr.longestPause("al", at))
 	})
-	tr.hold(t, "al", 100, 2*20)
+	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestEnvoysFindWhoDivides has Envoys that check no health ask until they come to the sluice that divides: the others end
-// their streams, also one that did and answers still.
-func TestEnvoysFindWhoDivides(t *testing.T) {
+// TestEnvoysFindLeader has Envoys without health checks reconnect until they find the leader. Other sluices fail their
+// streams, including a former leader that still serves.
+func TestEnvoysFindLeader(t *testing.T) {
 	t.Parallel()
-	tr := playSeveral(t, nil, "--drain-delay=1h")
+	tr := startReplicas(t, nil, "--drain-delay=1h")
 	begun := time.Now()
 	tr.awaitShares(t, "al")
-	tr.streams(t, 0)
-	t.Logf("after %.1f s both Envoys have a share; the other sluice ended %g streams", time.Since(begun).Seconds(),
+	tr.awaitStreams(t, 0)
+	t.Logf("after %.1f s both Envoys have a share; the other sluice rejected %g streams", time.Since(begun).Seconds(),
 		suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_misdirected_streams_total"))
 	must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
 	begun = time.Now()
-	tr.streams(t, 1)
+	tr.awaitStreams(t, 1)
 	if n := suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_misdirected_streams_total"); n < 2 {
-		t.Errorf("who divides no more ended %g streams", n)
+		t.Errorf("the former leader rejected %g streams, want at least 2", n)
 	}
-	t.Logf("after %.1f s both ask the other", time.Since(begun).Seconds())
+	t.Logf("after %.1f s both use the new leader", time.Since(begun).Seconds())
 }
 
-// TestStoreOfSluicesDies takes the store away: nobody divides once the role has ended, and Envoys do what their
-// configuration says when their shares have, which is to deny here. When the store is back they have shares again.
-func TestStoreOfSluicesDies(t *testing.T) {
+// TestStoreOutageStopsDivision stops the store. When the leadership has expired no sluice divides, and when shares have
+// expired Envoys apply expired_assignment_behavior, here DENY_ALL. When the store is available again they get shares.
+func TestStoreOutageStopsDivision(t *testing.T) {
 	t.Parallel()
-	tr := playSeveral(t, healthChecked)
+	tr := startReplicas(t, healthChecked)
 	tr.awaitShares(t, "al")
-	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
+	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
 		died := time.Now()
 		tr.store.Kill()
-		suite.Eventually(t, "nobody divides", func() bool {
+		suite.Eventually(t, "no sluice is the leader", func() bool {
 			return suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_leader_domains")+suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_leader_domains") == 0
 		})
-		t.Logf("after %.1f s nobody divides", time.Since(died).Seconds())
-		suite.Eventually(t, "shares have ended", func() bool { return tr.inASecond(-1, "al") == 0 })
-		t.Logf("after %.1f s nothing passes", time.Since(died).Seconds())
+		t.Logf("after %.1f s no sluice is the leader", time.Since(died).Seconds())
+		suite.Eventually(t, "shares have expired", func() bool { return tr.admittedPerSecond(-1, "al") == 0 })
+		t.Logf("after %.1f s no request is admitted", time.Since(died).Seconds())
 		tr.store.Run()
-		back, before := time.Now(), tr.passed(-1, "al")
-		suite.Eventually(t, "shares are back", func() bool { return tr.passed(-1, "al") > before })
-		t.Logf("%.1f s after the store is back something passes", time.Since(back).Seconds())
+		back, before := time.Now(), tr.countAdmitted(-1, "al")
+		suite.Eventually(t, "Envoys have shares again", func() bool { return tr.countAdmitted(-1, "al") > before })
+		t.Logf("%.1f s after the restart of the store a request is admitted", time.Since(back).Seconds())
 		time.Sleep(5 * time.Second)
 	})
-	tr.hold(t, "al", 100, 2*20)
+	tr.checkBound(t, "al", 100, 2*20)
 }

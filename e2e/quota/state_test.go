@@ -15,38 +15,38 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestStateOfShares has two Envoys divide a limit, and then one die: the state, its page, top, explain and the metric
-// say so, and none names the client.
-func TestStateOfShares(t *testing.T) {
+// TestStateShowsShares has two Envoys share a limit and then kills one. The state, its page, top, explain and the metric
+// show the shares, without the names of clients.
+func TestStateShowsShares(t *testing.T) {
 	t.Parallel()
-	s := play(t, hundredASecond, 2)
+	s := start(t, rules100, 2)
 	for i := range s.envoys {
-		suite.Eventually(t, "a share of each Envoy", func() bool { return s.ask(t.Context(), t, i, "al") })
+		suite.Eventually(t, "a share of each Envoy", func() bool { return s.request(t.Context(), t, i, "al") })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for i := range s.envoys {
 		load.Go(func() { s.load(ctx, t, i, "al", 10*time.Millisecond) })
 	}
-	look := func() bucket { return s.largest(t) }
+
 	var b bucket
 	suite.Eventually(t, "two shares", func() bool {
-		b = look()
+		b = s.largest(t)
 		return len(b.Shares) == 2 && b.Shares[0].Confirmed && b.Shares[1].Confirmed && b.Shares[1].Share > 20
 	})
-	if b.Holders != 2 || b.Limit != 100 || b.InForce > 100.001 || b.Rule != "user > api=all" || b.Hash == "" || b.Descriptor != "" {
+	if b.Holders != 2 || b.Limit != 100 || b.Assigned > 100.001 || b.Rule != "user > api=all" || b.Hash == "" || b.Descriptor != "" {
 		t.Errorf("the bucket is %+v", b)
 	}
 	suite.Eventually(t, "the metric", func() bool {
-		part := s.metric(t, "sluice_quota_assigned_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
-		return part > 0.5 && part <= 1
+		ratio := s.metric(t, "sluice_quota_assigned_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
+		return ratio > 0.5 && ratio <= 1
 	})
-	page := s.debug(t, "/", "text/html")
-	top := s.run(t, "top", "--once", "--addr", s.sluice.Addr("debug"))
-	explain := s.run(t, "explain", "--addr", s.sluice.Addr("debug"), "-d", "d", "--descriptor", "user=al,api=all")
+	page := s.getDebug(t, "/", "text/html")
+	top := s.runCommand(t, "top", "--once", "--addr", s.sluice.Addr("debug"))
+	explain := s.runCommand(t, "explain", "--addr", s.sluice.Addr("debug"), "-d", "d", "--descriptor", "user=al,api=all")
 	for name, text := range map[string]string{"the page": page, "top": top} {
 		if !strings.Contains(text, "user &gt; api=all") && !strings.Contains(text, "user > api=all  ") && !strings.Contains(text, "user > api=all #"+b.Hash) || strings.Contains(text, "user=al") {
-			t.Errorf("%s says\n%s", name, text)
+			t.Errorf("%s shows\n%s", name, text)
 		}
 	}
 	for text, want := range map[string]string{top: "2 Envoys", page: "Limits that Envoys divide", explain: "divided: "} {
@@ -55,21 +55,21 @@ func TestStateOfShares(t *testing.T) {
 		}
 	}
 	if !strings.Contains(explain, "of 100, ") && !strings.Contains(explain, "of 100.0, ") || !strings.Contains(explain, "2 Envoys, stream ") {
-		t.Errorf("explain says\n%s", explain)
+		t.Errorf("explain prints\n%s", explain)
 	}
 	cancel()
 	load.Wait()
 	s.envoys[1].Kill()
-	suite.Eventually(t, "what is lost", func() bool { b := look(); return b.Holders == 1 && b.Lost > 0 && b.LostUntil != "" })
+	suite.Eventually(t, "a lost rate", func() bool { b := s.largest(t); return b.Holders == 1 && b.Lost > 0 && b.LostUntil != "" })
 }
 
-// A bucket is a limit that Envoys divide, as the state of sluice has it.
+// bucket is a divided limit in the state of sluice.
 type bucket struct {
 	Rule       string  `json:"rule"`
 	Hash       string  `json:"hash"`
 	Descriptor string  `json:"descriptor"`
 	Limit      float64 `json:"limit_per_second"`
-	InForce    float64 `json:"assigned_per_second"`
+	Assigned   float64 `json:"assigned_per_second"`
 	Lost       float64 `json:"lost_per_second"`
 	LostUntil  string  `json:"lost_until"`
 	Holders    int     `json:"holders"`
@@ -79,33 +79,33 @@ type bucket struct {
 	} `json:"shares"`
 }
 
-// confirmed reports whether n Envoys have shares of a limit, and have confirmed them.
-func (b *bucket) confirmed(n int, limit float64) bool {
+// isConfirmedBy reports whether n Envoys have shares of the given limit and have confirmed them.
+func (b *bucket) isConfirmedBy(n int, limit float64) bool {
 	for _, share := range b.Shares {
 		if !share.Confirmed {
 			return false
 		}
 	}
-	return len(b.Shares) == n && b.Limit == limit && b.InForce < limit*1.0001
+	return len(b.Shares) == n && b.Limit == limit && b.Assigned < limit*1.0001
 }
 
-// largest returns the largest of them, or none.
-func (s *stage) largest(t *testing.T) bucket {
+// largest returns the bucket with the most demand, or the zero bucket if there is none.
+func (s *harness) largest(t *testing.T) bucket {
 	t.Helper()
 	var state struct {
 		Quota struct {
 			Largest []bucket `json:"largest"`
 		} `json:"quota"`
 	}
-	must.OK(t, json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state))
+	must.OK(t, json.Unmarshal([]byte(s.getDebug(t, "/api/v1/state", "")), &state))
 	if len(state.Quota.Largest) == 0 {
 		return bucket{}
 	}
 	return state.Quota.Largest[0]
 }
 
-// debug asks the debug listener.
-func (s *stage) debug(t *testing.T, path, accept string) string {
+// getDebug gets a page of the debug listener.
+func (s *harness) getDebug(t *testing.T, path, accept string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.sluice.Addr("debug")+path, http.NoBody)
 	must.OK(t, err)
@@ -118,8 +118,8 @@ func (s *stage) debug(t *testing.T, path, accept string) string {
 	return string(text)
 }
 
-// run runs a command of sluice.
-func (s *stage) run(t *testing.T, args ...string) string {
+// runCommand runs a sluice command and returns its output.
+func (s *harness) runCommand(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), sluiceBinary, args...).CombinedOutput()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-const hundredASecond = `
+const rules100 = `
 domain: d
 descriptors:
   - key: user
@@ -17,13 +17,13 @@ descriptors:
       - { key: api, value: all, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: { burst: 0.1s, min_tokens: 4 } } }
 `
 
-// TestTwoEnvoysShareALimit has both get more requests than the limit: together they never let pass more, and each gets
-// a share.
-func TestTwoEnvoysShareALimit(t *testing.T) {
+// TestTwoEnvoysShareLimit sends each Envoy more requests than the limit. Each gets a share, and together they never exceed
+// the limit.
+func TestTwoEnvoysShareLimit(t *testing.T) {
 	t.Parallel()
-	s := play(t, hundredASecond, 2)
+	s := start(t, rules100, 2)
 	for i := range s.envoys {
-		suite.Eventually(t, "a share of each Envoy", func() bool { return s.ask(t.Context(), t, i, "al") })
+		suite.Eventually(t, "a share of each Envoy", func() bool { return s.request(t.Context(), t, i, "al") })
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
@@ -33,6 +33,6 @@ func TestTwoEnvoysShareALimit(t *testing.T) {
 		load.Go(func() { s.load(ctx, t, i, "al", 4*time.Millisecond) })
 	}
 	load.Wait()
-	n := s.hold(t, "al", 100, 2*10)
+	n := s.checkBound(t, "al", 100, 2*10)
 	t.Logf("%d denied; used %.3f of the limit", s.denied, float64(n)/100/time.Since(begun).Seconds())
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// request is a line of a log of the test's own.
+// request is a line of a generated log.
 type request struct {
 	at            time.Time
 	address, path string
@@ -17,7 +17,7 @@ type request struct {
 
 func (r *request) clf() string { return r.at.Format("02/Jan/2006:15:04:05 -0700") }
 
-// combined is a line of the combined log format.
+// combined formats a line in the combined log format.
 func (r *request) combined() string {
 	return fmt.Sprintf(`%s - - [%s] "GET %s HTTP/1.1" %d 512 "-" "%s"`, r.address, r.clf(), r.path, r.status, r.agent)
 }
@@ -33,15 +33,15 @@ func (r *request) w3c(separator string) string {
 
 const w3cHeader = "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)\n"
 
-// countedKind is a kind of log: how its lines are written, and the lines above them.
+// countedKind is a kind of log: its lines and the lines above them.
 type countedKind struct {
 	line   func(r *request) string
 	header string
-	// hasPort says that addresses have one.
+	// hasPort reports that addresses have a port.
 	hasPort bool
 }
 
-// counted are the kinds of logs that count.py knows, by the name that it has for them.
+// counted are the kinds of logs that count.py supports, by its names.
 var counted = map[string]countedKind{
 	"common": {line: func(r *request) string {
 		return fmt.Sprintf(`%s - - [%s] "GET %s HTTP/1.1" %d 512`, r.address, r.clf(), r.path, r.status)

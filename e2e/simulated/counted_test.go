@@ -22,12 +22,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// countedLimit is how many requests a minute the counted logs' addresses may make.
+// countedLimit is the limit per address and minute.
 const countedLimit = 20
 
-// TestCountsOfLogs holds the numbers of simulate against those of a program of its own for each kind
-// of log.
-func TestCountsOfLogs(t *testing.T) {
+// TestCounts compares simulate with an independent program, count.py, for each kind of log.
+func TestCounts(t *testing.T) {
 	zone := time.FixedZone("", 3600)
 	agents := []string{"curl/8", `a \\\"quoted\\\" agent`, "Mozilla/5.0 (X11; Linux x86_64)", "-"}
 	for name, kind := range counted {
@@ -41,7 +40,7 @@ func TestCountsOfLogs(t *testing.T) {
 					address: fmt.Sprintf("192.0.2.%d", int(60*random.Float64()*random.Float64())), path: fmt.Sprintf("/a%d?b=c", i%7),
 					status: 200 + i%5, agent: agents[random.IntN(len(agents))],
 				}
-				if name != "nginx-json" && name != "caddy" { // which are JSON themselves
+				if name != "nginx-json" && name != "caddy" { // these are JSON themselves
 					r.agent = strings.ReplaceAll(r.agent, `\\\"`, `\"`)
 				}
 				log.WriteString(kind.line(&r) + "\n")
@@ -54,12 +53,12 @@ func TestCountsOfLogs(t *testing.T) {
 	}
 }
 
-// TestCountsOfOthersLogs does the same with logs that others wrote, in a folder that SLUICE_LOGS
-// names: testdata/others.sh takes them out of public repositories.
-func TestCountsOfOthersLogs(t *testing.T) {
+// TestCountsOfForeignLogs does the same for foreign logs in the folder SLUICE_LOGS, which
+// testdata/others.sh extracts from public repositories.
+func TestCountsOfForeignLogs(t *testing.T) {
 	dir := os.Getenv("SLUICE_LOGS")
 	if dir == "" {
-		suite.NotRun(t, "SLUICE_LOGS names no folder with logs of others, which testdata/others.sh makes")
+		suite.Skip(t, "SLUICE_LOGS names no folder with logs of others, which testdata/others.sh makes")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
 	if err != nil || len(files) == 0 {
@@ -78,13 +77,13 @@ func TestCountsOfOthersLogs(t *testing.T) {
 	}
 }
 
-// compareCounts simulates a log that it does not say the kind of, and compares with what count.py
-// counts.
+// compareCounts simulates a log without specifying its format and compares the result with that of
+// count.py.
 func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		suite.NotRun(t, "there is no python3 to count with")
+		suite.Skip(t, "there is no python3 to count with")
 	}
 	cmd := exec.CommandContext(t.Context(), python, "testdata/count.py", kind, strconv.Itoa(countedLimit))
 	cmd.Stdin = bytes.NewReader(log)
@@ -142,7 +141,7 @@ func simulateCounted(t *testing.T, kind string, log []byte) *report.Report {
 	found, err := simulate.Run(t.Context(), simulate.Options{
 		Logs:  []accesslog.Log{{Name: kind, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log)), nil }}},
 		Rules: set, Templates: []*simulate.Template{template}, ShowValues: true,
-		Now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), Reorder: 1 << 60, // lines in any order
+		Now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), Reorder: 1 << 60, // accept any order of lines
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,3 @@
-// Package simulated holds what package simulate says of access logs that the real Envoy
-// wrote against what the real service decided.
+// Package simulated compares simulations of access logs that the real Envoy wrote with the
+// decisions of the real service.
 package simulated

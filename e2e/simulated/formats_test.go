@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// logFormat is a way in which Envoy can write its log.
+// logFormat is a format of Envoy's access log.
 type logFormat struct {
 	name string
-	// text or json is the format's configuration; both empty for Envoy's default.
+	// text or json configures the format; both are empty for Envoy's default.
 	text string
 	json map[string]string
-	// format is what simulate is told, empty for nothing.
+	// format is simulate's --format, or empty.
 	format string
-	// exact says that the log has what was asked.
+	// exact reports that the log contains the descriptors.
 	exact bool
 }
 
-const askedOperator = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"
+const metadataOperator = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"
 
-// istioText is what Istio has Envoy write unless told otherwise.
+// istioText is Istio's default format.
 const istioText = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%` + "\n"
 
-// gatewayJSON is what Envoy Gateway has Envoy write unless told otherwise.
+// gatewayJSON is Envoy Gateway's default format.
 var gatewayJSON = map[string]string{
 	"start_time":                        "%START_TIME%",
 	"method":                            "%REQ(:METHOD)%",
@@ -55,15 +55,15 @@ var formats = []logFormat{
 	{name: "istio", text: istioText},
 	{name: "gateway", json: gatewayJSON},
 	{
-		name: "asked-text", text: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + askedOperator + ` "%REQ(USER-AGENT)%"` + "\n",
-		format: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + askedOperator + ` "%REQ(USER-AGENT)%"`, exact: true,
+		name: "metadata-text", text: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"` + "\n",
+		format: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"`, exact: true,
 	},
-	{name: "asked-json", json: map[string]string{
-		"ts": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", "code": "%RESPONSE_CODE%", "asked": askedOperator, "agent": "%REQ(USER-AGENT)%", "duration": "%DURATION%",
+	{name: "metadata-json", json: map[string]string{
+		"ts": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", "code": "%RESPONSE_CODE%", "asked": metadataOperator, "agent": "%REQ(USER-AGENT)%", "duration": "%DURATION%",
 	}, format: "json time=ts status=code", exact: true},
 }
 
-// accessLog is the configuration that writes the log to a file, to stand below the
+// accessLog returns the configuration that writes the log to a file, to be inserted below the
 // connection manager's stat_prefix in an example.
 func (f logFormat) accessLog(path string) string {
 	const indent = "\n                  "

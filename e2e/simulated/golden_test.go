@@ -31,29 +31,29 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the logs in testdata with those that Envoy writes now")
 
-// goldenLog is a format, and the descriptors that simulate makes of its lines.
+// goldenLog is a format and the descriptors that simulate creates from its lines.
 type goldenLog struct {
 	logFormat
 
 	templates []string
 }
 
-// golden are logs in all formats, of the same requests.
+// golden are logs of the same requests in all formats.
 var golden = []goldenLog{
 	{logFormat{name: "default"}, []string{"agent={user-agent},path={:path}"}},
 	{logFormat{name: "istio", text: istioText}, []string{"agent={user-agent},path={:path}"}},
 	{logFormat{name: "gateway", json: gatewayJSON}, []string{"agent={user-agent},path={:path}"}},
 	{logFormat{name: "nul", text: nulText + "\n", format: nulText}, []string{"agent={user-agent},path={:path}", "nul={dynamic_metadata(golden:nul)}"}},
-	{logFormat{name: "asked-text", text: "%START_TIME% %RESPONSE_CODE% " + askedOperator + "\n", format: "%START_TIME% %RESPONSE_CODE% " + askedOperator}, nil},
-	{logFormat{name: "asked-json", json: map[string]string{"time": "%START_TIME(%s.%9f)%", "status": "%RESPONSE_CODE%", "asked": askedOperator}}, nil},
+	{logFormat{name: "metadata-text", text: "%START_TIME% %RESPONSE_CODE% " + metadataOperator + "\n", format: "%START_TIME% %RESPONSE_CODE% " + metadataOperator}, nil},
+	{logFormat{name: "metadata-json", json: map[string]string{"time": "%START_TIME(%s.%9f)%", "status": "%RESPONSE_CODE%", "asked": metadataOperator}}, nil},
 	{logFormat{name: "csv", text: "%START_TIME%,%RESPONSE_CODE%,%REQ(USER-AGENT)%,%REQ(:PATH)%\n", format: "csv"}, []string{"agent={agent},path={path}"}},
 	{logFormat{name: "otlp", format: "otlp"}, []string{"agent={agent},path={path}"}},
 }
 
-// nulText is a format with a value that has a NUL.
+// nulText is a format with a value that contains a NUL.
 const nulText = `%START_TIME% %RESPONSE_CODE% "%REQ(USER-AGENT)%" <%DYNAMIC_METADATA(golden:nul)%> %REQ(:PATH)%`
 
-// csvHeader stands above what Envoy writes as CSV.
+// csvHeader is the header above Envoy's lines of CSV.
 const csvHeader = "time,status,agent,path\n"
 
 // goldenRules limit all descriptors of the logs.
@@ -65,8 +65,8 @@ descriptors:
   - { key: user, rate_limit: { unit: day, requests_per_unit: 100 } }
 `
 
-// goldenBootstrap is an Envoy that answers by itself. Its filter says what a rate limit
-// filter would, and a value with a NUL.
+// goldenBootstrap is an Envoy that responds itself. Its filter sets the metadata of a rate limit
+// filter, and a value with a NUL.
 const goldenBootstrap = `
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
 static_resources:
@@ -109,7 +109,7 @@ static_resources:
         endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 1 } } } }] }]
 `
 
-// otlpAccessLog writes to the collector.
+// otlpAccessLog sends the log to the collector.
 const otlpAccessLog = `
                   - name: envoy.access_loggers.open_telemetry
                     typed_config:
@@ -125,13 +125,13 @@ const otlpAccessLog = `
                           - { key: agent, value: { string_value: "%REQ(USER-AGENT)%" } }
                           - { key: path, value: { string_value: "%REQ(:PATH)%" } }`
 
-// goldenRequests are what the logs are of: a path and an agent, of which one has none.
+// goldenRequests are the logged requests: a path and a user agent, which one lacks.
 var goldenRequests = [][2]string{
 	{"/a?b=c", "curl/8.1"}, {"/q?%00%22", `a "quoted" agent, back\slash`}, {"/%C3%BC", "ünïcode ☃"}, {"/none", ""}, {"/denied", "curl/8.1"},
 }
 
-// TestEnvoyWritesGoldenLogs holds that the logs that Envoy writes now are read as what was
-// asked. With -update they become those in testdata.
+// TestEnvoyWritesGoldenLogs checks that logs of the current Envoy are read correctly. With -update
+// they replace testdata.
 func TestEnvoyWritesGoldenLogs(t *testing.T) {
 	written := writeGolden(t)
 	for i := range golden {
@@ -147,7 +147,7 @@ func TestEnvoyWritesGoldenLogs(t *testing.T) {
 	}
 }
 
-// TestGoldenLogs holds the same of the logs in testdata, which Envoy wrote once.
+// TestGoldenLogs checks the same for the committed logs.
 func TestGoldenLogs(t *testing.T) {
 	for i := range golden {
 		g := &golden[i]
@@ -163,20 +163,20 @@ func TestGoldenLogs(t *testing.T) {
 
 func (g *goldenLog) path() string { return filepath.Join("testdata", g.name+".log") }
 
-// check holds what is read of a log against what was asked.
+// check compares the descriptors read from a log with the expected ones.
 func (g *goldenLog) check(t *testing.T, log []byte) {
 	t.Helper()
 	if strings.Contains(g.text, "golden:nul") != bytes.Contains(log, []byte{0}) {
 		t.Error("the log has no NUL, or one where none is expected")
 	}
 	if diff := cmp.Diff(goldenKeys(g.name), g.read(t, log)); diff != "" {
-		t.Errorf("the log is read otherwise (-want +got):\n%s\n%q", diff, log)
+		t.Errorf("the log's keys differ (-want +got):\n%s\n%q", diff, log)
 	}
 }
 
-// goldenKeys is what is read of a log, by its name.
+// goldenKeys returns the expected keys of a log.
 func goldenKeys(name string) []string {
-	if strings.HasPrefix(name, "asked") {
+	if strings.HasPrefix(name, "metadata") {
 		return []string{"1 recorded denied", "5 user=a\"\x00l"}
 	}
 	all := []string{"1 recorded denied"}
@@ -184,7 +184,7 @@ func goldenKeys(name string) []string {
 		switch {
 		case r[1] == "": // no descriptor
 		case name == "csv" && strings.Contains(r[1], ","):
-			all = append(all, "1 unreadable") // Envoy quotes nothing
+			all = append(all, "1 unreadable") // Envoy escapes nothing
 		default:
 			all = append(all, fmt.Sprintf("1 agent=%s,path=%s", r[1], r[0]))
 		}
@@ -196,7 +196,7 @@ func goldenKeys(name string) []string {
 	return all
 }
 
-// read simulates a log and returns what was read of it.
+// read simulates a log and returns its keys.
 func (g *goldenLog) read(t *testing.T, log []byte) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -241,14 +241,14 @@ func (g *goldenLog) read(t *testing.T, log []byte) []string {
 	return all
 }
 
-// otlpCollector keeps what Envoy sends, as a collector writes it to a file.
+// otlpCollector stores Envoy's records as a collector writes them to a file.
 type otlpCollector struct {
 	collector.UnimplementedLogsServiceServer
 
 	mu      sync.Mutex
 	lines   []byte
 	records int
-	all     chan struct{} // closed when it has as many records as there are requests
+	all     chan struct{} // closed when all records have arrived
 }
 
 func (c *otlpCollector) Export(_ context.Context, req *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
@@ -269,7 +269,7 @@ func (c *otlpCollector) Export(_ context.Context, req *collector.ExportLogsServi
 	return &collector.ExportLogsServiceResponse{}, nil
 }
 
-// writeGolden has Envoy write all logs.
+// writeGolden runs an Envoy that writes all logs.
 func writeGolden(t *testing.T) map[string][]byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -310,7 +310,7 @@ func writeGolden(t *testing.T) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.URL.Opaque = r[0] // as it is, without escaping
+		req.URL.Opaque = r[0] // without escaping
 		req.Header.Set("User-Agent", r[1])
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -322,7 +322,7 @@ func writeGolden(t *testing.T) map[string][]byte {
 	select {
 	case <-logs.all:
 	case <-ctx.Done():
-		t.Fatal("Envoy does not send its log to the collector: ", ctx.Err())
+		t.Fatal("timeout waiting for Envoy's log at the collector: ", ctx.Err())
 	}
 	if _, err := e.Stop(ctx); err != nil {
 		t.Fatal(err)

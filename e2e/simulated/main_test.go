@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// root is the repository's root, seen from here.
+// root is the repository's root.
 const root = "../.."
 
 var binary string

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// arguments are those of operators that do not stand alone.
+// arguments are those of operators that require one.
 var arguments = map[string]string{
 	"COALESCE":        `({"operators": ["PROTOCOL"]})`,
 	"COMMON_DURATION": "(DS_RX_BEG:DS_TX_END)",
@@ -19,8 +19,8 @@ var arguments = map[string]string{
 	"XFCC_VALUE":      "(uri)",
 }
 
-// TestOperatorsAreEnvoys has the real Envoy load each operator that simulate takes.
-func TestOperatorsAreEnvoys(t *testing.T) {
+// TestEnvoyAcceptsOperators configures the real Envoy with each operator that simulate accepts.
+func TestEnvoyAcceptsOperators(t *testing.T) {
 	for name := range strings.FieldsSeq("CEL CLUSTER_METADATA DYNAMIC_METADATA ENVIRONMENT FILTER_STATE QUERY_PARAM REQ REQUEST_HEADER " +
 		"REQ_WITHOUT_QUERY RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER TYPED_CEL UPSTREAM_FILTER_STATE UPSTREAM_METADATA") {
 		arguments[name] = "(a)"

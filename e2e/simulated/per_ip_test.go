@@ -26,10 +26,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// TestLogsOfPerIPGiveItsDecisions sends requests through the real Envoy of examples/per-ip
-// to the real service. For each format in which Envoy writes its log, simulating the log
-// denies the same lines.
-func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
+// TestPerIPLogs sends requests through the real Envoy of examples/per-ip to the
+// real service. For each log format, the simulation must deny the same lines.
+func TestPerIPLogs(t *testing.T) {
 	dir := t.TempDir()
 	logs := writeLogs(t, dir)
 	set, diagnostics, err := source.Load([]string{filepath.Join(root, "examples/per-ip/rules.yaml")}, "", descriptors.Options{})
@@ -54,7 +53,7 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 			}
 			var at []limiter.Time
 			var differ []bool
-			o.Each = func(now limiter.Time, recorded, denied bool) {
+			o.OnDecision = func(now limiter.Time, recorded, denied bool) {
 				at = append(at, now)
 				differ = append(differ, recorded != denied)
 			}
@@ -71,8 +70,8 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 			if report.Recorded == nil || report.Recorded.Denied < clients*(requestsOfClient-2*600) {
 				t.Fatalf("recorded is %+v", report.Recorded)
 			}
-			// A request whose time in Envoy and in the service are of two minutes may count
-			// in either, and so change one decision.
+			// A request that Envoy and the service see in different minutes may count in either,
+			// which changes one decision.
 			edges := 0
 			for _, now := range at {
 				if into := time.Duration(now) % time.Minute; into < edge || into > time.Minute-edge {
@@ -86,7 +85,7 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 				}
 			}
 			if wrong > edges {
-				t.Errorf("%d of %d decisions differ, and %d requests are near the edge of a minute", wrong, len(differ), edges)
+				t.Errorf("%d of %d decisions differ; %d requests are near the edge of a minute", wrong, len(differ), edges)
 			}
 			t.Logf("%s: %d requests, %d denied, %d differ, %d near an edge", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
 		})
@@ -96,14 +95,14 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 const (
 	clients          = 4
 	requestsOfClient = 1300
-	// others are requests that are not limited, and one that is blocked.
+	// others is the number of requests that are unlimited or blocked.
 	others = 4
-	// edge is for how long before or after a minute's edge a request may be that Envoy and
-	// the service see in two minutes, on a busy machine.
+	// edge is the maximum difference between Envoy's and the service's time of a request on a busy
+	// machine.
 	edge = time.Second
 )
 
-// writeLogs has Envoy write its log in all formats, and returns the files by format.
+// writeLogs configures Envoy to write its log in all formats and returns the files by format.
 func writeLogs(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*suite.Patience)
@@ -151,8 +150,8 @@ func writeLogs(t *testing.T, dir string) map[string]string {
 	return logs
 }
 
-// load sends requests of several clients, those of each one after another, since the order
-// of those that are at once is not known.
+// load sends the requests of several clients, each client's in sequence, because the order of
+// concurrent ones is unknown.
 func load(ctx context.Context, t *testing.T, addr string) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(ctx)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Note leaves a line for the end of `make test`, which says there what it did not
+// NoteSkipped leaves a line for the end of `make test`, which says there what it did not
 // run, and why. Outside of make it does nothing.
-func Note(what string) error {
+func NoteSkipped(what string) error {
 	path := os.Getenv("SLUICE_NOT_RUN")
 	if path == "" {
 		return nil
@@ -22,21 +22,21 @@ func Note(what string) error {
 	return errors.Join(err, f.Close())
 }
 
-// NotRun skips a test that needs what this machine lacks, and notes it.
-func NotRun(tb testing.TB, why string) {
+// Skip skips a test that needs what this machine lacks, and notes it.
+func Skip(tb testing.TB, why string) {
 	tb.Helper()
-	if err := Note(tb.Name() + ": " + why); err != nil {
+	if err := NoteSkipped(tb.Name() + ": " + why); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Skip(why)
 }
 
-// NoNamespaces is NotRun for want of namespaces. Where they are required, as in CI, the
+// SkipWithoutNamespaces is Skip for want of namespaces. Where they are required, as in CI, the
 // test fails instead, so no change lands with it skipped.
-func NoNamespaces(tb testing.TB, why string) {
+func SkipWithoutNamespaces(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("SLUICE_NAMESPACES") == "required" {
 		tb.Fatal(why)
 	}
-	NotRun(tb, why)
+	Skip(tb, why)
 }

@@ -7,25 +7,25 @@ import (
 	"testing"
 )
 
-// verdict is a test that says how it ended.
-type verdict struct {
+// fakeTB is a test that says how it ended.
+type fakeTB struct {
 	testing.TB
 
 	skipped, failed bool
 }
 
-func (*verdict) Helper()        {}
-func (*verdict) Name() string   { return "TestName" }
-func (v *verdict) Skip(...any)  { v.skipped = true }
-func (v *verdict) Fatal(...any) { v.failed = true }
+func (*fakeTB) Helper()        {}
+func (*fakeTB) Name() string   { return "TestName" }
+func (v *fakeTB) Skip(...any)  { v.skipped = true }
+func (v *fakeTB) Fatal(...any) { v.failed = true }
 
-func TestWhatIsNotRunIsSaid(t *testing.T) {
+func TestSkipIsNoted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notrun")
 	t.Setenv("SLUICE_NOT_RUN", path)
 	t.Setenv("SLUICE_NAMESPACES", "")
 	for range 2 {
-		var v verdict
-		if NoNamespaces(&v, "no root"); !v.skipped || v.failed {
+		var v fakeTB
+		if SkipWithoutNamespaces(&v, "no root"); !v.skipped || v.failed {
 			t.Errorf("where namespaces are optional the test was skipped: %v, failed: %v", v.skipped, v.failed)
 		}
 	}
@@ -34,7 +34,7 @@ func TestWhatIsNotRunIsSaid(t *testing.T) {
 		t.Errorf("noted %q, %v, want the line twice: %q", text, err, line)
 	}
 	t.Setenv("SLUICE_NOT_RUN", filepath.Join(path, "below a file"))
-	if err := Note("x"); err == nil || errors.Is(err, os.ErrNotExist) {
+	if err := NoteSkipped("x"); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Note to what cannot be written = %v, want an error", err)
 	}
 }
@@ -42,8 +42,8 @@ func TestWhatIsNotRunIsSaid(t *testing.T) {
 func TestNamespacesAreRequired(t *testing.T) {
 	t.Setenv("SLUICE_NOT_RUN", filepath.Join(t.TempDir(), "notrun"))
 	t.Setenv("SLUICE_NAMESPACES", "required")
-	var v verdict
-	if NoNamespaces(&v, "no root"); !v.failed {
+	var v fakeTB
+	if SkipWithoutNamespaces(&v, "no root"); !v.failed {
 		t.Error("where namespaces are required the test goes on without")
 	}
 }

@@ -55,7 +55,7 @@ func Envoy(tb testing.TB, root string) string {
 	tb.Helper()
 	binary, err := envoy.Find(root)
 	if errors.Is(err, envoy.ErrNotInstalled) {
-		NotRun(tb, err.Error())
+		Skip(tb, err.Error())
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// bite is what an attack must lead to.
-type bite struct {
+// expectation is what an attack must lead to.
+type expectation struct {
 	// ends says that sluice must end the connection, again and again. mayEnd says that it
 	// ends the connection or stops reading, whichever comes first. TestSlowClients holds
 	// that a connection that is not read ends too.
@@ -29,9 +29,9 @@ type bite struct {
 	reset, answer string
 }
 
-// bites says what each attack must lead to. Beside that, sluice must go on serving and
+// expectations says what each attack must lead to. Beside that, sluice must go on serving and
 // keep its memory in bounds. Of calls with too many headers, each fails alone.
-var bites = map[string]bite{
+var expectations = map[string]expectation{
 	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
 	"HPACK bomb":                 {answer: "8"},
 	"headers too large":          {answer: "8"},
@@ -65,18 +65,18 @@ var bites = map[string]bite{
 // TestAttacks runs each attack while others call. A connection that is ended begins anew.
 // The long tier writes the table of docs/threats.md.
 func TestAttacks(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	var table strings.Builder
-	for _, attack := range hostile.All(hostile.Target{}) {
+	for _, attack := range hostile.Attacks(hostile.Target{}) {
 		t.Run(attack.Name, func(t *testing.T) {
-			Beside(t)
-			want, known := bites[attack.Name]
+			Parallel(t)
+			want, known := expectations[attack.Name]
 			if !known {
 				t.Fatal("nothing says what must come of this attack")
 			}
-			h, o := attackSluice(t, attack.Name, 1, lasts())
+			h, o := attackSluice(t, attack.Name, 1, attackDuration())
 			if want.ends && o.Ended == 0 { // a slow machine takes longer to send so much
-				h, o = attackSluice(t, attack.Name, 1, 10*lasts())
+				h, o = attackSluice(t, attack.Name, 1, 10*attackDuration())
 			}
 			t.Logf("sluice: %v: %+v", h, o)
 			if !want.mayEnd && want.ends != (o.Ended > 0) {
@@ -94,7 +94,7 @@ func TestAttacks(t *testing.T) {
 			}
 			theirs, o2 := attackStock(t, attack.Name, 1)
 			t.Logf("stock: %v: %+v", theirs, o2)
-			many, o50 := attackSluice(t, attack.Name, 50, lasts())
+			many, o50 := attackSluice(t, attack.Name, 50, attackDuration())
 			t.Logf("sluice, 50 connections: %v: %+v", many, o50)
 			theirs50, o250 := attackStock(t, attack.Name, 50)
 			t.Logf("stock, 50 connections: %v: %+v", theirs50, o250)
@@ -112,7 +112,7 @@ func TestAttacks(t *testing.T) {
 
 func attackSluice(t *testing.T, name string, connections int, d time.Duration) (h harm, o hostile.Outcome) {
 	t.Helper()
-	h = besiege(t, Options{}, func(s *sluice.Sluice) {
+	h = runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
 		// The end of the attack may have ended the last connections. Too large headers in
@@ -130,7 +130,7 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 	t.Helper()
 	p, addr := startStock(t)
 	client := rls.NewRateLimitServiceClient(Dial(t, addr))
-	load := StartLoad(t, LoadOptions{Rate: victims, Ask: func(ctx context.Context) (string, error) {
+	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: func(ctx context.Context) (string, error) {
 		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "k", Value: "v"}))
 		if err != nil {
 			return "", errors.New(status.Code(err).String())
@@ -138,19 +138,19 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 		return got.GetOverallCode().String(), nil
 	}})
 	load.Run(t, Pick(300*time.Millisecond, time.Second))
-	before, err := Held(p.PID())
+	before, err := UsageOf(p.PID())
 	must.OK(t, err)
 	load.Phase("attack")
-	o := attack(t, name, addr, connections, lasts())
-	after, err := Held(p.PID())
+	o := attack(t, name, addr, connections, attackDuration())
+	after, err := UsageOf(p.PID())
 	must.OK(t, err)
 	report := load.Stop(t)
 	p.Kill()
 	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
-// lasts returns how long an attack lasts.
-func lasts() time.Duration { return Pick(time.Second, 3*time.Second) }
+// attackDuration returns how long an attack lasts.
+func attackDuration() time.Duration { return Pick(time.Second, 3*time.Second) }
 
 func attack(t *testing.T, name, addr string, connections int, d time.Duration) hostile.Outcome {
 	t.Helper()

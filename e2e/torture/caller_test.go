@@ -54,7 +54,7 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // It makes the first hit of every bucket itself, alone. From the first hit on the bucket
 // drains. If two calls made it, the one with the earlier time could come second and be
 // told one less.
-func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) Ask {
+func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
 	for i := range clients {
@@ -128,9 +128,9 @@ func Request(keys ...Key) *rls.RateLimitRequest {
 	return r
 }
 
-// Settle looks at every counter and at the metrics when the load has stopped. It fails
+// CheckCounters looks at every counter and at the metrics when the load has stopped. It fails
 // the test for each fault of any answer.
-func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
+func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
@@ -170,7 +170,7 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 		tb.Errorf("%v requests panicked", got)
 	}
 	tb.Logf("ledger: %d counters, %d hits admitted, %d denied, of %d nobody knows; %d of those took a place",
-		len(l.keys()), all.passed, all.denied, all.unknown, l.unheard)
+		len(l.keys()), all.passed, all.denied, all.unknown, l.unanswered)
 	for _, fault := range l.Faults() {
 		tb.Error(fault)
 	}

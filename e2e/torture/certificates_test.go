@@ -21,7 +21,7 @@ import (
 // mounted Secret, again and again, while clients connect. No call fails. Once the key
 // does not fit the certificate: the old pair stays, and a metric and the log say so.
 func TestCertificates(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const name = "sluice.test"
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -52,7 +52,7 @@ func TestCertificates(t *testing.T) {
 
 	// A handshake takes a while, and calls wait for it.
 	load := StartLoad(t, LoadOptions{
-		Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
+		Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
 	})
 	load.Run(t, time.Second)
 	load.Phase("rotating")
@@ -78,9 +78,9 @@ func TestCertificates(t *testing.T) {
 	suite.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
 	load.Run(t, time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "after")
+	report.AtLeast(t, MinRate, "before", "after")
 	report.NoErrors(t, "before", "rotating", "a bad pair", "after")
-	ledger.Settle(t, s, option)
+	ledger.CheckCounters(t, s, option)
 	if n := sum("sluice_tls_handshake_errors_total"); n > 0 {
 		t.Errorf("%v handshakes failed, want none", n)
 	}

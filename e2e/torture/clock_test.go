@@ -19,11 +19,11 @@ import (
 // TestSleep stops the process for 5 s, as a suspended machine does. The calls of that
 // time are late. No counter gains anything.
 func TestSleep(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	s := Start(t, Options{Rules: ledger.Rules()})
-	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 	load.Run(t, 2*time.Second)
 	load.Phase("asleep")
 	signal(t, s, syscall.SIGSTOP)
@@ -31,15 +31,15 @@ func TestSleep(t *testing.T) {
 	signal(t, s, syscall.SIGCONT)
 	load.Phase("waking")
 	woken := time.Now()
-	load.GoOn(t, 1)
+	load.AwaitAnswers(t, 1)
 	t.Logf("the first answer came %v after the process went on", time.Since(woken))
-	load.GoOn(t, Least)
+	load.AwaitAnswers(t, MinRate)
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "after")
+	report.AtLeast(t, MinRate, "before", "after")
 	report.NoErrors(t, "before", "asleep", "waking", "after")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 }
 
 // TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after
@@ -53,17 +53,17 @@ func TestOtherClocks(t *testing.T) {
 		t.Run(strconv.Itoa(offset), func(t *testing.T) {
 			shifted := []string{"unshare", "--time", "--monotonic", strconv.Itoa(offset), "--boottime", strconv.Itoa(offset)}
 			if out, err := exec.CommandContext(t.Context(), shifted[0], append(shifted[1:], "true")...).CombinedOutput(); err != nil {
-				suite.NoNamespaces(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
+				suite.SkipWithoutNamespaces(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
 			}
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
-			s := Start(t, Options{Rules: ledger.Rules(), Prepare: Within(shifted...)})
-			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			s := Start(t, Options{Rules: ledger.Rules(), Prepare: RunUnder(shifted...)})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 			load.Run(t, Pick(time.Second, 10*time.Second))
 			report := load.Stop(t)
-			report.AtLeast(t, Least, "before")
+			report.AtLeast(t, MinRate, "before")
 			report.NoErrors(t, "before")
-			ledger.Settle(t, s)
+			ledger.CheckCounters(t, s)
 		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 // the file cannot be read. Each fault is rejected once, with its place in the file. The
 // rules in force and all counters stay.
 func TestConfigFile(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	dir := filepath.Join(t.TempDir(), "config")
@@ -38,8 +38,8 @@ func TestConfigFile(t *testing.T) {
 	whole := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
 	write := func(text string) { do(os.WriteFile(path, []byte(text), 0o644)) }
 	write(whole)
-	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asNobody(t)})
-	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asUnprivilegedUser(t)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 
 	faults := []struct {
 		name string
@@ -72,17 +72,17 @@ func TestConfigFile(t *testing.T) {
 		suite.Eventually(t, fault.name+" is rejected", func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
-		load.GoOn(t, 20)
+		load.AwaitAnswers(t, 20)
 		mend()
 		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
-	load.GoOn(t, Least)
+	load.AwaitAnswers(t, MinRate)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before")
+	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
 		t.Errorf("%v rule sets were loaded, want the first alone", got)
@@ -97,9 +97,9 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// asNobody makes sluice run as a user whom file modes bind, unless this user is one
+// asUnprivilegedUser makes sluice run as a user whom file modes bind, unless this user is one
 // already.
-func asNobody(t *testing.T) func(*exec.Cmd) {
+func asUnprivilegedUser(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil

@@ -3,7 +3,7 @@
 // A torture is a test of this folder with the build tag torture, so that
 // `go test ./...` leaves it out. All of them begin alike:
 //
-//	Beside(t)                               // in the short tier, while others run
+//	Parallel(t)                             // in the short tier, while others run
 //	rnd := Rand(t)                          // prints the seed
 //	ledger := NewLedger(100, 50)            // limit, counters of each rule
 //	s := Start(t, Options{Rules: ledger.Rules()})

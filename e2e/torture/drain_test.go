@@ -28,11 +28,11 @@ import (
 // names the last stream, so no call on its way is lost. Calls that were taken are
 // answered.
 func TestDrainOnTheWire(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const delay = 3 * time.Second
 	ledger := NewLedger(100, 1)
 	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
-	w := dialWire(t, s.Addr("grpc"))
+	w := dialRaw(t, s.Addr("grpc"))
 	watch, err := grpc_health_v1.NewHealthClient(Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	must.OK(t, err)
 	health := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
@@ -53,7 +53,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
 	// On a busy machine it may come late, so only too early is wrong.
-	if waited := w.wentAway().Sub(told); waited < delay {
+	if waited := w.goAwayAt().Sub(told); waited < delay {
 		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
 	}
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
@@ -62,7 +62,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.finish(t, begun)
 	w.await(t, "status 0 on stream 1")
 	w.await(t, "end")
-	if got, want := w.seen(), []string{
+	if got, want := w.frameLog(), []string{
 		"status 0 on stream 3",
 		"GOAWAY NO_ERROR, last stream 2147483647",
 		"GOAWAY NO_ERROR, last stream 3",
@@ -78,8 +78,8 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 }
 
-// wire is a client that notes the frames that it gets.
-type wire struct {
+// rawClient is a client that notes the frames that it gets.
+type rawClient struct {
 	framer *http2.Framer
 
 	mu     sync.Mutex // held while a frame is written, too
@@ -87,7 +87,7 @@ type wire struct {
 	goAway time.Time // of the first
 }
 
-func dialWire(t *testing.T, addr string) *wire {
+func dialRaw(t *testing.T, addr string) *rawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	must.OK(t, err)
@@ -95,7 +95,7 @@ func dialWire(t *testing.T, addr string) *wire {
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{framer: http2.NewFramer(conn, conn)}
+	w := &rawClient{framer: http2.NewFramer(conn, conn)}
 	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	w.write(t, func() error { return w.framer.WriteSettings() })
 	var reading sync.WaitGroup
@@ -107,7 +107,7 @@ func dialWire(t *testing.T, addr string) *wire {
 	return w
 }
 
-func (w *wire) write(t *testing.T, frame func() error) {
+func (w *rawClient) write(t *testing.T, frame func() error) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +115,7 @@ func (w *wire) write(t *testing.T, frame func() error) {
 }
 
 // read notes frames that end calls and connections. It answers SETTINGS and PING.
-func (w *wire) read() {
+func (w *rawClient) read() {
 	for {
 		f, err := w.framer.ReadFrame()
 		w.mu.Lock()
@@ -152,7 +152,7 @@ func (w *wire) read() {
 }
 
 // open begins a call.
-func (w *wire) open(t *testing.T, stream uint32) {
+func (w *rawClient) open(t *testing.T, stream uint32) {
 	t.Helper()
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -173,32 +173,32 @@ func (w *wire) open(t *testing.T, stream uint32) {
 }
 
 // finish sends the call's request.
-func (w *wire) finish(t *testing.T, stream uint32) {
+func (w *rawClient) finish(t *testing.T, stream uint32) {
 	t.Helper()
 	w.write(t, func() error {
 		return w.framer.WriteData(stream, true, hostile.Request("torture", "fixed_window", "wire"))
 	})
 }
 
-func (w *wire) seen() []string {
+func (w *rawClient) frameLog() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.what)
 }
 
-// wentAway returns when the first GOAWAY came.
-func (w *wire) wentAway() time.Time {
+// goAwayAt returns when the first GOAWAY came.
+func (w *rawClient) goAwayAt() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.goAway
 }
 
-func (w *wire) await(t *testing.T, what string) {
+func (w *rawClient) await(t *testing.T, what string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("awaited %s, saw %q", what, w.seen())
+			t.Logf("awaited %s, saw %q", what, w.frameLog())
 		}
 	})
-	suite.Eventually(t, what, func() bool { return slices.Contains(w.seen(), what) })
+	suite.Eventually(t, what, func() bool { return slices.Contains(w.frameLog(), what) })
 }

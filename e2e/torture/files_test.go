@@ -14,19 +14,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestFewFiles lets sluice open 128 files, and 200 more clients connect. The first
+// TestOpenFileLimit lets sluice open 128 files, and 200 more clients connect. The first
 // clients are served on, and rules are reloaded meanwhile. When the others have left, new
 // clients are served.
-func TestFewFiles(t *testing.T) {
+func TestOpenFileLimit(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	config := suite.WriteRules(t, ledger.Rules())
 	s := Start(t, Options{
 		Args:    []string{"--config", config},
-		Prepare: Within("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
+		Prepare: RunUnder("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
 	})
 	ask := ledger.Caller(t, s.Addr("grpc"), rnd)
-	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
 	load.Run(t, time.Second)
 	load.Phase("crowded")
 	var crowd []net.Conn
@@ -61,9 +61,9 @@ func TestFewFiles(t *testing.T) {
 	t.Logf("a new client was served %v after the others had left; %d files at most", time.Since(left), most)
 	load.Run(t, time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "crowded", "after")
+	report.AtLeast(t, MinRate, "before", "crowded", "after")
 	report.NoErrors(t, "before", "crowded", "after")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 	if most > 128 {
 		t.Errorf("%d files were open, want at most 128: the limit was not in force", most)
 	}

@@ -55,7 +55,7 @@ func TestHandshakes(t *testing.T) {
 		return c
 	}
 	each := Pick(20, 200)
-	h := besiege(t, Options{Args: []string{
+	h := runUnderAttack(t, Options{Args: []string{
 		"--grpc-tls-cert=" + files.Cert, "--grpc-tls-key=" + files.Key, "--grpc-client-ca=" + files.CA, "--connection-timeout=1s",
 	}}, func(s *sluice.Sluice) {
 		addr := s.Addr("grpc")
@@ -81,11 +81,11 @@ func TestHandshakes(t *testing.T) {
 			})
 		}
 		t.Run("bytes that are no TLS", func(t *testing.T) {
-			ended(t, addr, each, hostile.Hello(), []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, 1000))
+			checkEnded(t, addr, each, hostile.Preface(), []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, 1000))
 		})
 		t.Run("half handshakes", func(t *testing.T) {
 			hello := clientHello(t, good)
-			ended(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
+			checkEnded(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
 		})
 	}, func(s *sluice.Sluice) {
 		if got, least := suite.Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
@@ -99,9 +99,9 @@ func TestHandshakes(t *testing.T) {
 // TestTLSWithoutTLS speaks TLS to listeners without it.
 func TestTLSWithoutTLS(t *testing.T) {
 	hello := clientHello(t, &tls.Config{ServerName: "sluice.test", NextProtos: []string{"h2"}})
-	besiege(t, Options{}, func(s *sluice.Sluice) {
-		ended(t, s.Addr("grpc"), Pick(50, 500), hello)
-		ended(t, s.Addr("http"), Pick(50, 500), hello)
+	runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
+		checkEnded(t, s.Addr("grpc"), Pick(50, 500), hello)
+		checkEnded(t, s.Addr("http"), Pick(50, 500), hello)
 	}, nil)
 }
 
@@ -117,7 +117,7 @@ func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	if _, err := c.Write(hostile.Hello()); err != nil {
+	if _, err := c.Write(hostile.Preface()); err != nil {
 		return err
 	}
 	_, err = io.ReadFull(c, make([]byte, 9))

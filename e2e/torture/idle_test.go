@@ -16,12 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// mostConnectionMemory is what an idle connection may take, in bytes resident.
-const mostConnectionMemory = 24 << 10
+// maxConnectionMemory is what an idle connection may take, in bytes resident.
+const maxConnectionMemory = 24 << 10
 
-// mostConnectionStack is what a connection of the built-in transport may take of stack, in bytes, once it
+// maxConnectionStack is what a connection of the built-in transport may take of stack, in bytes, once it
 // has made calls. A stack has 4 KiB or 8.
-const mostConnectionStack = 5 << 10
+const maxConnectionStack = 5 << 10
 
 // TestIdleConnections opens many connections that do nothing. Then each calls once a
 // second, and is silent until it is pinged. Others call all the time.
@@ -29,7 +29,7 @@ func TestIdleConnections(t *testing.T) {
 	// A process may open 20,000 files, and each connection takes one.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
-	h := besiege(t, Options{Args: []string{
+	h := runUnderAttack(t, Options{Args: []string{
 		"--max-connections=20000", "--connection-timeout=1m", "--keepalive-time=2s", "--keepalive-timeout=1m",
 	}}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
@@ -38,7 +38,7 @@ func TestIdleConnections(t *testing.T) {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			must.OK(t, err)
 			defer c.Close()
-			if _, err := c.Write(hostile.Hello()); err != nil {
+			if _, err := c.Write(hostile.Preface()); err != nil {
 				t.Fatal(err)
 			}
 			open[i], frames[i] = c, http2.NewFramer(nil, c)
@@ -52,8 +52,8 @@ func TestIdleConnections(t *testing.T) {
 		idle := Measure(t, s)
 		each := (idle.RSS - before.RSS) / many
 		t.Logf("%d idle connections take %d bytes each, with %d MiB resident before", many, each, before.RSS>>20)
-		if each > mostConnectionMemory {
-			t.Errorf("an idle connection takes %d bytes, want at most %d", each, mostConnectionMemory)
+		if each > maxConnectionMemory {
+			t.Errorf("an idle connection takes %d bytes, want at most %d", each, maxConnectionMemory)
 		}
 		calls := suite.Metrics(t, s).Sum("ratelimit_service_total_requests")
 		seconds := Pick(1, 5)
@@ -62,7 +62,7 @@ func TestIdleConnections(t *testing.T) {
 		for n := range uint32(seconds) {
 			<-second.C
 			for _, c := range open {
-				if _, err := c.Write(hostile.Whole(1+2*n, request)); err != nil {
+				if _, err := c.Write(hostile.CompleteCall(1+2*n, request)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -77,19 +77,19 @@ func TestIdleConnections(t *testing.T) {
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
 		t.Logf("and %d bytes of stack for each", stack)
-		if stack > mostConnectionStack && !*raced {
-			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)
+		if stack > maxConnectionStack && !*raced {
+			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, maxConnectionStack)
 		}
 	}, nil)
 	t.Log("harm to others: ", h)
 }
 
-// TestIdleConnectionsLeaveRoom opens more connections from one address than there may be, and each makes a call.
+// TestConnectionLimitSparesOthers opens more connections from one address than there may be, and each makes a call.
 // Meanwhile clients of another address connect, and each call of theirs is answered.
-func TestIdleConnectionsLeaveRoom(t *testing.T) {
+func TestConnectionLimitSparesOthers(t *testing.T) {
 	const many = 12_000 // the default is 10,000
-	begin := append(hostile.Hello(), hostile.Whole(1, hostile.Request("torture", "attacker", "idle"))...)
-	h := besiege(t, Options{}, func(s *sluice.Sluice) {
+	begin := append(hostile.Preface(), hostile.CompleteCall(1, hostile.Request("torture", "attacker", "idle"))...)
+	h := runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 		for i := range many {
 			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))

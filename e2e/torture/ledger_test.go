@@ -26,30 +26,30 @@ type Ledger struct {
 	limit  int
 	values int
 
-	mu       sync.Mutex
-	accounts map[Key]*account
-	faults   []string
-	more     int // faults beyond mostFaults
-	unheard  int // admitted, as peeks say, though the caller got no answer
+	mu         sync.Mutex
+	accounts   map[Key]*account
+	faults     []string
+	moreFaults int // faults beyond mostFaults
+	unanswered int // admitted, as peeks say, though the caller got no answer
 }
 
-// mostFaults is how many faults are kept with their text.
-const mostFaults = 10
+// maxFaults is how many faults are kept with their text.
+const maxFaults = 10
 
 // account holds what the answers have told of one counter.
 type account struct {
-	asked   int // begun, whatever became of it
-	passed  int
-	denied  int
-	unknown int
-	highest int    // the highest number of a hit that is known, the limit once denied
-	told    []bool // by number: somebody was told
+	begun    int // begun, whatever became of it
+	passed   int
+	denied   int
+	unknown  int
+	highest  int    // the highest number of a hit that is known, the limit once denied
+	answered []bool // by number: somebody was told
 }
 
 // NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller]
 // asks for this number of values of each rule.
 func NewLedger(limit, values int) *Ledger {
-	if limit < 1 || limit > mostLimit || values < 1 {
+	if limit < 1 || limit > maxLimit || values < 1 {
 		panic(fmt.Sprintf("torture: a ledger of %d counters of limit %d", values, limit))
 	}
 	return &Ledger{limit: limit, values: values, accounts: make(map[Key]*account)}
@@ -61,7 +61,7 @@ func (l *Ledger) Begin(k Key) (floor int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountLocked(k)
-	a.asked++
+	a.begun++
 	return a.highest
 }
 
@@ -84,20 +84,20 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 			return
 		case number <= floor:
 			l.faultLocked("%v: admitted as number %d after number %d had been answered", k, number, floor)
-		case number > a.asked:
-			l.faultLocked("%v: admitted as number %d of %d calls", k, number, a.asked)
-		case a.told[number]:
+		case number > a.begun:
+			l.faultLocked("%v: admitted as number %d of %d calls", k, number, a.begun)
+		case a.answered[number]:
 			l.faultLocked("%v: two were admitted as number %d: one was not counted", k, number)
 		}
-		a.told[number] = true
+		a.answered[number] = true
 		a.highest = max(a.highest, number)
 	case rls.RateLimitResponse_OVER_LIMIT:
 		a.denied++
 		if remaining != 0 {
 			l.faultLocked("%v: denied, but %d remain", k, remaining)
 		}
-		if a.asked <= l.limit {
-			l.faultLocked("%v: denied the %dth call of a limit of %d", k, a.asked, l.limit)
+		if a.begun <= l.limit {
+			l.faultLocked("%v: denied the %dth call of a limit of %d", k, a.begun, l.limit)
 		}
 		a.highest = l.limit
 	default:
@@ -129,7 +129,7 @@ func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d denied, of %d nobody knows",
 			k, used, least, most, a.passed, a.denied, a.unknown)
 	}
-	l.unheard += max(0, used-a.passed)
+	l.unanswered += max(0, used-a.passed)
 }
 
 // hits counts the outcomes of the calls of one rule.
@@ -164,8 +164,8 @@ func (l *Ledger) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	faults := append([]string(nil), l.faults...)
-	if l.more > 0 {
-		faults = append(faults, fmt.Sprintf("and %d more", l.more))
+	if l.moreFaults > 0 {
+		faults = append(faults, fmt.Sprintf("and %d more", l.moreFaults))
 	}
 	return faults
 }
@@ -176,15 +176,15 @@ func (l *Ledger) accountLocked(k Key) *account {
 		if !isRule(k.Rule) {
 			panic("torture: no rule " + k.Rule)
 		}
-		a = &account{told: make([]bool, l.limit+1)}
+		a = &account{answered: make([]bool, l.limit+1)}
 		l.accounts[k] = a
 	}
 	return a
 }
 
 func (l *Ledger) faultLocked(format string, args ...any) {
-	if len(l.faults) == mostFaults {
-		l.more++
+	if len(l.faults) == maxFaults {
+		l.moreFaults++
 		return
 	}
 	l.faults = append(l.faults, fmt.Sprintf(format, args...))

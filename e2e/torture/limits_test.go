@@ -26,14 +26,14 @@ import (
 // TestEachLimit lowers every limit on clients and goes beyond it, while others call.
 func TestEachLimit(t *testing.T) {
 	const mostConnections = 100
-	h := besiege(t, Options{Args: []string{
+	h := runUnderAttack(t, Options{Args: []string{
 		"--max-message=4KiB", "--max-descriptors=100", "--max-entries=4", "--max-key-length=32",
 		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
 		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
 	}}, func(s *sluice.Sluice) {
 		t.Run("what a request holds", func(t *testing.T) { limitsOfARequest(t, s) })
 		t.Run("streams", func(t *testing.T) {
-			c := dialHostile(t, s, hostile.Manners{})
+			c := dialHostile(t, s, hostile.ConnOptions{})
 			for i := range uint32(100) {
 				must.OK(t, c.Open(1+2*i))
 			}
@@ -57,18 +57,18 @@ func TestEachLimit(t *testing.T) {
 			t.Logf("%d of %d connections rejected", closed, open)
 		})
 		t.Run("the time to begin", func(t *testing.T) {
-			hello := hostile.Hello()
-			ended(t, s.Addr("grpc"), 10, nil, hello[:10], hello[:24], hello[:30])
+			hello := hostile.Preface()
+			checkEnded(t, s.Addr("grpc"), 10, nil, hello[:10], hello[:24], hello[:30])
 		})
 		t.Run("idleness", func(t *testing.T) {
-			c := dialHostile(t, s, hostile.Manners{})
+			c := dialHostile(t, s, hostile.ConnOptions{})
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; !strings.Contains(got, "max_idle") {
 				t.Errorf("sluice said %q, want max_idle", got)
 			}
 		})
 		t.Run("pings without an answer", func(t *testing.T) {
-			c := dialHostile(t, s, hostile.Manners{Mute: true})
+			c := dialHostile(t, s, hostile.ConnOptions{IgnorePings: true})
 			if err := c.Open(1); err != nil { // so that it is not idle
 				t.Fatal(err)
 			}
@@ -78,15 +78,15 @@ func TestEachLimit(t *testing.T) {
 			}
 		})
 		t.Run("answers to pings", func(t *testing.T) {
-			c := dialHostile(t, s, hostile.Manners{})
+			c := dialHostile(t, s, hostile.ConnOptions{})
 			must.OK(t, c.Open(1))
-			suite.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || ends(c) })
-			if ends(c) {
+			suite.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
+			if isEnded(c) {
 				t.Error("a connection that answers pings was ended")
 			}
 		})
 		t.Run("pings too often", func(t *testing.T) {
-			c := dialHostile(t, s, hostile.Manners{})
+			c := dialHostile(t, s, hostile.ConnOptions{})
 			for range 4 {
 				must.OK(t, c.Ping())
 			}
@@ -173,20 +173,20 @@ func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 }
 
 // dialHostile connects until the test ends.
-func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.Manners) *hostile.Conn {
+func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.ConnOptions) *hostile.Conn {
 	t.Helper()
 	c, err := hostile.Dial(t.Context(), s.Addr("grpc"), m)
 	must.OK(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
-		if !m.Deaf {
+		if !m.NeverRead {
 			<-c.Ended()
 		}
 	})
 	return c
 }
 
-func ends(c *hostile.Conn) bool {
+func isEnded(c *hostile.Conn) bool {
 	select {
 	case <-c.Ended():
 		return true
@@ -198,12 +198,12 @@ func ends(c *hostile.Conn) bool {
 // awaitEnd waits until sluice ends the connection.
 func awaitEnd(t *testing.T, c *hostile.Conn) {
 	t.Helper()
-	suite.Eventually(t, "sluice ends the connection", func() bool { return ends(c) })
+	suite.Eventually(t, "sluice ends the connection", func() bool { return isEnded(c) })
 }
 
-// ended opens this number of connections for each text, sends it, and fails the test if
+// checkEnded opens this number of connections for each text, sends it, and fails the test if
 // the other side does not end all of them.
-func ended(t *testing.T, addr string, each int, say ...[]byte) {
+func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()

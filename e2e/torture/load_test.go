@@ -16,45 +16,45 @@ const (
 	Deadline = 20 * time.Millisecond
 	// Rate is the usual load, in calls a second.
 	Rate = 2000
-	// Least is the load in answers a second that a test must reach before and after its
+	// MinRate is the load in answers a second that a test must reach before and after its
 	// fault. With less it says nothing.
-	Least = 1000
+	MinRate = 1000
 )
 
-// mostInFlight is the default of [LoadOptions].
-const mostInFlight = 20_000
+// maxInFlight is the default of [LoadOptions].
+const maxInFlight = 20_000
 
-// Ask makes one call and returns its answer in a word. Errors must have few different
+// CallFunc makes one call and returns its answer in a word. Errors must have few different
 // texts, because they are counted by text.
-type Ask func(ctx context.Context) (answer string, err error)
+type CallFunc func(ctx context.Context) (answer string, err error)
 
 // LoadOptions say what to ask.
 type LoadOptions struct {
 	// Rate is how many calls are due in a second.
 	Rate int
-	// Ask makes the calls, many at once.
-	Ask Ask
+	// Call makes the calls, many at once.
+	Call CallFunc
 	// Deadline is how long each call may take from when it is made. Optional; default
 	// [Deadline].
 	Deadline time.Duration
-	// Least is what [Load.Run] waits for, in answers a second. Optional; default half
+	// MinRate is what [Load.Run] waits for, in answers a second. Optional; default half
 	// of Rate.
-	Least float64
-	// MostInFlight bounds the calls that have neither an answer nor an error. Calls
+	MinRate float64
+	// MaxInFlight bounds the calls that have neither an answer nor an error. Calls
 	// beyond it are not made, so the load falls. Optional; default 20,000, which suits
 	// short deadlines. Where deadlines are long, a lower bound keeps a busy machine from
 	// collecting more calls than it can ever answer.
-	MostInFlight int
+	MaxInFlight int
 }
 
 // Load is an open loop of calls. One goroutine uses it.
 type Load struct {
-	options LoadOptions
-	stop    chan struct{}
-	paced   sync.WaitGroup
-	calls   sync.WaitGroup
-	flying  atomic.Int64
-	answers atomic.Int64 // of all phases
+	options  LoadOptions
+	stop     chan struct{}
+	paced    sync.WaitGroup
+	calls    sync.WaitGroup
+	inFlight atomic.Int64
+	answers  atomic.Int64 // of all phases
 
 	phase  atomic.Pointer[Phase]
 	report Report
@@ -67,12 +67,12 @@ func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	if o.Deadline == 0 {
 		o.Deadline = Deadline
 	}
-	if o.Least == 0 {
-		o.Least = float64(o.Rate) / 2
+	if o.MinRate == 0 {
+		o.MinRate = float64(o.Rate) / 2
 	}
-	o.Rate, o.Least = slowed(o.Rate), slowed(o.Least)
-	if o.MostInFlight == 0 {
-		o.MostInFlight = mostInFlight
+	o.Rate, o.MinRate = reducedIfRaced(o.Rate), reducedIfRaced(o.MinRate)
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = maxInFlight
 	}
 	l := &Load{options: o, stop: make(chan struct{})}
 	l.Phase("before")
@@ -100,15 +100,15 @@ func (l *Load) pace() {
 			n++
 			p := l.phase.Load()
 			p.due.Add(1)
-			if l.flying.Load() >= int64(l.options.MostInFlight) {
+			if l.inFlight.Load() >= int64(l.options.MaxInFlight) {
 				continue
 			}
-			l.flying.Add(1)
+			l.inFlight.Add(1)
 			p.flying.Add(1)
 			l.calls.Go(func() {
 				l.call(p, due)
 				p.flying.Add(-1)
-				l.flying.Add(-1)
+				l.inFlight.Add(-1)
 			})
 		}
 	}
@@ -122,7 +122,7 @@ func (l *Load) due(start time.Time, n int) time.Time {
 func (l *Load) call(p *Phase, due time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.options.Deadline)
 	defer cancel()
-	answer, err := l.options.Ask(ctx)
+	answer, err := l.options.Call(ctx)
 	if err == nil {
 		l.answers.Add(1)
 	}
@@ -140,9 +140,9 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
-// Alone waits until the calls of earlier phases have ended. What happens from now on
+// AwaitEarlierPhases waits until the calls of earlier phases have ended. What happens from now on
 // happens to this phase alone.
-func (l *Load) Alone(tb testing.TB) {
+func (l *Load) AwaitEarlierPhases(tb testing.TB) {
 	tb.Helper()
 	suite.Eventually(tb, "calls of earlier phases end", func() bool {
 		for _, p := range l.report[:len(l.report)-1] {
@@ -155,7 +155,7 @@ func (l *Load) Alone(tb testing.TB) {
 }
 
 // InFlight returns how many calls have neither an answer nor an error yet.
-func (l *Load) InFlight() int { return int(l.flying.Load()) }
+func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 
 // Run lets the load go on for d.
 //
@@ -175,19 +175,19 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 		}
 		p := l.report[len(l.report)-1]
 		if !Long() {
-			least := int(l.options.Least * d.Seconds())
+			least := int(l.options.MinRate * d.Seconds())
 			suite.Eventually(tb, fmt.Sprintf("%d answers %s", least, p.Name), func() bool { return p.Answered() >= least })
 			return
 		}
-		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.Least || time.Now().After(give) {
+		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(give) {
 			return
 		}
 		l.Phase(p.Name)
 	}
 }
 
-// GoOn waits for this number of further answers.
-func (l *Load) GoOn(tb testing.TB, answers int) {
+// AwaitAnswers waits for this number of further answers.
+func (l *Load) AwaitAnswers(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)
 	suite.Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })

@@ -22,7 +22,7 @@ import (
 // KiB, while calls count. No call fails. Lost lines are counted. Good rules are taken
 // meanwhile. The process ends although the log is stuck.
 func TestLogs(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	for _, tt := range []struct {
 		name  string
 		start func(t *testing.T, config string) *sluice.Sluice
@@ -34,18 +34,18 @@ func TestLogs(t *testing.T) {
 				t.Helper()
 				return Start(t, Options{Args: []string{"--config", config}})
 			},
-			func(s *sluice.Sluice) func() { return s.Hold() },
+			func(s *sluice.Sluice) func() { return s.PauseOutput() },
 		},
 		{"a full disk", startOnSmallDisk, func(*sluice.Sluice) func() { return func() {} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			Beside(t)
+			Parallel(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			config := suite.WriteRules(t, ledger.Rules())
 			dir := filepath.Dir(config)
 			s := tt.start(t, dir)
-			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 			load.Run(t, time.Second)
 			load.Phase("stuck")
 			release := sync.OnceFunc(tt.stick(s))
@@ -66,13 +66,13 @@ func TestLogs(t *testing.T) {
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, Least, "before", "after")
+			report.AtLeast(t, MinRate, "before", "after")
 			report.NoErrors(t, "before", "stuck", "after")
-			ledger.Settle(t, s)
+			ledger.CheckCounters(t, s)
 			t.Logf("%v lines were lost", suite.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
 			signal(t, s, syscall.SIGTERM)
 			suite.Eventually(t, "sluice ends", func() bool {
-				_, err := Held(s.PID())
+				_, err := UsageOf(s.PID())
 				return err != nil
 			})
 			release()
@@ -88,11 +88,11 @@ func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "sluice", dir).CombinedOutput(); err != nil {
-		suite.NoNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
+		suite.SkipWithoutNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
 	}
 	const script = `mount -t tmpfs -o size=64k sluice "$0" && : >"$1" && { tail -n +1 -f "$1" & } && shift && exec "$@" 2>"$0/log"`
 	return Start(t, Options{
 		Args:    []string{"--config", config},
-		Prepare: Within("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
+		Prepare: RunUnder("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
 	})
 }

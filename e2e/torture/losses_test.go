@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestLossesOfARestart counts the calls that a restart costs behind the cluster of
+// TestCallsLostInRestarts counts the calls that a restart costs behind the cluster of
 // ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises: no
 // call is lost if the drain lasts longer than Envoy takes to notice.
-func TestLossesOfARestart(t *testing.T) {
+func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
 		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")
 	}
@@ -42,11 +42,11 @@ func TestLossesOfARestart(t *testing.T) {
 			load := r.load(t)
 			load.Run(t, 2*time.Second)
 			load.Phase("restart")
-			load.Alone(t) // else calls of "before" fail by what follows
+			load.AwaitEarlierPhases(t) // else calls of "before" fail by what follows
 			r.stop(t, 0)
 			load.Run(t, tt.away)
 			r.start(t, 0)
-			r.asked(t, 0, 500)
+			r.awaitCalls(t, 0, 500)
 			load.Run(t, 6*time.Second) // for a health check to find that it is back
 			load.Phase("after")
 			load.Run(t, 2*time.Second)

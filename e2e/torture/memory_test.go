@@ -21,7 +21,7 @@ import (
 // limits Go's memory. The process stays within both. Evictions are counted. Counters that
 // were used much before keep their limits to the hit.
 func TestMemory(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const (
 		each        = 500 // descriptors of a request
 		limit, used = 100, 57

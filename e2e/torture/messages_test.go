@@ -124,7 +124,7 @@ func TestOddMessages(t *testing.T) {
 		{name: "a group without its end", message: protowire.AppendTag(slices.Clone(plain), 1000, protowire.StartGroupType), want: codes.Internal},
 		{name: "nothing", want: codes.Unknown}, // an empty domain, as the reference says it
 	}
-	h := besiege(t, Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
+	h := runUnderAttack(t, Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
 		conn := Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
 		defer conn.Close()
 		for _, m := range messages {

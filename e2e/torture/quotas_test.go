@@ -53,8 +53,8 @@ func quotaStream(ctx context.Context, t *testing.T, conn grpc.ClientConnInterfac
 	return stream
 }
 
-// listen reads what a stream is told until it ends.
-func listen(stream grpc.ClientStream) {
+// discardReplies reads what a stream is told until it ends.
+func discardReplies(stream grpc.ClientStream) {
 	for stream.RecvMsg(&rlqs.RateLimitQuotaResponse{}) == nil {
 	}
 }
@@ -71,7 +71,7 @@ func flood(deaf bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuota
 				continue
 			}
 			if !deaf {
-				go listen(stream)
+				go discardReplies(stream)
 			}
 			for ; stream.Send(next(n)) == nil; n++ {
 			}
@@ -159,11 +159,11 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 // TestQuotaAttacks attacks the quota service while others call the rate limit service at the same port, and an honest
 // Envoy reports: all of them are answered.
 func TestQuotaAttacks(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	for name, attack := range quotaAttacks {
 		t.Run(name, func(t *testing.T) {
-			Beside(t)
-			h := besiege(t, Options{}, func(s *sluice.Sluice) {
+			Parallel(t)
+			h := runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				conn := Dial(t, s.Addr("grpc"))
@@ -202,7 +202,7 @@ func TestQuotaAttacks(t *testing.T) {
 					case <-time.After(suite.Patience):
 						t.Fatal("the honest Envoy gets no answer")
 					}
-					time.Sleep(lasts() / time.Duration(enough))
+					time.Sleep(attackDuration() / time.Duration(enough))
 				}
 				end()
 				<-done

@@ -19,7 +19,7 @@ import (
 // TestReloads changes the rules again and again while calls count. Rules that stay the
 // same count on exactly. Nothing of the old sets stays in memory.
 func TestReloads(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	for _, tt := range []struct {
 		name    string
 		start   func(t *testing.T, ledger *Ledger) (s *sluice.Sluice, reload func(version int))
@@ -30,14 +30,14 @@ func TestReloads(t *testing.T) {
 		{"xds", startWithServer, 1000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			Beside(t)
+			Parallel(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			s, reload := tt.start(t, ledger)
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
 			// What grows only once has grown by now.
-			warm := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
+			warm := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
 			const first = 5
 			version := 1
 			for ; version <= first; version++ {
@@ -45,29 +45,29 @@ func TestReloads(t *testing.T) {
 			}
 			warm.Run(t, time.Second)
 			warm.Stop(t).NoErrors(t, "before")
-			usage, heap := Measure(t, s), inUse(t, s)
+			usage, heap := Measure(t, s), heapInUse(t, s)
 
-			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
 			load.Run(t, time.Second)
 			load.Phase("reloads")
 			for ; version <= first+tt.reloads; version++ {
 				reload(version)
-				load.GoOn(t, 5)
+				load.AwaitAnswers(t, 5)
 			}
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, Least, "before", "after")
-			report.AtLeast(t, Least/4, "reloads")
+			report.AtLeast(t, MinRate, "before", "after")
+			report.AtLeast(t, MinRate/4, "reloads")
 			report.NoErrors(t, "before", "reloads", "after")
-			ledger.Settle(t, s)
+			ledger.CheckCounters(t, s)
 
 			loads := suite.Metrics(t, s).Sum("ratelimit_service_config_load_success")
 			if want := float64(version); loads != want {
 				t.Errorf("%v rule sets were loaded, want %v", loads, want)
 			}
 			const most = 2 << 20
-			after := inUse(t, s)
+			after := heapInUse(t, s)
 			t.Logf("%v reloads; heap in use %d KiB before, %d KiB after", loads-1, heap>>10, after>>10)
 			if after > heap+most {
 				t.Errorf("the heap has grown by %d KiB, want at most %d", (after-heap)>>10, most>>10)
@@ -80,11 +80,11 @@ func TestReloads(t *testing.T) {
 	}
 }
 
-// inUse returns the bytes of the heap that are in use.
-func inUse(t *testing.T, s *sluice.Sluice) int {
+// heapInUse returns the bytes of the heap that are in use.
+func heapInUse(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
-	Collect(t, s)
-	Collect(t, s) // pools keep what they hold for one collection
+	CollectGarbage(t, s)
+	CollectGarbage(t, s) // pools keep what they hold for one collection
 	return int(suite.Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
 }
 

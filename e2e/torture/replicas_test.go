@@ -38,7 +38,7 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	t.Helper()
 	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
 	must.OK(t, err)
-	return startReplicasBehind(t, rnd, bootstrap, 2, process.Stretch(2*time.Second).String())
+	return startReplicasBehind(t, rnd, bootstrap, 2, process.ScaleByLoad(2*time.Second).String())
 }
 
 // startReplicasBehind starts n sluices behind an Envoy with this configuration.
@@ -106,8 +106,8 @@ func (r *replicas) stats(t *testing.T) string {
 	return string(text)
 }
 
-// ask makes a request, for which Envoy calls one of the sluices.
-func (r *replicas) ask(ctx context.Context) (string, error) {
+// request makes a request, for which Envoy calls one of the sluices.
+func (r *replicas) request(ctx context.Context) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.envoy.Addr("ingress")+"/", http.NoBody)
 	if err != nil {
 		return "", err
@@ -130,12 +130,12 @@ func (r *replicas) ask(ctx context.Context) (string, error) {
 func (r *replicas) load(t *testing.T) *Load {
 	t.Helper()
 	return StartLoad(t, LoadOptions{
-		Rate: Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200, Least: Least,
+		Rate: Pick(1500, 5000), Call: r.request, Deadline: 10 * time.Second, MaxInFlight: 200, MinRate: MinRate,
 	})
 }
 
-// asked waits until a sluice that has just started has got this number of calls.
-func (r *replicas) asked(t *testing.T, i, calls int) {
+// awaitCalls waits until a sluice that has just started has got this number of calls.
+func (r *replicas) awaitCalls(t *testing.T, i, calls int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
 		return suite.Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
@@ -145,30 +145,30 @@ func (r *replicas) asked(t *testing.T, i, calls int) {
 // TestRollingRestarts stops one of two sluices again and again, as Kubernetes does.
 // Behind Envoy no call fails.
 func TestRollingRestarts(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)
 	load := r.load(t)
 	load.Run(t, 2*time.Second)
 	load.Phase("restarts")
 	for range Pick(3, 10) {
-		r.asked(t, 0, 500)
+		r.awaitCalls(t, 0, 500)
 		r.stop(t, 0)
 		r.start(t, 0)
 	}
-	r.asked(t, 0, 500)
+	r.awaitCalls(t, 0, 500)
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "after")
-	report.AtLeast(t, Least/4, "restarts") // starting one takes part of the machine
+	report.AtLeast(t, MinRate, "before", "after")
+	report.AtLeast(t, MinRate/4, "restarts") // starting one takes part of the machine
 	report.NoErrors(t, "before", "restarts", "after")
 }
 
 // TestKill kills one of two sluices without warning. Only two kinds of calls fail: those
 // that it had, and those sent to it before Envoy knows.
 func TestKill(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const most = 64 // calls for a kill, beside those in flight
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)
@@ -178,19 +178,19 @@ func TestKill(t *testing.T) {
 	for n := range inFlight {
 		i := rnd.IntN(2)
 		load.Phase(fmt.Sprint("kill ", n+1))
-		load.Alone(t)
+		load.AwaitEarlierPhases(t)
 		inFlight[n] = load.InFlight()
 		signal(t, r.now[i], syscall.SIGKILL)
-		load.GoOn(t, 1000)
+		load.AwaitAnswers(t, 1000)
 		load.Phase(fmt.Sprint("one left ", n+1))
-		load.GoOn(t, 500)
+		load.AwaitAnswers(t, 500)
 		r.start(t, i)
-		r.asked(t, i, 500)
+		r.awaitCalls(t, i, 500)
 	}
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before", "after")
+	report.AtLeast(t, MinRate, "before", "after")
 	report.NoErrors(t, "before", "after")
 	for n := range inFlight {
 		report.NoErrors(t, fmt.Sprint("one left ", n+1))

@@ -132,7 +132,7 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 // [Load.GoOn] wait until there are enough.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
-	rate = slowed(rate)
+	rate = reducedIfRaced(rate)
 	for _, name := range phases {
 		switch p := r.Phase(tb, name); {
 		case p.Answered() == 0:

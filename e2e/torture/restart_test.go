@@ -24,11 +24,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEndsAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
+// TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
 // Sluice ends with 0, or by the signal if it came before the handler. It leaves nothing that
 // keeps the next one from starting.
-func TestEndsAtAnyMoment(t *testing.T) {
-	Beside(t)
+func TestSIGTERMAtAnyMoment(t *testing.T) {
+	Parallel(t)
 	rnd := Rand(t)
 	ledger := NewLedger(100, 1000)
 	rules := suite.WriteRules(t, ledger.Rules())
@@ -41,7 +41,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 		}
 	}
 	client := rls.NewRateLimitServiceClient(Dial(t, tcp[0]))
-	load := StartLoad(t, LoadOptions{Rate: 200, Ask: func(ctx context.Context) (string, error) {
+	load := StartLoad(t, LoadOptions{Rate: 200, Call: func(ctx context.Context) (string, error) {
 		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "fixed_window", Value: "any"}))
 		if err != nil {
 			return "", errors.New(status.Code(err).String())
@@ -117,13 +117,13 @@ func TestEndsAtAnyMoment(t *testing.T) {
 		Addrs: map[string]string{"grpc": "unix://" + socket, "http": tcp[1], "debug": tcp[2], "metrics": tcp[3]},
 	})
 	steady := StartLoad(t, LoadOptions{
-		Rate: Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd),
+		Rate: Rate, Call: ledger.Caller(t, last.Addr("grpc"), rnd),
 	})
 	steady.Run(t, time.Second)
 	again := steady.Stop(t)
-	again.AtLeast(t, Least, "before")
+	again.AtLeast(t, MinRate, "before")
 	again.NoErrors(t, "before")
-	ledger.Settle(t, last)
+	ledger.CheckCounters(t, last)
 }
 
 // freeAddr returns a free address. The kernel gives it to no connection, so it stays

@@ -18,32 +18,32 @@ const domain = "torture"
 type rule struct {
 	name string
 	unit pb.RateLimitUnit
-	// aDay means a rate of one a day. The limit is in words then.
-	aDay  bool
-	words string
+	// perDay means a rate of one a day. The limit is in words then.
+	perDay bool
+	fields string
 }
 
 var rules = []rule{
 	// Ten years, the longest: the next window begins in December 2029.
-	{name: "fixed_window", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10"},
-	{name: "sliding_window", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10, algorithm: sliding_window"},
-	{name: "sliding_log", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10, algorithm: sliding_log"},
-	{name: "token_bucket", unit: pb.RateLimitUnit_DAY, aDay: true, words: "algorithm: token_bucket, burst: LIMIT"},
-	{name: "leaky_bucket", unit: pb.RateLimitUnit_DAY, aDay: true, words: "algorithm: leaky_bucket, slack: SLACK"},
+	{name: "fixed_window", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10"},
+	{name: "sliding_window", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10, algorithm: sliding_window"},
+	{name: "sliding_log", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10, algorithm: sliding_log"},
+	{name: "token_bucket", unit: pb.RateLimitUnit_DAY, perDay: true, fields: "algorithm: token_bucket, burst: LIMIT"},
+	{name: "leaky_bucket", unit: pb.RateLimitUnit_DAY, perDay: true, fields: "algorithm: leaky_bucket, slack: SLACK"},
 }
 
-// mostLimit is what a sliding log may hold.
-const mostLimit = 4096
+// maxLimit is what a sliding log may hold.
+const maxLimit = 4096
 
 func (l *Ledger) requests(r rule) int {
-	if r.aDay {
+	if r.perDay {
 		return 1
 	}
 	return l.limit
 }
 
-func (l *Ledger) words(r rule) string {
-	return strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1)).Replace(r.words)
+func (l *Ledger) ruleFields(r rule) string {
+	return strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1)).Replace(r.fields)
 }
 
 // Rules returns the rules whose counters the ledger knows, and more descriptors of
@@ -53,7 +53,7 @@ func (l *Ledger) Rules(more ...string) string {
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
 	for _, r := range rules {
 		fmt.Fprintf(&b, "  - { key: %s, rate_limit: { name: %s, unit: %s, requests_per_unit: %d, %s } }\n",
-			r.name, r.name, strings.ToLower(r.unit.String()), l.requests(r), l.words(r))
+			r.name, r.name, strings.ToLower(r.unit.String()), l.requests(r), l.ruleFields(r))
 	}
 	for _, line := range more {
 		b.WriteString(line + "\n")
@@ -79,7 +79,7 @@ func (l *Ledger) Defaults() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndefaults:\n", domain)
 	for _, r := range rules {
-		fmt.Fprintf(&b, "  - { name: %s, rate_limit: { %s } }\n", r.name, l.words(r))
+		fmt.Fprintf(&b, "  - { name: %s, rate_limit: { %s } }\n", r.name, l.ruleFields(r))
 	}
 	return b.String()
 }

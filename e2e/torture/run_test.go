@@ -28,9 +28,9 @@ var (
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
-// Beside lets a test of the short tier run beside others, and is the first thing that it does. In the long
+// Parallel lets a test of the short tier run beside others, and is the first thing that it does. In the long
 // tier a test has the machine to itself.
-func Beside(t *testing.T) {
+func Parallel(t *testing.T) {
 	t.Helper()
 	if !Long() {
 		t.Parallel()
@@ -53,7 +53,7 @@ var binary string
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
-		if err := suite.Note("e2e/torture: the tortures read /proc of Linux"); err != nil {
+		if err := suite.NoteSkipped("e2e/torture: the tortures read /proc of Linux"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -66,8 +66,8 @@ func Main(m *testing.M) int {
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
 
-// slowed returns a quarter of a load where sluice has the race detector, else the load.
-func slowed[T int | float64](load T) T {
+// reducedIfRaced returns a quarter of a load where sluice has the race detector, else the load.
+func reducedIfRaced[T int | float64](load T) T {
 	if *raced {
 		return load / 4
 	}
@@ -114,9 +114,9 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 	return suite.StartSluice(tb, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
 }
 
-// Within starts sluice through another program, such as unshare. That program must
+// RunUnder starts sluice through another program, such as unshare. That program must
 // execute its last arguments.
-func Within(program ...string) func(*exec.Cmd) {
+func RunUnder(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])
 		if err != nil {

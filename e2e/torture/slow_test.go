@@ -22,7 +22,7 @@ const slowCalls = 50
 // clients whose windows have no room, while others call. The long tier waits the times of
 // the defaults.
 func TestSlowClients(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	var args []string
 	if !Long() {
 		args = []string{"--keepalive-time=2s", "--keepalive-timeout=3s"}
@@ -31,16 +31,16 @@ func TestSlowClients(t *testing.T) {
 	every := Pick(200*time.Millisecond, time.Second)
 	request := hostile.Request("torture", "attacker", "slow")
 	noWindow := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
-	h := besiege(t, Options{Args: args}, func(s *sluice.Sluice) {
+	h := runUnderAttack(t, Options{Args: args}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
 		start := time.Now()
 		var group sync.WaitGroup
 		defer group.Wait()
 		var all, held []*hostile.Conn
-		for name, m := range map[string]hostile.Manners{
+		for name, m := range map[string]hostile.ConnOptions{
 			"reads a byte now and then": {ReadEvery: every},
-			"never reads":               {Deaf: true},
-			"no window, no pong":        {Settings: noWindow, Mute: true},
+			"never reads":               {NeverRead: true},
+			"no window, no pong":        {Settings: noWindow, IgnorePings: true},
 			"no window":                 {Settings: noWindow},
 		} {
 			for range each {
@@ -73,7 +73,7 @@ func TestSlowClients(t *testing.T) {
 		// The rest answer pings, as any client that waits does. Their streams bound what
 		// they hold.
 		for _, c := range held {
-			if ends(c) {
+			if isEnded(c) {
 				t.Error("a client without window that answers pings was ended")
 			}
 		}
@@ -92,7 +92,7 @@ func TestSlowClients(t *testing.T) {
 func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) {
 	t.Helper()
 	defer c.Close()
-	if _, err := c.Write(hostile.Hello()); err != nil {
+	if _, err := c.Write(hostile.Preface()); err != nil {
 		t.Error(err)
 		return
 	}
@@ -100,7 +100,7 @@ func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) 
 	defer tick.Stop()
 	var text []byte
 	for i := range uint32(slowCalls) {
-		text = append(text, hostile.Whole(1+2*i, request)...)
+		text = append(text, hostile.CompleteCall(1+2*i, request)...)
 	}
 	for i := range text {
 		<-tick.C

@@ -29,7 +29,7 @@ func TestSoak(t *testing.T) {
 		// Attackers of a nicer kind take most of two cores.
 		leastMeanwhile = 50
 		attackers      = 2
-		mostPeak       = attackers * mostMemory
+		mostPeak       = attackers * maxMemory
 		mostHeap       = 4 << 20  // more in use than after the first minute
 		mostResident   = 16 << 20 // as well
 	)
@@ -52,16 +52,16 @@ func TestSoak(t *testing.T) {
 	s := Start(t, Options{Args: []string{"--config", path}})
 	watch := StartWatch(t, s)
 	load := StartLoad(t, LoadOptions{
-		Rate: rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+		Rate: rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
 	load.Run(t, 2*time.Second)
-	Collect(t, s)
+	CollectGarbage(t, s)
 	base := Measure(t, s)
 
 	load.Phase("soak")
 	visits := startVisits(t, s, ledger)
-	kinds := hostile.All(hostile.Target{})
-	var atRest []held
+	kinds := hostile.Attacks(hostile.Target{})
+	var atRest []memoryUse
 	for n := range cycles {
 		suite.Replace(t, path, rules(n+1))
 		var both []*process.Process
@@ -80,7 +80,7 @@ func TestSoak(t *testing.T) {
 			now := Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
 		})
-		atRest = append(atRest, held{heap: inUse(t, s), resident: Measure(t, s).RSS})
+		atRest = append(atRest, memoryUse{heap: heapInUse(t, s), resident: Measure(t, s).RSS})
 	}
 	visited := visits()
 	load.Phase("after")
@@ -89,17 +89,17 @@ func TestSoak(t *testing.T) {
 	report.AtLeast(t, rate/2, "before", "after")
 	report.AtLeast(t, leastMeanwhile, "soak")
 	report.NoErrors(t, "before", "soak", "after")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 
 	// How much of the heap is free but resident varies by tens of MiB. A leak shows in
 	// the least value.
-	var ceiling held
+	var ceiling memoryUse
 	for _, h := range atRest[:first] {
-		ceiling = held{max(ceiling.heap, h.heap), max(ceiling.resident, h.resident)}
+		ceiling = memoryUse{max(ceiling.heap, h.heap), max(ceiling.resident, h.resident)}
 	}
 	last := atRest[len(atRest)-1]
 	for _, h := range atRest[len(atRest)-first:] {
-		last = held{min(last.heap, h.heap), min(last.resident, h.resident)}
+		last = memoryUse{min(last.heap, h.heap), min(last.resident, h.resident)}
 	}
 	most, _ := watch.Stop(t)
 	t.Logf("%d reloads, %d visits; at rest at most %v in the first %d cycles, at least %v in the last", cycles, visited, ceiling, first, last)
@@ -117,10 +117,10 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// held is memory in bytes: in use after a collection, and resident.
-type held struct{ heap, resident int }
+// memoryUse is memory in bytes: in use after a collection, and resident.
+type memoryUse struct{ heap, resident int }
 
-func (h held) String() string {
+func (h memoryUse) String() string {
 	return fmt.Sprintf("%.1f MiB of heap, %.1f MiB resident", float64(h.heap)/(1<<20), float64(h.resident)/(1<<20))
 }
 

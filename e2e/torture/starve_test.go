@@ -14,12 +14,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestStarves takes the processor from sluice, as a container's quota and greedy
+// TestCPUStarvation takes the processor from sluice, as a container's quota and greedy
 // neighbours do. Calls are late then, and their callers reset them by the thousand. But
 // no answer is wrong, no call is lost and no connection is ended. Afterwards all is as
 // before.
-func TestStarves(t *testing.T) {
-	Beside(t)
+func TestCPUStarvation(t *testing.T) {
+	Parallel(t)
 	for _, tt := range []struct {
 		name  string
 		env   []string
@@ -45,23 +45,23 @@ func TestStarves(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			Beside(t)
+			Parallel(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 50)
 			s := Start(t, Options{Rules: ledger.Rules(), Env: tt.env})
 			load := StartLoad(t, LoadOptions{
-				Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+				Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd),
 			})
 			load.Run(t, Pick(2*time.Second, 5*time.Second))
 			before := Measure(t, s)
 			load.Phase("starving")
 			tt.fault(t, s, Pick(3*time.Second, 30*time.Second))
 			load.Phase("recovering")
-			load.GoOn(t, Least)
+			load.AwaitAnswers(t, MinRate)
 			load.Phase("after")
 			load.Run(t, Pick(2*time.Second, 5*time.Second))
 			report := load.Stop(t)
-			report.AtLeast(t, Least, "before", "after")
+			report.AtLeast(t, MinRate, "before", "after")
 			report.NoErrors(t, "before", "starving", "recovering", "after")
 			if report.Phase(t, "starving").Answered() == 0 {
 				t.Error("nothing was answered while sluice had little time, want something")
@@ -69,7 +69,7 @@ func TestStarves(t *testing.T) {
 			suite.Eventually(t, "no more files than before: "+before.String(), func() bool {
 				return Measure(t, s).Files <= before.Files
 			})
-			ledger.Settle(t, s)
+			ledger.CheckCounters(t, s)
 		})
 	}
 }

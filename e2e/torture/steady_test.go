@@ -20,12 +20,12 @@ func TestSteady(t *testing.T) {
 	s := Start(t, Options{Rules: ledger.Rules()})
 	watch := StartWatch(t, s)
 	load := StartLoad(t, LoadOptions{
-		Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+		Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
 	load.Run(t, Pick(2*time.Second, 10*time.Second))
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before")
+	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 	watch.Stop(t)
 }

@@ -41,7 +41,7 @@ var connectionErrors = map[string]func(fr *http2.Framer, calls int){
 // TestConnectionErrorsWithAStore has a store decide calls of connections that end by errors, and of a neighbour. All
 // calls of the neighbour are answered.
 func TestConnectionErrorsWithAStore(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	const calls = 100
 	rnd := Rand(t)
 	store := storetest.Start(t)

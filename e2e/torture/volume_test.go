@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// live is how soon a new version must be in force. The promise is 2 s, but a test shares
+// maxReloadTime is how soon a new version must be in force. The promise is 2 s, but a test shares
 // its machine.
-const live = 10 * time.Second
+const maxReloadTime = 10 * time.Second
 
 // TestVolume updates two files of a mounted ConfigMap as the kubelet does, while calls
 // count. In each update the kubelet pauses after another of its steps. In every second
 // one it dies there and begins anew. Always the old or the new version of both files is
 // in force.
 func TestVolume(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestVolume(t *testing.T) {
 		}
 		return of[0]
 	}
-	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 	var latest, sum time.Duration
 	updates := Pick(20, 100)
 	for version := 2; version < 2+updates; version++ {
@@ -69,7 +69,7 @@ func TestVolume(t *testing.T) {
 				if i == pause { // sluice has time to look twice
 					for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); {
 						look()
-						load.GoOn(t, 5)
+						load.AwaitAnswers(t, 5)
 					}
 				}
 			}
@@ -84,14 +84,14 @@ func TestVolume(t *testing.T) {
 		suite.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
 		latest, sum = max(latest, took), sum+took
 	}
-	load.GoOn(t, Least)
+	load.AwaitAnswers(t, MinRate)
 	report := load.Stop(t)
-	report.AtLeast(t, Least, "before")
+	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
-	ledger.Settle(t, s)
+	ledger.CheckCounters(t, s)
 	t.Logf("%d updates were in force %v after the swap in the mean, %v at most", updates, sum/time.Duration(updates), latest)
-	if Long() && latest > live {
-		t.Errorf("one took %v, want at most %v", latest, live)
+	if Long() && latest > maxReloadTime {
+		t.Errorf("one took %v, want at most %v", latest, maxReloadTime)
 	}
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {

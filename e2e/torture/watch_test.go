@@ -31,14 +31,14 @@ func (u Usage) String() string {
 // Measure returns what sluice holds now.
 func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	tb.Helper()
-	u, err := Held(s.PID())
+	u, err := UsageOf(s.PID())
 	must.OK(tb, err)
 	u.Goroutines = int(suite.Metrics(tb, s).Sum("go_goroutines"))
 	return u
 }
 
-// Held returns the kernel's figures of a process. Goroutines are not among them.
-func Held(pid int) (u Usage, err error) {
+// UsageOf returns the kernel's figures of a process. Goroutines are not among them.
+func UsageOf(pid int) (u Usage, err error) {
 	if u.Memory, err = process.MemoryOf(pid); err != nil {
 		return u, err
 	}
@@ -53,8 +53,8 @@ func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	must.OK(tb, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0))
 }
 
-// Collect runs sluice's garbage collector. The heap then holds only memory in use.
-func Collect(tb testing.TB, s *sluice.Sluice) {
+// CollectGarbage runs sluice's garbage collector. The heap then holds only memory in use.
+func CollectGarbage(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	suite.Get(tb, "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1")
 }
@@ -77,7 +77,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			u, err := Held(s.PID())
+			u, err := UsageOf(s.PID())
 			if err != nil {
 				return // killed by the test, or the test will notice
 			}

@@ -22,14 +22,14 @@ import (
 // TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
 // requests take the 5 and 10 seconds that sluice gives them.
 func TestHostileHTTP(t *testing.T) {
-	Beside(t)
+	Parallel(t)
 	each := Pick(20, 200)
-	h := besiege(t, Options{}, func(s *sluice.Sluice) {
+	h := runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		addr := s.Addr("http")
 		var slow sync.WaitGroup
 		defer slow.Wait()
 		slow.Go(func() { // beside all else, since they take their time
-			ended(t, addr, each, nil, []byte("GET /healthcheck HT"), []byte("GET /healthcheck HTTP/1.1\r\nHost: x\r\nX: "),
+			checkEnded(t, addr, each, nil, []byte("GET /healthcheck HT"), []byte("GET /healthcheck HTTP/1.1\r\nHost: x\r\nX: "),
 				[]byte("POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"domain\":"))
 		})
 		t.Run("headers without end", func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestHostileHTTP(t *testing.T) {
 				if listener == "debug" {
 					most = 512 << 10 // its queries may hold a descriptor
 				}
-				sent, said := pour(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
+				sent, said := sendRepeatedly(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
 				if !strings.Contains(said, " 431 ") {
 					t.Errorf("%s said %.100q, want 431", listener, said)
 				}
@@ -71,7 +71,7 @@ func TestHostileHTTP(t *testing.T) {
 		})
 		t.Run("methods that are none", func(t *testing.T) {
 			for _, request := range []string{"BREW /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\x00\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-				if said := say(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
+				if said := sendText(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
 					t.Errorf("%.20q was answered %.60q", request, said)
 				}
 			}
@@ -81,9 +81,9 @@ func TestHostileHTTP(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// TestDebugListenerKeepsToLoopback holds that the debug listener is on loopback by
+// TestDebugListenerIsLoopbackOnly holds that the debug listener is on loopback by
 // default, and on no other address of this machine.
-func TestDebugListenerKeepsToLoopback(t *testing.T) {
+func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
 	must.OK(t, err)
@@ -119,9 +119,9 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	return c, ctx
 }
 
-// pour sends a beginning and then the same again and again until the other side ends the
+// sendRepeatedly sends a beginning and then the same again and again until the other side ends the
 // connection. It returns how much the other side took and what it said.
-func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
+func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said string) {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()
@@ -147,15 +147,15 @@ func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
 // 0 if the connection ended during the request.
 func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
 	t.Helper()
-	text := say(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
+	text := sendText(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
 	if _, err := fmt.Sscanf(text, "HTTP/1.1 %d", &code); err != nil && text != "" {
 		t.Fatalf("%s %s: read %.100q: %v", method, path, text, err)
 	}
 	return code, text
 }
 
-// say sends a text and returns what comes until the connection ends.
-func say(t *testing.T, addr, text string) string {
+// sendText sends a text and returns what comes until the connection ends.
+func sendText(t *testing.T, addr, text string) string {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()

@@ -17,7 +17,7 @@ func AwaitHour(tb testing.TB) {
 }
 
 // Margin returns a duration that is longer than any test that counts.
-func Margin() time.Duration { return 5 * process.Stretch(4*time.Second) }
+func Margin() time.Duration { return 5 * process.ScaleByLoad(4*time.Second) }
 
 // Await waits until the hour lasts longer than margin. Before it waits for the next hour it calls say. It returns an
 // error if ctx ends first.

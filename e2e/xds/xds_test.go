@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // patience bounds every wait.
 const patience = suite.Patience
 
-func manage(t *testing.T, o adstest.Options) *adstest.Server {
+func startManagement(t *testing.T, o adstest.Options) *adstest.Server {
 	t.Helper()
 	s, err := adstest.Start(o)
 	must.OK(t, err)
@@ -64,20 +64,20 @@ type service struct {
 	client rls.RateLimitServiceClient
 }
 
-// soon are flags for short waits.
-var soon = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "--xds-backoff-max=10ms"}
+// fastRetries are flags for short waits.
+var fastRetries = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "--xds-backoff-max=10ms"}
 
 func serve(t *testing.T, args ...string) *service {
 	t.Helper()
-	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(args, soon...)})
+	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(args, fastRetries...)})
 	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &service{s, t, rls.NewRateLimitServiceClient(conn)}
 }
 
-// ask sends a hit of a user in domain d. It returns what remains, or the error.
-func (s *service) ask(user string) (string, uint32) {
+// hit sends a hit of a user in domain d. It returns what remains, or the error.
+func (s *service) hit(user string) (string, uint32) {
 	s.t.Helper()
 	reply, err := s.client.ShouldRateLimit(s.t.Context(), &rls.RateLimitRequest{
 		Domain:      "d",
@@ -91,12 +91,12 @@ func (s *service) ask(user string) (string, uint32) {
 
 func (s *service) expect(user, code string, remaining uint32) {
 	s.t.Helper()
-	if got, left := s.ask(user); !strings.Contains(got, code) || left != remaining {
+	if got, left := s.hit(user); !strings.Contains(got, code) || left != remaining {
 		s.t.Errorf("answer is %s with %d left, want %s with %d", got, left, code, remaining)
 	}
 }
 
-func (s *service) logs(part string) {
+func (s *service) awaitLog(part string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -109,20 +109,20 @@ func domain(perYear uint32) *pb.RateLimitConfig {
 	}}}
 }
 
-// TestRulesAndCountersOutliveTheServer stops the server and starts another.
-func TestRulesAndCountersOutliveTheServer(t *testing.T) {
-	m := manage(t, adstest.Options{})
+// TestRulesSurviveServerRestart stops the server and starts another.
+func TestRulesSurviveServerRestart(t *testing.T) {
+	m := startManagement(t, adstest.Options{})
 	set(t, m, "1", domain(3))
 	s := serve(t, "--xds-addr", m.Addr())
 	s.expect("a", "OK", 2)
 	s.expect("a", "OK", 1)
 	m.Stop()
-	s.logs("not connected to the management server; keeping the current rules")
+	s.awaitLog("not connected to the management server; keeping the current rules")
 	s.expect("a", "OK", 0)
 	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_connected"); got != 0 {
 		t.Errorf("sluice_xds_connected is %v, want 0", got)
 	}
-	m = manage(t, adstest.Options{Addr: m.Addr()})
+	m = startManagement(t, adstest.Options{Addr: m.Addr()})
 	set(t, m, "2", domain(5))
 	await(t, m, adstest.Acked("2"))
 	s.expect("a", "OK", 1)
@@ -134,7 +134,7 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 	bad.Descriptors[0].RateLimit.Unit = pb.RateLimitUnit_UNKNOWN
 	set(t, m, "3", bad)
 	await(t, m, adstest.Rejected)
-	s.logs(`xds:d: error: domain \"d\" > key \"user\" > rate_limit: unknown unit 0`)
+	s.awaitLog(`xds:d: error: domain \"d\" > key \"user\" > rate_limit: unknown unit 0`)
 	s.expect("a", "OK", 0)
 	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_updates_total", `result="ack"`); got != 2 {
 		t.Errorf("%v ACKs, want 2", got)
@@ -151,13 +151,13 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 
 // TestBadFirstRules sees what --on-bad-start does.
 func TestBadFirstRules(t *testing.T) {
-	m := manage(t, adstest.Options{})
+	m := startManagement(t, adstest.Options{})
 	bad := domain(1)
 	bad.Domain = ""
 	set(t, m, "1", bad)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--xds-addr", m.Addr()}, soon...)})
+	_, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--xds-addr", m.Addr()}, fastRetries...)})
 	if err == nil || !strings.Contains(err.Error(), "xds:d: error: the domain is empty") || !strings.Contains(err.Error(), "--on-bad-start=serve") {
 		t.Errorf("the start ends with %v, want the reason and what to do", err)
 	}
@@ -168,9 +168,9 @@ func TestBadFirstRules(t *testing.T) {
 	s.expect("a", "OK", 2)
 }
 
-// TestDefaultsHoldOverXDS starts without rules, gets an empty set first, and
+// TestDefaultsOverXDS starts without rules, gets an empty set first, and
 // then rules, which have the defaults as those from files do.
-func TestDefaultsHoldOverXDS(t *testing.T) {
+func TestDefaultsOverXDS(t *testing.T) {
 	dir := t.TempDir()
 	defaults, rules := filepath.Join(dir, "defaults.yaml"), filepath.Join(dir, "rules.yaml")
 	for file, text := range map[string]string{
@@ -181,7 +181,7 @@ func TestDefaultsHoldOverXDS(t *testing.T) {
 	}
 	files := serve(t, "--config", rules, "--defaults", defaults)
 	files.expect("a", "OK", 2)
-	m := manage(t, adstest.Options{})
+	m := startManagement(t, adstest.Options{})
 	over := serve(t, "--xds-addr", m.Addr(), "--defaults", defaults, "--start-without-rules")
 	over.expect("a", "no rate limit configuration loaded", 0)
 	set(t, m, "1")
@@ -192,7 +192,7 @@ func TestDefaultsHoldOverXDS(t *testing.T) {
 	over.expect("a", "OK", 2)
 	// The defaults follow their file.
 	must.OK(t, os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600))
-	waitUntil(t, func() bool { _, left := over.ask("b"); return left > 3 })
+	waitUntil(t, func() bool { _, left := over.hit("b"); return left > 3 })
 }
 
 // TestTLS has the server ask for a certificate. Then it changes all certificates and
@@ -220,14 +220,14 @@ func TestTLS(t *testing.T) {
 			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
 		})
 	}
-	m := manage(t, adstest.Options{Credentials: secure("old")})
+	m := startManagement(t, adstest.Options{Credentials: secure("old")})
 	set(t, m, "1", domain(3))
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	s := serve(t, "--xds-addr", m.Addr(), "--xds-tls", "--xds-san", "manager.test",
 		"--xds-ca", files.CA, "--xds-cert", files.Cert, "--xds-key", files.Key)
 	s.expect("a", "OK", 2)
 	m.Stop()
-	m = manage(t, adstest.Options{Addr: m.Addr(), Credentials: secure("new")})
+	m = startManagement(t, adstest.Options{Addr: m.Addr(), Credentials: secure("new")})
 	set(t, m, "2", domain(5))
 	await(t, m, adstest.Acked("2"))
 	s.expect("a", "OK", 3)
@@ -235,7 +235,7 @@ func TestTLS(t *testing.T) {
 
 // TestSignalWhileWaiting ends sluice before there are rules.
 func TestSignalWhileWaiting(t *testing.T) {
-	m := manage(t, adstest.Options{}) // which has none
+	m := startManagement(t, adstest.Options{}) // which has none
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	off := map[string]string{"grpc": "", "http": "", "debug": "", "metrics": ""}

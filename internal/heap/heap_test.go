@@ -27,8 +27,8 @@ func (k *keys) Pop() any {
 	return last
 }
 
-// TestHeapIsAsTheStandardLibrarys compares the order of the elements, equal ones included, after random changes.
-func TestHeapIsAsTheStandardLibrarys(t *testing.T) {
+// TestHeapMatchesContainerHeap compares the order of the elements, equal ones included, after random changes.
+func TestHeapMatchesContainerHeap(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		var got heap.Heap[*element]

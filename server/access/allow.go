@@ -10,33 +10,31 @@ import (
 	"strings"
 )
 
-// AllowList says which clients may ask for which domains, by the names in their certificates. A
-// client that is not on it may ask for none. It never changes, and its methods may be called
-// concurrently.
+// AllowList lists the domains that each client may request, by the names in the clients' certificates. A client that is not listed may
+// request none. An AllowList never changes, and its methods may be called concurrently.
 type AllowList struct {
-	// exact has the grants of DNS names and of URIs: these contain a colon, and those do not.
+	// exact contains the grants of DNS names and URIs. Only the latter contain a colon.
 	exact map[string]*grant
-	// below has the grants of names that end in /*, by the part before the star.
-	below map[string]*grant
+	// prefixes contains the grants of names that end in /*, by the part before the star.
+	prefixes map[string]*grant
 }
 
-// grant is a set of domains.
+// grant is the set of domains that a client may request.
 type grant struct {
-	any     bool
-	domains map[string]struct{}
+	anyDomain bool
+	domains   map[string]struct{}
 }
 
 func (g *grant) add(other *grant) {
-	g.any = g.any || other.any
+	g.anyDomain = g.anyDomain || other.anyDomain
 	maps.Copy(g.domains, other.domains)
 }
 
-// ParseAllowList reads each text as NAME=DOMAIN[,DOMAIN...]. NAME is a DNS name or a URI of a
-// certificate. A URI that ends in /* stands for all URIs that begin with it and have one more
-// segment at least. The domain * is any domain. A name that is given twice may ask for the
-// domains of both.
+// ParseAllowList parses texts of the form NAME=DOMAIN[,DOMAIN...]. NAME is a DNS name or a URI of a certificate. A URI that ends in /*
+// matches all URIs with this prefix and at least one more segment. The domain * stands for all domains. The grants of a name that is
+// given several times are added up.
 func ParseAllowList(texts []string) (*AllowList, error) {
-	a := &AllowList{exact: map[string]*grant{}, below: map[string]*grant{}}
+	a := &AllowList{exact: map[string]*grant{}, prefixes: map[string]*grant{}}
 	for _, text := range texts {
 		if err := a.parse(text); err != nil {
 			return nil, fmt.Errorf("%q: %w", text, err)
@@ -56,7 +54,7 @@ func (a *AllowList) parse(text string) error {
 		case "":
 			return errors.New("a domain is empty: must be the names of domains, or * for any, between single commas")
 		case "*":
-			g.any = true
+			g.anyDomain = true
 		default:
 			g.domains[domain] = struct{}{}
 		}
@@ -64,9 +62,9 @@ func (a *AllowList) parse(text string) error {
 	to := a.exact
 	stem, below := strings.CutSuffix(name, "/*")
 	if below {
-		to, name = a.below, stem+"/"
+		to, name = a.prefixes, stem+"/"
 	}
-	name, err := allowedName(name, below)
+	name, err := parseName(name, below)
 	if err != nil {
 		return err
 	}
@@ -77,8 +75,8 @@ func (a *AllowList) parse(text string) error {
 	return nil
 }
 
-// allowedName returns a name in the form in which certificates are compared with it.
-func allowedName(name string, below bool) (string, error) {
+// parseName returns a name in the form that is compared with certificates.
+func parseName(name string, below bool) (string, error) {
 	if strings.Contains(name, "*") {
 		return "", errors.New("a * may only be the last segment of a URI, as in spiffe://cluster.local/ns/shop/*")
 	}
@@ -99,15 +97,14 @@ func allowedName(name string, below bool) (string, error) {
 	return canonicalURI(u), nil
 }
 
-// canonicalURI writes a URI with its scheme and host in lower case.
+// canonicalURI returns a URI with its scheme and host in lower case.
 func canonicalURI(u *url.URL) string {
 	c := *u
-	c.Host = strings.ToLower(c.Host) // Parse has done the scheme
+	c.Host = strings.ToLower(c.Host) // url.Parse converts the scheme
 	return c.String()
 }
 
-// isPlainPath reports whether a path has plain segments only, as SPIFFE requires. Without this
-// check, /a/../b would count as below /a/.
+// isPlainPath reports whether all segments of a path are plain, as SPIFFE requires. Otherwise /a/../b would match /a/*.
 func isPlainPath(path string) bool {
 	if path == "" {
 		return true
@@ -120,48 +117,48 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// Client returns the client of a certificate. It may ask for what any of its names may.
+// Client returns the client with the given certificate. It may request the domains of all its names.
 func (a *AllowList) Client(cert *x509.Certificate) *Client {
 	c := &Client{grant: grant{domains: map[string]struct{}{}}}
 	var names []string
-	take := func(g *grant) {
+	add := func(g *grant) {
 		if g != nil {
 			c.add(g)
 		}
 	}
 	for _, name := range cert.DNSNames {
 		names = append(names, name)
-		if !strings.Contains(name, ":") { // otherwise it could be spelt as a URI of the list
-			take(a.exact[strings.ToLower(name)])
+		if !strings.Contains(name, ":") { // otherwise it could equal a URI of the list
+			add(a.exact[strings.ToLower(name)])
 		}
 	}
 	for _, u := range cert.URIs {
 		name := canonicalURI(u)
 		names = append(names, name)
-		if u.Scheme == "" { // it could be spelt as a DNS name of the list
+		if u.Scheme == "" { // it could equal a DNS name of the list
 			continue
 		}
-		take(a.exact[name])
+		add(a.exact[name])
 		if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || !isPlainPath(u.EscapedPath()) {
 			continue
 		}
-		for i := range len(name) - 1 { // a slash at the end has nothing below it
+		for i := range len(name) - 1 { // no segment follows a slash at the end
 			if name[i] == '/' {
-				take(a.below[name[:i+1]])
+				add(a.prefixes[name[:i+1]])
 			}
 		}
 	}
 	c.names = "no name that is a DNS name or a URI"
 	if len(names) > 0 {
-		c.names = shortened(fmt.Sprintf("%q", names), 300)
+		c.names = truncate(fmt.Sprintf("%q", names), 300)
 	}
 	return c
 }
 
-// all returns what is granted to anybody.
-func (a *AllowList) all() grant {
+// union returns the domains that are granted to any client.
+func (a *AllowList) union() grant {
 	all := grant{domains: map[string]struct{}{}}
-	for _, grants := range []map[string]*grant{a.exact, a.below} {
+	for _, grants := range []map[string]*grant{a.exact, a.prefixes} {
 		for _, g := range grants {
 			all.add(g)
 		}
@@ -169,8 +166,8 @@ func (a *AllowList) all() grant {
 	return all
 }
 
-// Domains returns all domains that are granted by name, sorted.
-func (a *AllowList) Domains() []string { return slices.Sorted(maps.Keys(a.all().domains)) }
+// Domains returns the sorted names of all granted domains.
+func (a *AllowList) Domains() []string { return slices.Sorted(maps.Keys(a.union().domains)) }
 
-// Open reports whether a client may ask for any domain.
-func (a *AllowList) Open() bool { return a.all().any }
+// AllowsAnyDomain reports whether some client may request all domains.
+func (a *AllowList) AllowsAnyDomain() bool { return a.union().anyDomain }

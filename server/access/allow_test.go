@@ -94,7 +94,7 @@ func TestAllowList(t *testing.T) {
 		c := allow.Client(certificate(t, tt.names...))
 		var got []string
 		for _, domain := range all {
-			if c.May([]byte(domain)) {
+			if c.CanAccess([]byte(domain)) {
 				got = append(got, domain)
 			}
 		}
@@ -102,13 +102,13 @@ func TestAllowList(t *testing.T) {
 			t.Errorf("domains of %q (-want +got):\n%s", tt.names, diff)
 		}
 	}
-	if !slices.Equal(allow.Domains(), []string{"a", "b", "both", "cluster", "dns", "exact", "other", "shop", "upper", "urn"}) || !allow.Open() {
-		t.Errorf("Domains() = %q, Open() = %v", allow.Domains(), allow.Open())
+	if !slices.Equal(allow.Domains(), []string{"a", "b", "both", "cluster", "dns", "exact", "other", "shop", "upper", "urn"}) || !allow.AllowsAnyDomain() {
+		t.Errorf("Domains() = %q, Open() = %v", allow.Domains(), allow.AllowsAnyDomain())
 	}
-	if allowList(t, "envoy.example.com=d").Open() {
+	if allowList(t, "envoy.example.com=d").AllowsAnyDomain() {
 		t.Error("a list without * is open")
 	}
-	if (*Client)(nil).May([]byte("dns")) {
+	if (*Client)(nil).CanAccess([]byte("dns")) {
 		t.Error("nobody may ask for a domain")
 	}
 }
@@ -124,7 +124,7 @@ func TestKindsOfNamesShareNoGrant(t *testing.T) {
 	} {
 		c := allow.Client(cert)
 		for _, domain := range []string{"dns", "uri", "below"} {
-			if c.May([]byte(domain)) {
+			if c.CanAccess([]byte(domain)) {
 				t.Errorf("a certificate of DNS names %q and URIs %v may ask for %s", cert.DNSNames, cert.URIs, domain)
 			}
 		}

@@ -13,41 +13,40 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Client is the other end of a connection, worked out once for each connection. A nil Client may
-// ask for nothing (fail closed).
+// Client is the client of a connection. It is determined once per connection. A nil Client may request nothing (fail closed).
 type Client struct {
 	grant
-	// names are those in its certificate, quoted and bounded.
+	// names contains the names in the certificate, quoted and truncated.
 	names string
 }
 
-// May reports whether c may ask for a domain. It does not allocate.
-func (c *Client) May(domain []byte) bool {
+// CanAccess reports whether c may request a domain. It does not allocate.
+func (c *Client) CanAccess(domain []byte) bool {
 	if c == nil {
 		return false
 	}
 	_, named := c.domains[string(domain)]
-	return c.any || named
+	return c.anyDomain || named
 }
 
-// MayAny reports whether c may ask for at least one domain.
-func (c *Client) MayAny() bool { return c != nil && (c.any || len(c.domains) > 0) }
+// CanAccessAny reports whether c may request at least one domain.
+func (c *Client) CanAccessAny() bool { return c != nil && (c.anyDomain || len(c.domains) > 0) }
 
-// DeniedError is the error of a request for a domain that its client may not ask for.
+// DeniedError is the error of a request for a domain that its client may not request.
 type DeniedError struct {
 	client *Client
-	domain string // quoted and bounded
+	domain string // quoted and truncated
 }
 
-// Denied returns the error of a client's request for a domain.
+// Denied returns the error of a client's request for the given domain.
 func Denied(c *Client, domain []byte) *DeniedError {
-	return &DeniedError{c, shortened(fmt.Sprintf("%q", domain), 120)}
+	return &DeniedError{c, truncate(fmt.Sprintf("%q", domain), 120)}
 }
 
-// DeniedEverything returns the error of a client that may ask for no domain.
+// DeniedEverything returns the error of a client that may request no domain.
 func DeniedEverything(c *Client) *DeniedError { return &DeniedError{client: c} }
 
-// Error says what the client may not ask for, and names its certificate.
+// Error names the certificate and the domain.
 func (e *DeniedError) Error() string {
 	if e.client == nil {
 		return "no client certificate: --grpc-allow grants no domain"
@@ -58,7 +57,7 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
-// Fields returns the client and the domain for the log.
+// Fields returns log fields with the certificate and the domain.
 func (e *DeniedError) Fields() []zap.Field {
 	names := "none"
 	if e.client != nil {
@@ -67,14 +66,14 @@ func (e *DeniedError) Fields() []zap.Field {
 	return []zap.Field{zap.String("certificate", names), zap.String("domain", e.domain)}
 }
 
-// Credentials returns the server's side of connections: secure, or plain text if that is nil. If allow is not
-// nil, a handshake works out what the client may ask for, so that calls need not; see [ClientIn].
+// Credentials returns the credentials of a server: secure, or plain text if secure is nil. If allow is not nil, each handshake
+// determines the domains that the client may request; see [ClientFromAuthInfo].
 func Credentials(secure *TLS, allow *AllowList) (credentials.TransportCredentials, error) {
 	switch {
 	case allow != nil && !secure.ChecksClients():
 		return nil, errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
 	case allow != nil:
-		return identifying{secure, allow}, nil
+		return identifyingCredentials{secure, allow}, nil
 	case secure != nil:
 		return secure, nil
 	}
@@ -87,48 +86,46 @@ type clientIdentity struct {
 	client *Client
 }
 
-// identifying are credentials whose handshakes work out what the client may ask for.
-type identifying struct {
+// identifyingCredentials determine in the handshake which domains the client may request.
+type identifyingCredentials struct {
 	*TLS
 	allow *AllowList
 }
 
-func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (i identifyingCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := i.TLS.ServerHandshake(conn)
 	if err != nil {
 		return secure, info, err
 	}
 	found, ok := info.(credentials.TLSInfo)
 	if !ok || len(found.State.PeerCertificates) == 0 {
-		// This cannot happen, since TLS requires the certificate. Without the check, the
-		// index below would panic.
+		// This cannot happen: TLS requires a certificate. The check avoids a panic below.
 		return nil, nil, errors.Join(errors.New("no client certificate after the handshake"), secure.Close())
 	}
 	return secure, clientIdentity{found, i.allow.Client(found.State.PeerCertificates[0])}, nil
 }
 
-func (i identifying) Clone() credentials.TransportCredentials { return i }
+func (i identifyingCredentials) Clone() credentials.TransportCredentials { return i }
 
-// ClientIn returns the client that a handshake has identified. It is nil, and may ask for nothing, if the
-// handshake identified nobody.
-func ClientIn(info credentials.AuthInfo) *Client {
+// ClientFromAuthInfo returns the client that a handshake has identified, or nil, which may request nothing.
+func ClientFromAuthInfo(info credentials.AuthInfo) *Client {
 	i, _ := info.(clientIdentity)
 	return i.client
 }
 
-// ClientOf returns the client that sends the request of a context, as [ClientIn] does.
-func ClientOf(ctx context.Context) *Client {
+// ClientFromContext is [ClientFromAuthInfo] for the request of a context.
+func ClientFromContext(ctx context.Context) *Client {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return nil
 	}
-	return ClientIn(p.AuthInfo)
+	return ClientFromAuthInfo(p.AuthInfo)
 }
 
-// shortened bounds what an error repeats of a request or of a certificate.
-func shortened(s string, longest int) string {
-	if len(s) <= longest {
+// truncate bounds the parts of a request or certificate that errors contain.
+func truncate(s string, maxBytes int) string {
+	if len(s) <= maxBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:longest], "") + "..."
+	return strings.ToValidUTF8(s[:maxBytes], "") + "..."
 }

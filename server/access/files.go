@@ -15,25 +15,25 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// maxPEMBytes bounds a file of certificates. A system's whole bundle has 250 KB.
+// maxPEMBytes bounds the size of a PEM file. The bundle of a system's authorities has 250 KB.
 const maxPEMBytes = 4 << 20
 
-// files are TLS files as they were read.
+// files contains the unparsed contents of TLS files.
 type files struct {
 	cert, key, ca []byte
 	err           error
-	// sum is the hash of contents and errors. Files with equal sums load alike.
+	// sum is the hash of contents and errors.
 	sum [sha256.Size]byte
 }
 
-// keyring is the contents of TLS files, ready for handshakes.
+// keyring contains the parsed TLS files.
 type keyring struct {
 	sum         [sha256.Size]byte
-	cert        *tls.Certificate // nil: none
-	authorities *x509.CertPool   // nil: no file
-	expires     time.Time        // the earliest end of cert and its chain; zero without cert
+	cert        *tls.Certificate // nil if none is configured
+	authorities *x509.CertPool   // nil if none are configured
+	expires     time.Time        // earliest expiry of cert and its chain; zero without cert
 	creds       credentials.TransportCredentials
-	reported    bool // that it has expired; used by newTLS and then by Run alone
+	reported    bool // whether the expiry was reported; used by newTLS and then only by Run
 }
 
 func (k *keyring) expired() bool {
@@ -78,7 +78,7 @@ func readPEM(path string) ([]byte, error) {
 	return text, nil
 }
 
-// load returns the keyring of what was read. An error names the file.
+// load parses files. An error names the file.
 func (t *TLS) load(f files) (*keyring, error) {
 	if f.err != nil {
 		return nil, f.err
@@ -103,16 +103,15 @@ func (t *TLS) load(f files) (*keyring, error) {
 		}
 		k.authorities = x509.NewCertPool()
 		if !k.authorities.AppendCertsFromPEM(f.ca) {
-			return nil, fmt.Errorf("%s holds no certificate that can be read", t.options.CA)
+			return nil, fmt.Errorf("%s contains no valid certificate", t.options.CA)
 		}
 	}
 	k.creds = credentials.NewTLS(t.config(k, "h2"))
 	return k, nil
 }
 
-// checkPEM returns an error if text has no certificate, or a block that does not decode. The
-// standard library skips such a block, so a file that was cut short would load with fewer
-// authorities or half a chain.
+// checkPEM returns an error if text contains no certificate, or a block that cannot be decoded. The standard library skips such blocks,
+// so a truncated file would load with fewer authorities or an incomplete chain.
 func checkPEM(path string, text []byte) error {
 	blocks, certificates := 0, 0
 	for rest := text; ; blocks++ {
@@ -125,15 +124,15 @@ func checkPEM(path string, text []byte) error {
 		}
 	}
 	if begun := bytes.Count(text, []byte("-----BEGIN ")); begun != blocks {
-		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: it is damaged or cut short", path, begun, blocks)
+		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: the file is damaged or truncated", path, begun, blocks)
 	}
 	if certificates == 0 {
-		return fmt.Errorf("%s holds no PEM certificate", path)
+		return fmt.Errorf("%s contains no PEM certificate", path)
 	}
 	return nil
 }
 
-// earliestExpiry returns when the first certificate of a chain expires.
+// earliestExpiry returns the earliest expiry of the certificates in a chain.
 func earliestExpiry(chain [][]byte) (time.Time, error) {
 	var first time.Time
 	for _, der := range chain {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// IdentityOf names the client of a connection, so that bounds can be divided among clients: by its certificate if it has
-// shown one, else by its address as [AddressOf] returns it. All clients of a Unix socket have one name, and so have all clients
-// behind a proxy or an address translation, and all that share a certificate's names.
+// IdentityOf returns a name for the client of a connection, by which bounds are divided among clients: from its certificate if it has
+// one, else its address as [AddressOf] returns it. All clients of a Unix socket have the same name, as do all clients behind one
+// proxy or NAT, and all clients whose certificates have the same names.
 func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 	if cert := certificateOf(info); cert != nil {
 		if len(cert.DNSNames)+len(cert.URIs) > 0 {
@@ -25,8 +25,8 @@ func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 	return "network " + addr.Network()
 }
 
-// AddressOf returns the address by which a client is known where bounds are divided among clients: an IPv4 address, or
-// the first half of an IPv6 address, since a client has all addresses with the same half.
+// AddressOf returns the address by which bounds are divided among clients: an IPv4 address, or the /64 prefix of an IPv6 address,
+// because a client usually has all addresses of its prefix.
 func AddressOf(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
@@ -37,7 +37,7 @@ func AddressOf(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// certificateOf returns the certificate that the client has shown in its handshake, nil if it has shown none.
+// certificateOf returns the client's certificate, or nil if it has sent none.
 func certificateOf(info credentials.AuthInfo) *x509.Certificate {
 	if i, ok := info.(clientIdentity); ok {
 		info = i.TLSInfo

@@ -45,11 +45,11 @@ func TestIdentityOf(t *testing.T) {
 func TestMayAny(t *testing.T) {
 	a := allowList(t, "a.example.com=d", "b.example.com=*")
 	for name, want := range map[string]bool{"a.example.com": true, "b.example.com": true, "c.example.com": false} {
-		if got := a.Client(certificate(t, name)).MayAny(); got != want {
+		if got := a.Client(certificate(t, name)).CanAccessAny(); got != want {
 			t.Errorf("%s may ask for a domain: %v", name, got)
 		}
 	}
-	if (*Client)(nil).MayAny() {
+	if (*Client)(nil).CanAccessAny() {
 		t.Error("a client without a certificate may ask for a domain")
 	}
 }

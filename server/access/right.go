@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Right is what somebody may do on the debug listener.
+// Right is a permission on the debug listener.
 type Right uint8
 
-// The rights. Who may write may read, too.
+// The rights. Write includes Read.
 const (
-	Read  Right = iota + 1 // look
-	Write                  // change: reset counters
+	Read  Right = iota + 1 // show the state
+	Write                  // make changes, such as resetting counters
 )
 
-// rights are the words for them.
+// rights maps names to rights.
 var rights = map[string]Right{"read": Read, "write": Write}
 
-// ParseRights reads each text as NAME=read or NAME=write. NAME is as in [ParseAllowList].
+// ParseRights parses texts of the form NAME=read or NAME=write. NAME is as in [ParseAllowList].
 func ParseRights(texts []string) (*AllowList, error) {
 	for _, text := range texts {
 		if _, right, _ := strings.Cut(text, "="); rights[right] == 0 {
@@ -27,16 +27,16 @@ func ParseRights(texts []string) (*AllowList, error) {
 	return ParseAllowList(texts)
 }
 
-// Right returns what c may do by an [AllowList] of [ParseRights], 0 for nothing.
+// Right returns the right of c in an [AllowList] of [ParseRights], 0 for none.
 func (c *Client) Right() Right {
 	switch {
-	case c.May([]byte("write")):
+	case c.CanAccess([]byte("write")):
 		return Write
-	case c.May([]byte("read")):
+	case c.CanAccess([]byte("read")):
 		return Read
 	}
 	return 0
 }
 
-// Names returns the names in c's certificate for people, quoted and bounded.
+// Names returns the names in c's certificate for messages, quoted and truncated.
 func (c *Client) Names() string { return c.names }

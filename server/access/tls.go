@@ -21,48 +21,43 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TLSOptions configure one side of TLS connections.
+// TLSOptions configure the TLS connections of a server or client.
 type TLSOptions struct {
-	// Cert is a PEM file of this side's certificate, followed by its chain. Key is a PEM file
-	// of its key. A server needs both; a client may have both or neither.
+	// Cert is the path of a PEM file with the certificate and its chain, and Key that of the private key. A server needs both; a
+	// client may have neither.
 	Cert, Key string
-	// CA is a PEM file of the authorities against which the other side's certificate is
-	// checked. They replace the system's. Optional: without it a server asks for no
-	// certificate, and a client trusts the system's authorities.
+	// CA is the path of a PEM file with the authorities that verify the peer's certificate, instead of the system's. Optional:
+	// without it, a server requests no client certificates, and a client uses the system's authorities.
 	CA string
-	// PeerName must be among the DNS names or IP addresses of the other side's certificate.
-	// Optional: by default a client expects the host of the address it connects to, and a
-	// server accepts each certificate that CA has signed. A server needs CA with it.
+	// PeerName must be one of the DNS names or IP addresses of the peer's certificate. Optional: by default, a client expects the host
+	// that it connects to, and a server accepts each certificate that CA has signed. On a server it requires CA.
 	PeerName string
-	// PeerOptional lets clients connect to a server without a certificate, though there is CA. Those that they show are
-	// checked.
+	// PeerOptional lets clients connect without a certificate, even if CA is set. A certificate that a client sends is verified.
 	PeerOptional bool
-	// MinVersion is the least version of TLS, tls.VersionTLS12 or above. 0 means
-	// tls.VersionTLS12.
+	// MinVersion is the minimum TLS version. 0 means tls.VersionTLS12, which is also the lowest allowed.
 	MinVersion uint16
-	// Poll is how often [TLS.Run] reads the files. 0 means every second.
+	// Poll is the interval at which [TLS.Run] reads the files. 0 means one second.
 	Poll time.Duration
-	// Metrics and Logger get changes of the files and handshakes that fail. Optional.
+	// Metrics and Logger report reloads and failed handshakes. Optional.
 	Metrics *telemetry.TLS
 	Logger  *zap.Logger
 }
 
-// TLS is one side of TLS connections: credentials for grpc whose certificate, key and authorities
-// follow their files while [TLS.Run] runs. Open connections stay; each new handshake uses what is
-// in force. Its methods may be called concurrently.
+// TLS provides credentials for servers or clients of gRPC and HTTP, which follow their files while [TLS.Run] runs. A change applies to
+// new handshakes; open connections stay. Its methods may be called concurrently.
 //
-// It uses crypto/tls and polls, instead of grpc's pemfile. That one logs the private key if a pair
-// does not match, and reports no failures. A bad start shows there only as handshakes that hang.
+// It does not use grpc's pemfile, which logs the private key if it does not match the certificate, does not report failures, and lets
+// handshakes hang if the first load fails.
 type TLS struct {
 	options TLSOptions
 	rare    *zap.Logger // see [telemetry.Rare]
 	server  bool
-	inForce atomic.Pointer[keyring]
+	current atomic.Pointer[keyring]
 }
 
 var _ credentials.TransportCredentials = (*TLS)(nil)
 
-// ServerTLS reads the files and returns a server's side. An error names the file.
+// ServerTLS loads the files for a server. An error names the file.
 func ServerTLS(o TLSOptions) (*TLS, error) {
 	switch {
 	case o.Cert == "" || o.Key == "":
@@ -75,7 +70,7 @@ func ServerTLS(o TLSOptions) (*TLS, error) {
 	return newTLS(o, true)
 }
 
-// ClientTLS reads the files and returns a client's side. An error names the file.
+// ClientTLS loads the files for a client. An error names the file.
 func ClientTLS(o TLSOptions) (*TLS, error) {
 	if (o.Cert == "") != (o.Key == "") {
 		return nil, errors.New("a certificate and its key go together")
@@ -99,36 +94,36 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	return t, nil
 }
 
-// Run follows the files until ctx ends. If files do not load, it counts and logs that, and the files in use stay in use.
+// Run reloads the files when they change, until ctx is done. If files cannot be loaded, the previous ones stay in use.
 func (t *TLS) Run(ctx context.Context) {
 	if t.options.Cert == "" && t.options.CA == "" {
 		return // nothing to follow
 	}
 	follower[files]{
 		interval: t.options.Poll,
-		current:  t.inForce.Load().sum,
-		tick:     func() { t.reportExpiry(t.inForce.Load()) },
+		current:  t.current.Load().sum,
+		tick:     func() { t.reportExpiry(t.current.Load()) },
 		read: func() (files, [sha256.Size]byte) {
 			f := t.read()
 			return f, f.sum
 		},
-		accept: t.take,
+		accept: t.reload,
 	}.run(ctx)
 }
 
-// take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for
-// whoever has read it.
-func (t *TLS) take(f files) {
+// reload activates files, or counts and logs why they cannot be used. It updates metrics before it logs, so that they are current when
+// the line is read.
+func (t *TLS) reload(f files) {
 	m, log := t.options.Metrics, t.options.Logger
-	if f.sum == t.inForce.Load().sum {
+	if f.sum == t.current.Load().sum {
 		if m != nil {
 			m.LastOK.Set(1)
 		}
-		log.Info("the TLS files are back at what is in use", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
+		log.Info("the TLS files match those in use again", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
 		return
 	}
 	k, err := t.load(f)
-	if err == nil && k.expired() && !t.inForce.Load().expired() {
+	if err == nil && k.expired() && !t.current.Load().expired() {
 		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
@@ -146,7 +141,7 @@ func (t *TLS) take(f files) {
 }
 
 func (t *TLS) use(k *keyring) {
-	t.inForce.Store(k)
+	t.current.Store(k)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 		if !k.expires.IsZero() {
@@ -158,13 +153,12 @@ func (t *TLS) use(k *keyring) {
 	t.reportExpiry(k)
 }
 
-// subject tells the conditions of these files from those of others.
+// subject distinguishes the conditions of these files from those of other files.
 func (t *TLS) subject() string {
 	return strings.Join([]string{t.options.Cert, t.options.Key, t.options.CA}, "\n")
 }
 
-// reportExpiry raises a condition once a certificate has expired. That is not an error, since clients that do not check the date
-// can still be served.
+// reportExpiry raises a condition once a certificate has expired. The certificate stays in use: some clients do not check the date.
 func (t *TLS) reportExpiry(k *keyring) {
 	if k.expired() && !k.reported {
 		k.reported = true
@@ -174,29 +168,28 @@ func (t *TLS) reportExpiry(k *keyring) {
 
 // ServerHandshake is for grpc.
 func (t *TLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := t.inForce.Load().creds.ServerHandshake(conn)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe of the port, which said nothing
-		t.failed(conn, err)
+	secure, info, err := t.current.Load().creds.ServerHandshake(conn)
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe closed the connection without sending data
+		t.reportFailure(conn, err)
 	}
 	return secure, info, err
 }
 
 // ClientHandshake is for grpc.
 func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := t.inForce.Load().creds.ClientHandshake(ctx, authority, conn)
+	secure, info, err := t.current.Load().creds.ClientHandshake(ctx, authority, conn)
 	if err != nil && ctx.Err() == nil {
-		t.failed(conn, err)
+		t.reportFailure(conn, err)
 	}
 	return secure, info, err
 }
 
-// failed counts and logs a handshake that failed. The error can have bytes that a stranger sent,
-// so it is logged at debug only.
-func (t *TLS) failed(conn net.Conn, err error) {
+// reportFailure counts and logs a failed handshake. The error is only logged at debug, because it can contain bytes from the peer.
+func (t *TLS) reportFailure(conn net.Conn, err error) {
 	if m := t.options.Metrics; m != nil {
 		m.HandshakeErrors.Inc()
 	}
-	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc's credentials have no other word for it
+	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc does not export this error
 		t.rare.Warn("TLS connection closed; more within ten seconds are only counted: the client named no protocol (ALPN), as HTTP/1 does, and this port speaks gRPC over HTTP/2",
 			zap.Stringer("peer", conn.RemoteAddr()))
 		return
@@ -205,9 +198,9 @@ func (t *TLS) failed(conn net.Conn, err error) {
 }
 
 // Info is for grpc.
-func (t *TLS) Info() credentials.ProtocolInfo { return t.inForce.Load().creds.Info() }
+func (t *TLS) Info() credentials.ProtocolInfo { return t.current.Load().creds.Info() }
 
-// Clone is for grpc. It returns t itself, which never changes for its callers.
+// Clone is for grpc. It returns t itself, which callers cannot modify.
 func (t *TLS) Clone() credentials.TransportCredentials { return t }
 
 // OverrideServerName is for grpc, which no longer calls it.
@@ -215,16 +208,15 @@ func (*TLS) OverrideServerName(string) error {
 	return errors.New("the server name is fixed: set TLSOptions.PeerName")
 }
 
-// ChecksClients reports whether clients have to show a certificate. It may be called on nil, which is plain text.
+// ChecksClients reports whether clients must have a certificate. It is false for nil, which means plain text.
 func (t *TLS) ChecksClients() bool { return t != nil && t.options.CA != "" && !t.options.PeerOptional }
 
-// HTTPClient returns the configuration of a client of HTTP/1.1, by the files that are in force now.
-func (t *TLS) HTTPClient() *tls.Config { return t.config(t.inForce.Load(), "http/1.1") }
+// HTTPClient returns the configuration of an HTTP/1.1 client with the current files.
+func (t *TLS) HTTPClient() *tls.Config { return t.config(t.current.Load(), "http/1.1") }
 
-// Secure has an HTTP/1.1 server serve over TLS on l: on the listener that it returns. The reader of a
-// connection does its handshake, with the files that are in force then. Connections that end during the
-// handshake are counted. What net/http says of connections is logged at debug: it can have bytes that
-// strangers sent.
+// Secure configures an HTTP/1.1 server for TLS and returns the listener that it must serve. The handshake happens in the goroutine
+// of the connection, with the files that are current then. Connections that end during the handshake are counted. The server's errors
+// are logged at debug, because they can contain bytes from the peer.
 func (t *TLS) Secure(s *http.Server, l net.Listener) net.Listener {
 	s.ErrorLog = log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -235,7 +227,7 @@ func (t *TLS) Secure(s *http.Server, l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return t.config(t.inForce.Load(), "http/1.1"), nil
+			return t.config(t.current.Load(), "http/1.1"), nil
 		},
 	})
 }
@@ -247,15 +239,13 @@ func (t *TLS) config(k *keyring, protocol string) *tls.Config {
 		c.ServerName = t.options.PeerName
 		c.RootCAs = k.authorities
 		if k.cert != nil {
-			// It is sent whatever authorities the server names. The server's error says
-			// better than ours why it rejects the certificate.
+			// The certificate is sent even if the server does not list its authority: the server's error is more precise.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.cert, nil }
 		}
 		return c
 	}
 	c.Certificates = []tls.Certificate{*k.cert}
-	// A resumed session would not check the client's certificate again, though the
-	// authorities may have changed.
+	// A resumed session would skip the check of the client's certificate, although the authorities may have changed.
 	c.SessionTicketsDisabled = true
 	if k.authorities == nil {
 		return c

@@ -17,46 +17,45 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// The bounds on a file of tokens and on what stands in it, in bytes.
+// Bounds on a token file and its fields, in bytes.
 const (
-	maxTokenFile = 64 << 10
-	// MinToken and MaxToken bound a token's length. 32 hexadecimal digits are 128 bits, which nobody guesses.
-	MinToken     = 32
-	MaxToken     = 512
-	maxTokenName = 64
+	maxTokenFileBytes = 64 << 10
+	// MinTokenLength and MaxTokenLength bound the length of a token. 32 hexadecimal digits have 128 bits.
+	MinTokenLength     = 32
+	MaxTokenLength     = 512
+	maxTokenNameLength = 64
 )
 
 const (
-	// ofTokens are the characters of a token, as RFC 6750 has them.
-	ofTokens = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
-	// ofNames are those of its name.
-	ofNames = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._@"
+	// tokenChars are the characters of a bearer token (RFC 6750).
+	tokenChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
+	// tokenNameChars are the characters of a token's name.
+	tokenNameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._@"
 )
 
-// TokenOptions say where tokens come from.
+// TokenOptions configure [Tokens].
 type TokenOptions struct {
-	// File has a line for each token: its right (read or write), its name, and the token, with blanks
-	// between them. Empty lines and those that begin with # are skipped.
+	// File is the path of the token file. Each line contains a right (read or write), a name and a token, separated by blanks.
+	// Empty lines and lines that start with # are skipped.
 	File string
-	// Poll is how often [Tokens.Run] reads the file. 0 means every second.
+	// Poll is the interval at which [Tokens.Run] reads the file. 0 means one second.
 	Poll time.Duration
-	// Metrics and Logger get changes of the file. Optional.
+	// Metrics and Logger report reloads. Optional.
 	Metrics *telemetry.TokenFile
 	Logger  *zap.Logger
 }
 
-// Tokens are bearer tokens and what they are for. They follow their file while [Tokens.Run] runs. The
-// methods may be called concurrently.
+// Tokens maps bearer tokens to rights. It follows its file while [Tokens.Run] runs. The methods may be called concurrently.
 //
-// Only hashes are kept, and no error and no line of the log has a part of the file.
+// Only hashes of tokens are kept. Errors and log lines never contain a part of the file.
 type Tokens struct {
 	options TokenOptions
-	inForce atomic.Pointer[tokenSet]
+	current atomic.Pointer[tokenSet]
 }
 
-// tokenSet is what a file says.
+// tokenSet contains the tokens of a file.
 type tokenSet struct {
-	sum [sha256.Size]byte // of the file
+	sum [sha256.Size]byte // hash of the file
 	all []token
 }
 
@@ -67,7 +66,7 @@ type token struct {
 	line  int
 }
 
-// ReadTokens reads the file. An error names it and the line.
+// ReadTokens reads the file. An error names the file and the line.
 func ReadTokens(o TokenOptions) (*Tokens, error) {
 	if o.Poll <= 0 {
 		o.Poll = time.Second
@@ -84,11 +83,10 @@ func ReadTokens(o TokenOptions) (*Tokens, error) {
 	return t, nil
 }
 
-// Find returns the name and the right of a token, "" and 0 if there is none such. Its time tells nothing of the
-// tokens that there are.
+// Find returns the name and the right of a token, or "" and 0 if it is unknown. Its running time does not depend on the text.
 func (t *Tokens) Find(text string) (name string, right Right) {
 	sum := sha256.Sum256([]byte(text))
-	set := t.inForce.Load()
+	set := t.current.Load()
 	for i := range set.all {
 		if subtle.ConstantTimeCompare(sum[:], set.all[i].sum[:]) == 1 {
 			name, right = set.all[i].name, set.all[i].right
@@ -97,28 +95,28 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 	return name, right
 }
 
-// Run follows the file until ctx ends. If the file does not load, it counts and logs that, and the tokens in use stay in use.
+// Run reloads the file when it changes, until ctx is done. If the file cannot be loaded, the previous tokens stay in use.
 func (t *Tokens) Run(ctx context.Context) {
 	follower[tokenFile]{
 		interval: t.options.Poll,
-		current:  t.inForce.Load().sum,
+		current:  t.current.Load().sum,
 		read: func() (tokenFile, [sha256.Size]byte) {
 			f := t.read()
 			return f, f.sum
 		},
-		accept: t.take,
+		accept: t.reload,
 	}.run(ctx)
 }
 
-// take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for
-// whoever has read it.
-func (t *Tokens) take(f tokenFile) {
+// reload activates the tokens of a file, or counts and logs why it cannot be used. It updates metrics before it logs, so that they are
+// current when the line is read.
+func (t *Tokens) reload(f tokenFile) {
 	m, log := t.options.Metrics, t.options.Logger
-	if f.sum == t.inForce.Load().sum {
+	if f.sum == t.current.Load().sum {
 		if m != nil {
 			m.LastOK.Set(1)
 		}
-		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
+		log.Info("the token file matches the one in use again", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		return
 	}
 	set, err := t.parse(f)
@@ -134,7 +132,7 @@ func (t *Tokens) take(f tokenFile) {
 }
 
 func (t *Tokens) use(set *tokenSet) {
-	t.inForce.Store(set)
+	t.current.Store(set)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 	}
@@ -142,11 +140,11 @@ func (t *Tokens) use(set *tokenSet) {
 		telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 }
 
-// tokenFile is the content of the file, or the error of reading it.
+// tokenFile contains the unparsed file, or the error of reading it.
 type tokenFile struct {
 	text []byte
 	err  error
-	sum  [sha256.Size]byte // of the content or the error
+	sum  [sha256.Size]byte // hash of the text or the error
 }
 
 func (t *Tokens) read() tokenFile {
@@ -167,30 +165,28 @@ func readTokenFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A mounted Secret can be read by all by default, as other programs expect. But who may write it gives
-	// himself rights.
+	// Kubernetes makes a mounted Secret readable by all users by default. A user who can write the file could grant rights.
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("%s: everybody may write it (mode %04o), and so could give himself rights: chmod o-w", path, info.Mode().Perm())
+		return nil, fmt.Errorf("%s: file is world-writable (mode %04o), so any local user could grant themselves rights; run chmod o-w", path, info.Mode().Perm())
 	}
-	text, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
+	text, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxTokenFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes: no file of tokens", path, maxTokenFile)
+	if len(text) > maxTokenFileBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes: no file of tokens", path, maxTokenFileBytes)
 	}
 	return text, nil
 }
 
-// parse reads the lines of a file. Whatever is wrong with one, the error repeats nothing of it: a token may stand in
-// the wrong place.
+// parse parses a file. Errors never repeat a part of a line, because a token may be in the wrong place.
 func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
 	path, text, set := t.options.File, f.text, &tokenSet{sum: f.sum}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
-		return nil, fmt.Errorf("%s: the last line does not end: it may be cut short; end it with a newline", path)
+		return nil, fmt.Errorf("%s: the last line has no newline and may be truncated; end it with a newline", path)
 	}
 	number := 0
 	for line := range strings.Lines(string(text)) {
@@ -205,14 +201,14 @@ func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 		}
 		for i := range set.all {
 			if set.all[i].sum == token.sum {
-				return nil, fmt.Errorf("%s:%d: the token is that of line %d: each has its own", path, number, set.all[i].line)
+				return nil, fmt.Errorf("%s:%d: duplicate token; first used on line %d", path, number, set.all[i].line)
 			}
 		}
 		token.line = number
 		set.all = append(set.all, token)
 	}
 	if len(set.all) == 0 {
-		return nil, fmt.Errorf("%s has no token; to withdraw all, put a new one in their place", path)
+		return nil, fmt.Errorf("%s contains no token; to revoke all tokens, replace them by a new one", path)
 	}
 	return set, nil
 }
@@ -223,12 +219,12 @@ func parseToken(line string) (token, error) {
 	case len(words) != 3:
 		return token{}, fmt.Errorf("it has %d words: must be RIGHT NAME TOKEN, such as: write alice $(openssl rand -hex 32)", len(words))
 	case rights[words[0]] == 0:
-		return token{}, errors.New("it begins with no right: must be read or write, then a name, then the token")
-	case len(words[1]) > maxTokenName || strings.Trim(words[1], ofNames) != "":
-		return token{}, fmt.Errorf("the name, its second word, must be letters, digits and any of -._@, %d at most", maxTokenName)
-	case len(words[2]) < MinToken || len(words[2]) > MaxToken:
-		return token{}, fmt.Errorf("the token, its third word, has %d characters: must be %d to %d; openssl rand -hex 32 makes one", len(words[2]), MinToken, MaxToken)
-	case strings.Trim(words[2], ofTokens) != "":
+		return token{}, errors.New("the first word must be a right (read or write), followed by a name and a token")
+	case len(words[1]) > maxTokenNameLength || strings.Trim(words[1], tokenNameChars) != "":
+		return token{}, fmt.Errorf("the name, its second word, must be letters, digits and any of -._@, %d at most", maxTokenNameLength)
+	case len(words[2]) < MinTokenLength || len(words[2]) > MaxTokenLength:
+		return token{}, fmt.Errorf("the token, its third word, has %d characters: must be %d to %d; openssl rand -hex 32 makes one", len(words[2]), MinTokenLength, MaxTokenLength)
+	case strings.Trim(words[2], tokenChars) != "":
 		return token{}, errors.New("the token, its third word, must be letters, digits and any of -._~+/=")
 	}
 	return token{sum: sha256.Sum256([]byte(words[2])), name: words[1], right: rights[words[0]]}, nil

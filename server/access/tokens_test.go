@@ -56,20 +56,20 @@ func TestTokens(t *testing.T) {
 func TestBadTokenFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for text, want := range map[string]string{
-		"":                         " has no token; to withdraw all",
-		"# none\n":                 " has no token",
-		"read a " + tokenA:         ": the last line does not end: it may be cut short",
+		"":                         " contains no token; to revoke all tokens",
+		"# none\n":                 " contains no token",
+		"read a " + tokenA:         ": the last line has no newline and may be truncated",
 		"\nread " + tokenA + "\n":  ":2: it has 2 words: must be RIGHT NAME TOKEN",
 		tokenA + ",alice,1\n":      ":1: it has 1 words",
-		tokenA + " read a\n":       ":1: it begins with no right: must be read or write",
-		"reed a " + tokenA + "\n":  ":1: it begins with no right",
+		tokenA + " read a\n":       ":1: the first word must be a right (read or write)",
+		"reed a " + tokenA + "\n":  ":1: the first word must be a right",
 		"read a: " + tokenA + "\n": ":1: the name, its second word, must be letters",
 		"read " + strings.Repeat("n", 65) + " " + tokenA + "\n": ":1: the name, its second word",
 		"read " + tokenA + " alice\n":                           ":1: the token, its third word, has 5 characters: must be 32 to 512; openssl rand -hex 32 makes one",
 		"read a " + strings.Repeat("t", 513) + "\n":             ":1: the token, its third word, has 513 characters",
 		"read a " + tokenA + "!\n":                              ":1: the token, its third word, must be letters, digits",
-		"read a " + tokenA + "\n\nwrite b " + tokenA + "\n":     ":3: the token is that of line 1",
-		strings.Repeat("#", maxTokenFile) + "\n":                " is larger than 65536 bytes",
+		"read a " + tokenA + "\n\nwrite b " + tokenA + "\n":     ":3: duplicate token; first used on line 1",
+		strings.Repeat("#", maxTokenFileBytes) + "\n":           " is larger than 65536 bytes",
 	} {
 		putTokens(t, path, text)
 		_, err := ReadTokens(TokenOptions{File: path})
@@ -78,8 +78,8 @@ func TestBadTokenFiles(t *testing.T) {
 		}
 	}
 	must.OK(t, os.Chmod(path, 0o602))
-	if _, err := ReadTokens(TokenOptions{File: path}); err == nil || !strings.Contains(err.Error(), "everybody may write it (mode 0602), and so could give himself rights: chmod o-w") {
-		t.Errorf("a file that everybody may write: %v", err)
+	if _, err := ReadTokens(TokenOptions{File: path}); err == nil || !strings.Contains(err.Error(), "file is world-writable (mode 0602), so any local user could grant themselves rights; run chmod o-w") {
+		t.Errorf("a world-writable file: %v", err)
 	}
 	if _, err := ReadTokens(TokenOptions{File: path + "x"}); err == nil || !strings.Contains(err.Error(), path+"x") {
 		t.Errorf("no file: %v", err)

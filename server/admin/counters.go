@@ -10,79 +10,74 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// CounterReport says which rule a running sluice applies to a descriptor, step by step, and what
-// its counters hold. The debug listener serves it as JSON.
+// CounterReport describes the rule that applies to a descriptor and the state of its counters. The debug listener serves it as JSON.
 type CounterReport struct {
 	Domain     string `json:"domain"`
 	Descriptor string `json:"descriptor"`
-	// ConfigHash is that of the rules in force.
+	// ConfigHash is the hash of the active rules.
 	ConfigHash string `json:"config_hash"`
-	// Explanation describes the walk through the rules, in lines for people.
+	// Explanation describes step by step how the descriptor matches the rules.
 	Explanation string `json:"explanation"`
-	// Rule is the rule's path, empty where none matched or an override applies.
+	// Rule is the rule's path, empty if no rule matched or an override applies.
 	Rule string `json:"rule,omitempty"`
-	// Reason says why there are no counters, or that an override was ignored.
+	// Reason explains why there are no counters, or that an override was ignored.
 	Reason string `json:"reason,omitempty"`
-	// Counters has one element for each limit of the rule, but one for those that rows of tables give the same counter.
+	// Counters contains an element for each limit of the rule. Limits to which table rows give the same counter have one.
 	Counters []CounterState `json:"counters"`
-	// Divided is there if Envoys divide the limit: what is known of the bucket.
+	// Divided is the bucket, if the limit is divided among Envoys.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`
 }
 
-// CounterState is the counter of one limit.
+// CounterState is the state of the counter of a limit.
 type CounterState struct {
-	// Limit is the limit for people, such as `60/minute`; Name is its name.
+	// Limit is the limit, such as `60/minute`, and Name its name.
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
-	// Key is the hash that stands for the counter among the keys that are denied; see [live.Key].
+	// Key is the hash of the counter among denied keys; see [live.Key].
 	Key string `json:"key,omitempty"`
-	// Denied says that it is among them: that it was denied lately.
+	// Denied is true if the counter is among the denied keys.
 	Denied bool `json:"denied,omitempty"`
-	// Shadow says that the limit is a candidate, which denies nothing.
+	// Shadow is true if the limit is a candidate, which does not deny.
 	Shadow bool `json:"shadow,omitempty"`
-	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
-	// may be more where denied hits count. Remaining is how many single hits would pass now,
-	// including those that would be held.
+	// Capacity is the number of hits that the limit admits at once, and Used the number of used hits, which may be more if denied hits
+	// count. Remaining is the number of single hits that would be admitted now, including those that would be delayed.
 	Used      uint64 `json:"used"`
 	Capacity  uint64 `json:"capacity"`
 	Remaining uint64 `json:"remaining"`
-	// Over reports whether more is used than the limit admits.
+	// Over is true if the limit is exceeded.
 	Over bool `json:"over"`
-	// ResetsIn is how many seconds it takes until the counter equals a new one. For one that
-	// is over, it is how long until it no longer is. For a fixed window it is always its end.
-	// It is 0 if nothing is used. ResetsAt is the time at which that happens, in UTC, or in the zone of the limit's
-	// calendar, which Timezone names.
+	// ResetsIn is the number of seconds until the counter equals a new one or, if the limit is exceeded, until it no longer is. For a
+	// fixed window it is always the end of the window. It is 0 if no hit is used. ResetsAt is the corresponding time, in UTC or in
+	// the time zone of the limit's calendar, which Timezone names.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
-	// Penalty is the step of the penalty that the counter is under, from 1, and PenaltyFor how many seconds it takes
-	// until the limit may admit again. Both are absent without one.
+	// Penalty is the current step of a penalty, from 1, and PenaltyFor its remaining time in seconds. Both are absent without one.
 	Penalty    int     `json:"penalty,omitempty"`
 	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
 	Timezone   string  `json:"timezone,omitempty"`
-	// Forgotten is what was used before a reset.
+	// Forgotten is the number of used hits before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
-	// Held is what requests hold under leases, of what is used. It is nil for limits that give none, and where a
-	// store has the counters.
+	// Held describes the leases. It is nil if the limit grants none, or if the counters are in a store.
 	Held *HeldState `json:"held,omitempty"`
-	// Reserves is what the next request reserves, 0 if the limit has no reserve. Estimated says that it is what nine
-	// of ten have cost.
+	// Reserves is the number of hits that the next request reserves, 0 without reserve. If Estimated is set, it is the 90th percentile
+	// of past costs.
 	Reserves  uint64 `json:"reserves,omitempty"`
 	Estimated bool   `json:"estimated,omitempty"`
 }
 
-// HeldState is what requests hold under leases on the counter of one limit.
+// HeldState describes the leases of a counter.
 type HeldState struct {
 	Requests uint64 `json:"requests"`
 	Hits     uint64 `json:"hits"`
-	// OldestFor is how many seconds the oldest has been held, and FirstFreeIn how many it takes until that is free, or
-	// charged, by itself. Both are 0 if nothing is held.
+	// OldestFor is the age in seconds of the oldest lease, and FirstFreeIn the number of seconds until its expiry. Both are 0 without
+	// leases.
 	OldestFor   float64 `json:"oldest_for_seconds"`
 	FirstFreeIn float64 `json:"first_free_in_seconds"`
 }
 
-// Counters looks up the counters of a descriptor as they are at the time now. It changes none, and an absent one stays
-// absent. With reset it resets them first, and the report has the hits that each had used. An error means that there are no
-// rules, or that a store does not answer. The text is the descriptor as people write it.
+// Counters reads the counters of a descriptor at the time now. It neither changes nor creates counters, unless reset is set: then it
+// resets them first and reports the used hits before. It returns an error if there are no rules or a store does not respond. Text is
+// the descriptor as text.
 func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {
@@ -93,14 +88,14 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 		Domain: domain, Descriptor: text, ConfigHash: rules.Set.Hash,
 		Explanation: walk.String(), Reason: walk.Reason, Counters: []CounterState{},
 	}
-	look := rules.Look(domain, d)
+	look := rules.Lookup(domain, d)
 	switch m := &look.Plan.Matches[0]; {
 	case m.Override:
 		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
 		report.Rule = m.Rule.Path()
 		if m.Rule.Divided() != nil {
-			report.Divided = a.quotaOf(time.Unix(0, int64(now)), domain, d.Entries)
+			report.Divided = a.quotaBucketOf(time.Unix(0, int64(now)), domain, d.Entries)
 		}
 		if m.Rule.Unlimited {
 			report.Reason = "an unlimited rule has no counters"
@@ -128,13 +123,13 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 	return report, nil
 }
 
-// counterState returns the state of the counter of charge i of a look that was decided.
-func (a *API) counterState(now limiter.Time, rules *answer.Active, look *answer.Look, i int) CounterState {
+// counterState returns the state of the counter of charge i of a decided lookup.
+func (a *API) counterState(now limiter.Time, rules *answer.Active, look *answer.Lookup, i int) CounterState {
 	b := &look.Plan.Batch
 	charge, limit, d := &b.Charges[i], look.Plan.Limits[i], &b.Decisions[i]
 	c := CounterState{
-		Limit: limit.String(), Name: limit.Name, Key: a.service.Live().Hash(charge.ID), Shadow: limit.Candidate,
-		Denied: rules.Live[look.Plan.DomainIndex].Lists(charge.ID),
+		Limit: limit.String(), Name: limit.Name, Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate,
+		Denied: rules.Live[look.Plan.DomainIndex].HasKey(charge.ID),
 		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 	}
 	if held := look.Held(now, i); held != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// CountersPath is the path of the counters of a descriptor.
+// CountersPath is the path for the counters of a descriptor.
 const CountersPath = "/counters"
 
-// countersEndpoint is [CountersPath]. GET looks up the counters of a descriptor, DELETE resets them.
+// countersEndpoint returns the endpoint of [CountersPath]. GET looks up the counters of a descriptor, DELETE resets them.
 func (a *API) countersEndpoint() endpoint {
 	return endpoint{
-		methods: map[string]access.Right{http.MethodGet: access.Read, http.MethodDelete: access.Write},
-		must:    "GET to look up or DELETE to reset",
-		answer:  func(r *http.Request, by string) (any, error) { return a.answerCounters(r, by) },
+		methods:     map[string]access.Right{http.MethodGet: access.Read, http.MethodDelete: access.Write},
+		methodsText: "GET to look up or DELETE to reset",
+		answer:      func(r *http.Request, by string) (any, error) { return a.answerCounters(r, by) },
 	}
 }
 
@@ -35,11 +35,11 @@ func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error)
 	report, err := a.Counters(r.Context(), now, domain, text, d, reset)
 	switch {
 	case err != nil:
-		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
 	case !reset:
 		return report, nil
 	case len(report.Counters) == 0:
-		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
+		return nil, newRequestError(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
 	}
 	for _, c := range report.Counters {
 		a.metrics.CounterResets.Inc()
@@ -49,7 +49,7 @@ func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error)
 	return report, nil
 }
 
-// parseCounterQuery reads a query and the descriptor that it names.
+// parseCounterQuery parses a query and its descriptor.
 func parseCounterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
 	values, err := readQuery(query, "domain", "descriptor", "limit")
 	if err != nil {

@@ -17,15 +17,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A guard says who may ask what of the debug listener. To read and to write are two rights.
+// A guard authorizes requests to the debug listener, by two rights: read and write.
 //
-// A change lifts limits, and a look tells of clients. This machine has both rights: both ends of the
-// connection must be loopback or a unix socket. `kubectl port-forward` is loopback; what a sidecar
-// proxy forwards to the pod's address is not. Two checks keep pages in a browser from getting around
-// this. The Host must be loopback, which a name that was rebound by DNS is not. And a change that a
-// page of another origin asks for is rejected.
+// Changes lift limits, and the state contains data of clients. Requests from this machine have both rights: both ends of the connection
+// must be loopback or a Unix socket. `kubectl port-forward` uses loopback, but connections that a sidecar proxy forwards to the pod's
+// address do not. Two checks prevent web pages from using the browser to get around this: the Host must be a loopback name, which
+// excludes DNS rebinding, and changes that a page of another origin requests are rejected.
 //
-// Others have the right of the token that they send, or else of their certificate.
+// Other requests have the right of their token, or else of their certificate.
 type guard struct {
 	rights  Rights
 	origins *http.CrossOriginProtection
@@ -33,12 +32,12 @@ type guard struct {
 	rare    *zap.Logger
 }
 
-// Rights say who may ask the debug listener, beside its own machine. Without any, nobody may ask for what tells
-// of clients, and everybody for the rest.
+// Rights configure the rights of requests from other machines. Without any, other machines have no access to data of clients, and full
+// access to the rest.
 type Rights struct {
-	// Tokens are sent as bearer tokens, or by browsers as passwords. Nil: none.
+	// Tokens are sent as bearer tokens, or by browsers as passwords. Optional.
 	Tokens *access.Tokens
-	// Clients are told by their certificates, which TLS has checked; see [access.ParseRights]. Nil: none.
+	// Clients contains the rights of certificates that TLS has verified; see [access.ParseRights]. Optional.
 	Clients *access.AllowList
 }
 
@@ -46,21 +45,21 @@ func newGuard(h *answer.Handler, rights Rights) *guard {
 	return &guard{rights, http.NewCrossOriginProtection(), &h.Metrics.DebugDenied, h.Rare}
 }
 
-// Given reports whether others than this machine have rights.
-func (r *Rights) Given() bool { return r.Tokens != nil || r.Clients != nil }
+// Configured reports whether requests from other machines can have rights.
+func (r *Rights) Configured() bool { return r.Tokens != nil || r.Clients != nil }
 
-// A caller is who asks. By is for the log and for events.
+// A caller is the origin of a request. The name is used in logs and events.
 type caller struct {
-	by    string
+	name  string
 	right access.Right
 }
 
-// who returns who asks, or why that is nobody who may.
-func (g *guard) who(header http.Header, r *http.Request) (caller, error) {
-	if secret, ok := sentToken(r); ok && g.rights.Tokens != nil {
+// authenticate returns the caller, or an error if it has no right.
+func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error) {
+	if secret, ok := requestToken(r); ok && g.rights.Tokens != nil {
 		name, right := g.rights.Tokens.Find(secret)
 		if right == 0 {
-			g.deny(r, g.denied.UnknownToken, "the token is unknown")
+			g.deny(r, g.denied.UnknownToken, "unknown token")
 			return caller{}, g.unauthorized(header, r, "the token is not one of --debug-token-file")
 		}
 		return caller{"token " + name + " from " + r.RemoteAddr, right}, nil
@@ -69,26 +68,26 @@ func (g *guard) who(header http.Header, r *http.Request) (caller, error) {
 		client := g.rights.Clients.Client(r.TLS.PeerCertificates[0])
 		if client.Right() == 0 {
 			g.deny(r, g.denied.NotGranted, "the certificate has no right")
-			return caller{}, reject(http.StatusForbidden, "the client certificate (%s) has no right: --debug-allow does not grant it one", client.Names())
+			return caller{}, newRequestError(http.StatusForbidden, "the client certificate (%s) has no right: --debug-allow does not grant it one", client.Names())
 		}
 		return caller{"certificate " + client.Names() + " from " + r.RemoteAddr, client.Right()}, nil
 	}
-	err := web.Local(r)
+	err := web.CheckLocal(r)
 	switch {
 	case err == nil:
 		return caller{r.RemoteAddr, access.Write}, nil
 	case g.rights.Tokens != nil:
 		g.deny(r, g.denied.NoCredentials, "it has no token")
-		return caller{}, g.unauthorized(header, r, "a token is needed, as Authorization: Bearer TOKEN, or in browsers as the password")
+		return caller{}, g.unauthorized(header, r, "a token is required, as Authorization: Bearer TOKEN, or in browsers as the password")
 	case g.rights.Clients != nil:
 		g.deny(r, g.denied.NoCredentials, "it has no certificate")
-		return caller{}, reject(http.StatusForbidden, "a client certificate that --debug-allow names is needed")
+		return caller{}, newRequestError(http.StatusForbidden, "a client certificate that --debug-allow lists is required")
 	}
-	return caller{}, reject(http.StatusForbidden, "%v", err)
+	return caller{}, newRequestError(http.StatusForbidden, "%v", err)
 }
 
-// sentToken returns what r sends as a token. Browsers send it as a password, whatever the user's name.
-func sentToken(r *http.Request) (token string, ok bool) {
+// requestToken returns the token of r. Browsers send it as a password with any user name.
+func requestToken(r *http.Request) (token string, ok bool) {
 	const bearer = "Bearer "
 	if text := r.Header.Get("Authorization"); len(text) > len(bearer) && strings.EqualFold(text[:len(bearer)], bearer) {
 		return strings.TrimSpace(text[len(bearer):]), true
@@ -102,7 +101,7 @@ func (g *guard) unauthorized(header http.Header, r *http.Request, why string) er
 	if acceptsHTML(r) {
 		header.Add("WWW-Authenticate", `Basic realm="sluice: a token as the password", charset="UTF-8"`)
 	}
-	return reject(http.StatusUnauthorized, "%s", why)
+	return newRequestError(http.StatusUnauthorized, "%s", why)
 }
 
 // deny counts and logs a request that was denied.
@@ -111,28 +110,27 @@ func (g *guard) deny(r *http.Request, reason prometheus.Counter, why string) {
 	g.rare.Warn("request to the debug listener denied; more within ten seconds are only counted", zap.String("why", why), zap.String("from", r.RemoteAddr))
 }
 
-// look returns the handler of a page for callers who may read, or for everybody if no rights are given.
-func (g *guard) look(page http.Handler) http.Handler {
-	if !g.rights.Given() {
+// protectPage restricts a page to callers that may read, if rights are configured.
+func (g *guard) protectPage(page http.Handler) http.Handler {
+	if !g.rights.Configured() {
 		return page
 	}
-	return answering(page, func(w http.ResponseWriter, r *http.Request) error {
-		_, err := g.who(w.Header(), r)
+	return checked(page, func(w http.ResponseWriter, r *http.Request) error {
+		_, err := g.authenticate(w.Header(), r)
 		return err
 	})
 }
 
-// noOtherSite returns the handler of a page that web pages of other sites cannot read. Rights keep them out by
-// themselves.
-func (g *guard) noOtherSite(page http.Handler) http.Handler {
-	if g.rights.Given() {
+// rejectCrossSite denies a page to web pages of other sites. With configured rights, those have no credentials.
+func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
+	if g.rights.Configured() {
 		return page
 	}
-	return answering(page, func(_ http.ResponseWriter, r *http.Request) error { return web.FromOtherSite(r) })
+	return checked(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
 }
 
-// answering returns the handler of a page for requests that check admits.
-func answering(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
+// checked returns the handler of a page for requests without an error of check.
+func checked(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := check(w, r); err != nil {
 			http.Error(w, err.Error(), statusCode(err, http.StatusForbidden))
@@ -142,21 +140,20 @@ func answering(page http.Handler, check func(http.ResponseWriter, *http.Request)
 	})
 }
 
-// An endpoint answers in JSON.
+// An endpoint returns JSON.
 type endpoint struct {
-	// methods are those that are answered, each with the right that it needs. HEAD goes with GET.
+	// methods contains the allowed methods and the rights that they require. GET includes HEAD.
 	methods map[string]access.Right
-	// must names them for people, such as "GET to look up or DELETE to reset".
-	must string
-	// answer returns a report, or why there is none: 400, unless the error is of reject. By is who
-	// asks, for the log and for events.
+	// methodsText describes the methods in errors, such as "GET to look up or DELETE to reset".
+	methodsText string
+	// answer returns a report or an error, which means status 400 unless it is a requestError. By is the name of the caller.
 	answer func(r *http.Request, by string) (report any, err error)
 }
 
-// protect returns the handler of an endpoint, for those who have the right.
-func (g *guard) protect(e endpoint) http.Handler {
+// protectEndpoint returns the handler of an endpoint for authorized callers.
+func (g *guard) protectEndpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, err := g.admit(w.Header(), r, &e)
+		by, err := g.authorize(w.Header(), r, &e)
 		if err != nil {
 			writeJSON(w, nil, err)
 			return
@@ -166,14 +163,14 @@ func (g *guard) protect(e endpoint) http.Handler {
 	})
 }
 
-// admit returns who asks, or why there is no answer.
-func (g *guard) admit(header http.Header, r *http.Request, e *endpoint) (by string, err error) {
-	asks, err := g.who(header, r)
+// authorize returns the name of the caller, or an error if the request is not allowed.
+func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by string, err error) {
+	asks, err := g.authenticate(header, r)
 	if err != nil {
 		return "", err
 	}
 	if err := g.origins.Check(r); err != nil {
-		return "", reject(http.StatusForbidden, "%v: changes are for programs and for the page of this listener, not for pages of other origins", err)
+		return "", newRequestError(http.StatusForbidden, "%v: changes are only allowed from programs and from this listener's own page, not from pages of other origins", err)
 	}
 	method := r.Method
 	if method == http.MethodHead {
@@ -182,17 +179,17 @@ func (g *guard) admit(header http.Header, r *http.Request, e *endpoint) (by stri
 	needs, ok := e.methods[method]
 	switch {
 	case !ok:
-		header.Set("Allow", allowed(e.methods))
-		return "", reject(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.must)
+		header.Set("Allow", allowHeader(e.methods))
+		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
 	case asks.right < needs:
 		g.deny(r, g.denied.NotGranted, "it may only read")
-		return "", reject(http.StatusForbidden, "%s may only read: this needs the right to write", asks.by)
+		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", asks.name)
 	}
-	return asks.by, nil
+	return asks.name, nil
 }
 
-// allowed lists methods for the header Allow.
-func allowed(methods map[string]access.Right) string {
+// allowHeader returns the value of the header Allow.
+func allowHeader(methods map[string]access.Right) string {
 	var all []string
 	for method := range methods {
 		all = append(all, method)
@@ -204,7 +201,7 @@ func allowed(methods map[string]access.Right) string {
 	return strings.Join(all, ", ")
 }
 
-// A requestError is an answer other than 200 and 400.
+// A requestError is an error with a status code other than 400.
 type requestError struct {
 	code    int
 	message string
@@ -212,7 +209,7 @@ type requestError struct {
 
 func (e requestError) Error() string { return e.message }
 
-// statusCode returns the status of an answer: that of a [requestError], or else the given one.
+// statusCode returns the status code of a [requestError], or else the given one.
 func statusCode(err error, other int) int {
 	if e, ok := errors.AsType[requestError](err); ok {
 		return e.code
@@ -220,22 +217,22 @@ func statusCode(err error, other int) int {
 	return other
 }
 
-func reject(code int, format string, args ...any) error {
+func newRequestError(code int, format string, args ...any) error {
 	return requestError{code, fmt.Sprintf(format, args...)}
 }
 
-// readQuery reads a query of these parameters, each given once at most.
+// readQuery parses a query with the given parameters, each of which may occur once.
 func readQuery(query string, parameters ...string) (url.Values, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("the query does not parse: %w", err)
+		return nil, fmt.Errorf("failed to parse the query: %w", err)
 	}
 	for name, given := range values {
 		switch {
 		case !slices.Contains(parameters, name):
 			return nil, fmt.Errorf("unknown parameter %.100q (allowed: %s)", name, strings.Join(parameters, ", "))
 		case len(given) > 1:
-			return nil, fmt.Errorf("parameter %q is given %d times: one %s is asked for at a time", name, len(given), name)
+			return nil, fmt.Errorf("parameter %q is given %d times: only one %s is allowed", name, len(given), name)
 		}
 	}
 	return values, nil

@@ -18,15 +18,15 @@ func TestTokensExpire(t *testing.T) {
 	h := newResetHandler(nil)
 	which := live.Selection{Domain: "d"}
 	now := time.Unix(1_700_000_000, 0)
-	token := h.token(which, now.Add(tokenLife))
-	if err := h.confirms(token, which, now.Add(tokenLife)); err != nil {
+	token := h.newToken(which, now.Add(tokenLife))
+	if err := h.checkToken(token, which, now.Add(tokenLife)); err != nil {
 		t.Errorf("after a minute: %v", err)
 	}
-	if err := h.confirms(token, which, now.Add(tokenLife+time.Second)); err == nil {
+	if err := h.checkToken(token, which, now.Add(tokenLife+time.Second)); err == nil {
 		t.Error("after more than a minute the token still confirms")
 	}
 	for _, bad := range []string{"", ".", "99999999999.", token + "0", "x" + token, strings.Replace(token, "17", "18", 1)} {
-		if err := h.confirms(bad, which, now); err == nil {
+		if err := h.checkToken(bad, which, now); err == nil {
 			t.Errorf("%q confirms", bad)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// mostActive is how many limits a page shows with what they count. The others stand below, as they were when it was loaded.
-const mostActive = 200
+// maxActive is the number of limits that a page shows with current rates. The others are listed below, as of the load of the page.
+const maxActive = 200
 
 //go:embed page.html
 var pageText string
@@ -39,7 +39,7 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"idle":    listIdle,
 }).Parse(pageText))
 
-// pageHandler answers browsers at / with a page of the state, and others with what listens here.
+// pageHandler serves / to browsers as a page of the state, and to other clients as a list of paths.
 type pageHandler struct {
 	*API
 
@@ -50,11 +50,10 @@ func newPageHandler(a *API) *pageHandler {
 	return &pageHandler{a, pagePolicy()}
 }
 
-// acceptsHTML reports whether a browser asks.
+// acceptsHTML reports whether the client is a browser.
 func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// pagePolicy returns the Content-Security-Policy of the page: its own script and style, by their hashes, and requests to
-// where it comes from.
+// pagePolicy returns the Content-Security-Policy of the page. It allows its own script and style, by hash, and requests to its origin.
 func pagePolicy() string {
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, "page", &pageState{State: &live.State{}}); err != nil {
@@ -69,11 +68,11 @@ func pagePolicy() string {
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// pageState is a state as the page shows it: of all domains together.
+// pageState is a state with the lists of all domains merged.
 type pageState struct {
 	*live.State
 	Keys         []pageKey
-	Missed       []pageMissed
+	Unmatched    []pageUnmatched
 	Active, Idle []pageRule
 	CanReset     bool
 }
@@ -83,7 +82,7 @@ type pageKey struct {
 	live.Key
 }
 
-type pageMissed struct {
+type pageUnmatched struct {
 	Domain string
 	live.Unmatched
 }
@@ -101,7 +100,7 @@ func newPageState(s *live.State) *pageState {
 			p.Keys = append(p.Keys, pageKey{d.Domain, k})
 		}
 		for _, u := range d.Unmatched {
-			p.Missed = append(p.Missed, pageMissed{d.Domain, u})
+			p.Unmatched = append(p.Unmatched, pageUnmatched{d.Domain, u})
 		}
 		for _, r := range d.Rules {
 			if r.Line != nil || r.Hits > 0 {
@@ -113,16 +112,16 @@ func newPageState(s *live.State) *pageState {
 	}
 	slices.SortStableFunc(p.Keys, func(a, b pageKey) int { return live.CompareKeys(a.Key, b.Key) })
 	slices.SortStableFunc(p.Active, func(a, b pageRule) int { return live.CompareRates(a.Rate, b.Rate) })
-	if len(p.Active) > mostActive {
-		p.Idle = slices.Concat(p.Active[mostActive:], p.Idle)
-		p.Active = p.Active[:mostActive]
+	if len(p.Active) > maxActive {
+		p.Idle = slices.Concat(p.Active[maxActive:], p.Idle)
+		p.Active = p.Active[:maxActive]
 	}
 	return p
 }
 
 func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
-	asks, err := h.guard.who(http.Header{}, r)
+	asks, err := h.guard.authenticate(http.Header{}, r)
 	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, debugIndex) // a client that went away
@@ -130,14 +129,14 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	part, which := "page", AllRules
 	if r.URL.RawQuery == "part=now" {
-		part, which = "now", StateRules{Most: mostActive}
+		part, which = "now", StateRules{Max: maxActive}
 	}
 	now, _ := h.clock.Now()
 	state := newPageState(h.State(time.Unix(0, int64(now)), which))
 	state.CanReset = asks.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
-		h.logger.Error("the page of the state does not render", zap.Error(err))
+		h.logger.Error("failed to render the state page", zap.Error(err))
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 		return
 	}
@@ -148,10 +147,10 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
-	_, _ = (&web.Paced{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
+	_, _ = (&web.PacedWriter{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
 }
 
-// drawLine draws the hits of the last five minutes, and of them those denied.
+// drawLine draws the total and denied hits of the last five minutes.
 func drawLine(b *strings.Builder, l *live.Line) {
 	if l == nil || len(l.Hits) == 0 {
 		return
@@ -173,8 +172,7 @@ func drawLine(b *strings.Builder, l *live.Line) {
 
 func rateText(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 
-// listActive lists limits as rows of a table. There are hundreds, each second, for which a template takes several times as
-// long.
+// listActive returns limits as table rows. There are hundreds per second, for which a template takes several times longer.
 func listActive(all []pageRule) template.HTML {
 	var b strings.Builder
 	for i := range all {
@@ -195,8 +193,8 @@ func listActive(all []pageRule) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // escaped above
 }
 
-// listIdle lists limits, a hundred in each list, so that browsers lay out those that are seen. There may be ten thousand, for which
-// a template takes ten times as long.
+// listIdle returns limits in lists of a hundred, so that browsers only lay out visible ones. There may be ten thousand, for which a
+// template takes ten times longer.
 func listIdle(all []pageRule) template.HTML {
 	var b strings.Builder
 	for some := range slices.Chunk(all, 100) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// quotaState returns the limits that Envoys divide, or nil if the rules have none and no Envoy asks.
+// quotaState returns the state of the rate limit quota service, or nil if no limit is divided and no Envoy is connected.
 func (a *API) quotaState(now time.Time) *live.Quota {
 	views, streams, buckets := a.quotas.Largest()
 	if set := a.service.Rules(); streams+buckets == 0 && (set == nil || !set.Divides()) {
@@ -24,8 +24,8 @@ func (a *API) quotaState(now time.Time) *live.Quota {
 	return q
 }
 
-// quotaOf returns the bucket of a descriptor, or nil if no Envoy has it.
-func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
+// quotaBucketOf returns the bucket of a descriptor, or nil if no Envoy has it.
+func (a *API) quotaBucketOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
 	v, ok := a.quotas.ViewBucket(domain, entries)
 	if !ok {
 		return nil
@@ -34,7 +34,7 @@ func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry)
 	return &b
 }
 
-// quotaBucket returns a bucket as the state shows it.
+// quotaBucket converts a bucket for the state.
 func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	after := func(d time.Duration) *time.Time {
 		if d <= 0 {
@@ -43,7 +43,7 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 		at := now.Add(d).UTC().Truncate(time.Second)
 		return &at
 	}
-	known, hash := a.service.Live(), ""
+	known, hash := a.service.Recorder(), ""
 	if known.Mode() != live.Off {
 		hash = known.Hash(identity.ID{Hi: v.Key[0], Lo: v.Key[1]})
 	}
@@ -62,13 +62,13 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 		})
 	}
 	slices.SortStableFunc(b.Shares, func(a, b live.QuotaShare) int { return cmp.Compare(b.Share, a.Share) })
-	b.Shares = b.Shares[:min(len(b.Shares), live.MostQuotaShares)]
+	b.Shares = b.Shares[:min(len(b.Shares), live.MaxQuotaShares)]
 	return b
 }
 
-// showQuotas sets the gauges of the parts of limits that Envoys have been assigned: 0 for a limit without one. Metrics that
-// have values of requests have no gauge.
-func (a *API) showQuotas() {
+// updateQuotaGauges sets the gauges of the assigned parts of divided limits, 0 if there are no assignments. Limits whose metrics contain
+// values of requests have no gauge.
+func (a *API) updateQuotaGauges() {
 	rules, err := a.service.Active()
 	if err != nil || !rules.Set.Divides() {
 		return

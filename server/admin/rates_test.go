@@ -44,7 +44,7 @@ func newReloaded(t *testing.T, rules string) *reloaded {
 func (r *reloaded) serve(rules string) {
 	r.t.Helper()
 	r.now += limiter.Time(time.Millisecond)
-	if err := r.service.Serve(r.now, servertest.CompileWith(r.t, rules, descriptors.Options{Tables: r.tables})); err != nil {
+	if err := r.service.SetRules(r.now, servertest.CompileWith(r.t, rules, descriptors.Options{Tables: r.tables})); err != nil {
 		r.t.Fatal(err)
 	}
 }

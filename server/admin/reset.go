@@ -8,11 +8,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// ResetDenied resets the counters of the selected keys that are denied now. Without reset, the report says what a reset would
-// do. Counters of other keys stay, because their limits are not known. With a store, the keys are those that this process has
-// denied.
+// ResetDenied resets the counters of the selected denied keys, or returns a preview if reset is false. Counters of other keys stay, because
+// their limits are unknown. With a store, the selection only contains keys that this process has denied.
 //
-// An error may come with a report of the resets before it.
+// An error may come with a report of the counters that were reset before it.
 func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
 	rules, err := a.service.Active()
 	if err != nil {
@@ -20,19 +19,19 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 	}
 	report := &live.Reset{Selection: which.String(), Done: reset}
 	stored := a.service.Settings().Decider != nil
-	for _, c := range a.service.Live().Select(which) {
+	for _, c := range a.service.Recorder().Select(which) {
 		if ctx.Err() != nil {
 			return report, context.Cause(ctx)
 		}
 		domain, known := slices.BinarySearch(rules.Set.Domains(), c.Domain)
 		switch {
 		case !known || c.Limit != nil && rules.Set.Counterpart(c.Limit) == nil:
-			continue // rules without the limit were activated since
+			continue // new rules without the limit were activated
 		case stored && c.Name == nil:
 			report.Left++
 			continue
 		}
-		look := rules.LookAt(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
+		look := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
 		var used uint64
 		if reset {
 			used, err = look.Reset(ctx, now, 0)
@@ -45,7 +44,7 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 		report.Counters++
 		report.Used = limiter.SaturatingAdd(report.Used, used)
 		if reset {
-			a.service.Live().Forget(c)
+			a.service.Recorder().Forget(c)
 		}
 	}
 	return report, nil

@@ -18,14 +18,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// ResetPath is where the debug listener resets counters by selection.
+// ResetPath is the path for resetting counters by selection.
 const ResetPath = "/api/v1/reset"
 
-// tokenLife is how long a preview may be confirmed.
+// tokenLife is the time within which a preview may be confirmed.
 const tokenLife = time.Minute
 
-// resetHandler resets the counters of keys that are denied. The first POST says what it would do and gives a token; the
-// same with the token does it.
+// resetHandler resets the counters of denied keys. The first POST returns a preview and a token; a second one with the token resets.
 type resetHandler struct {
 	*API
 	secret [32]byte
@@ -39,9 +38,9 @@ func newResetHandler(a *API) *resetHandler {
 
 func (h *resetHandler) endpoint() endpoint {
 	return endpoint{
-		methods: map[string]access.Right{http.MethodPost: access.Write},
-		must:    "POST",
-		answer:  func(r *http.Request, by string) (any, error) { return h.answer(r, by) },
+		methods:     map[string]access.Right{http.MethodPost: access.Write},
+		methodsText: "POST",
+		answer:      func(r *http.Request, by string) (any, error) { return h.answer(r, by) },
 	}
 }
 
@@ -53,7 +52,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	now, _ := h.clock.Now()
 	at := time.Unix(0, int64(now))
 	if token != "" {
-		if err := h.confirms(token, which, at); err != nil {
+		if err := h.checkToken(token, which, at); err != nil {
 			return nil, err
 		}
 	}
@@ -63,50 +62,50 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 		h.logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
 			zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 		if err != nil {
-			return nil, reject(http.StatusServiceUnavailable, "%d were reset, then the rest was left alone: %v", report.Counters, err)
+			return nil, newRequestError(http.StatusServiceUnavailable, "%d counters were reset, then an error occurred: %v", report.Counters, err)
 		}
 	}
 	switch {
 	case err != nil:
-		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
 	case report.Counters == 0 && report.Left > 0:
-		return nil, reject(http.StatusConflict, "%s: the store has the %d under envoyproxy/ratelimit's names, which hold values of clients, and none is kept: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
+		return nil, newRequestError(http.StatusConflict, "%s: the store has the %d under envoyproxy/ratelimit's names, which hold values of clients, and none is kept: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
 	case report.Counters == 0:
-		return nil, reject(http.StatusNotFound, "there is nothing to reset: %s: none", which)
+		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
 	case !report.Done:
-		report.Token = h.token(which, at.Add(tokenLife))
+		report.Token = h.newToken(which, at.Add(tokenLife))
 	}
 	return report, nil
 }
 
-// token returns what confirms a selection until a time: that time, and a keyed hash of both.
-func (h *resetHandler) token(which live.Selection, until time.Time) string {
+// newToken returns a token that confirms a selection: the time of expiry, and a keyed hash of the time and the selection.
+func (h *resetHandler) newToken(which live.Selection, until time.Time) string {
 	expires := strconv.FormatInt(until.Unix(), 10)
 	mac := hmac.New(sha256.New, h.secret[:])
 	fmt.Fprintf(mac, "%s %q %q %q", expires, which.Domain, which.Rule, which.Key)
 	return expires + "." + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-func (h *resetHandler) confirms(token string, which live.Selection, now time.Time) error {
+func (h *resetHandler) checkToken(token string, which live.Selection, now time.Time) error {
 	expires, _, _ := strings.Cut(token, ".")
 	seconds, err := strconv.ParseInt(expires, 10, 64)
 	until := time.Unix(seconds, 0)
 	switch {
-	case err != nil || !hmac.Equal([]byte(token), []byte(h.token(which, until))):
-		return reject(http.StatusForbidden, "the token is not for this selection: ask without one, and use the one of the answer")
+	case err != nil || !hmac.Equal([]byte(token), []byte(h.newToken(which, until))):
+		return newRequestError(http.StatusForbidden, "the token does not match this selection: send the request without a token and use the one in the response")
 	case now.After(until):
-		return reject(http.StatusForbidden, "the token is older than %v: ask without one for a new one", tokenLife)
+		return newRequestError(http.StatusForbidden, "the token is older than %v: send the request without a token for a new one", tokenLife)
 	}
 	return nil
 }
 
-// parseSelection reads the query of a reset.
+// parseSelection parses the query of a reset.
 func parseSelection(query string) (which live.Selection, token string, err error) {
 	values, err := readQuery(query, "domain", "rule", "key", "token")
 	if err != nil {
 		return which, "", err
 	}
-	// Keys are shown with a number sign.
+	// Keys are displayed with a number sign.
 	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#")}
 	if which.Domain == "" {
 		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")

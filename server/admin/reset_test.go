@@ -76,7 +76,7 @@ func TestResetOfDeniedKeys(t *testing.T) {
 							settings.Decider, settings.Namer = decider, descriptors.NewNamer("", nil)
 						}
 						s := servertest.Service(t, settings, "")
-						if err := s.Serve(noon, servertest.CompileWith(t, text, descriptors.Options{Tables: registry})); err != nil {
+						if err := s.SetRules(noon, servertest.CompileWith(t, text, descriptors.Options{Tables: registry})); err != nil {
 							t.Fatal(err)
 						}
 						resetsDenied(t, s, request)

@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// The bounds on a state.
+// Bounds on a state.
 const (
 	maxStateRules   = 10_000
 	maxStateDomains = 1000
 )
 
-// Watch records the rates that [API.State] has, until ctx ends.
+// Watch records the rates of [API.State] until ctx is done.
 func (a *API) Watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -35,32 +35,32 @@ func (a *API) Watch(ctx context.Context) {
 	}
 }
 
-// Tick does what [API.Watch] does each second.
+// Tick updates rates and conditions at the time now. [API.Watch] calls it each second.
 func (a *API) Tick(now time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panics.Report(p)
 		}
 	}()
-	a.service.Live().Tick(now)
+	a.service.Recorder().Tick(now)
 	a.metrics.Conditions.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.hits.Step(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
+	a.hits.Advance(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
 		if r, err := a.service.Active(); err == nil {
-			a.each(r, func(_ int, c *telemetry.RuleCounters) { seen(c, counts(c)) })
+			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { seen(c, counts(c)) })
 		}
 	})
-	a.unknown.Step(now, func(seen func(string, live.Counts)) {
+	a.unknown.Advance(now, func(seen func(string, live.Counts)) {
 		for domain, n := range a.metrics.UnknownDomains.Counts() {
 			seen(domain, live.Counts{Hits: n})
 		}
 	})
 }
 
-// each yields the counters of each limit that was hit. A limit has several if its metrics have values of requests, or
-// names of rows. The limit is -1 for counters of these kinds without a hit since the rules were loaded.
-func (a *API) each(r *answer.Active, yield func(limit int, c *telemetry.RuleCounters)) {
+// eachCounters yields the counters of each limit with hits. A limit has several if its metrics contain values of requests or names of
+// rows. The limit is -1 for counters of these kinds without a hit since the rules were loaded.
+func (a *API) eachCounters(r *answer.Active, yield func(limit int, c *telemetry.RuleCounters)) {
 	a.metrics.Rules.EachRuntime(yield)
 	for i, l := range r.Set.Limits {
 		if c := r.Counters.Existing(i); c != nil && !l.Rule.RuntimeMetric {
@@ -74,30 +74,30 @@ func counts(c *telemetry.RuleCounters) live.Counts {
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
-// StateRules selects the limits of [API.State]: those that deny most, and then those with most hits.
+// StateRules selects the limits of [API.State], which are sorted by denials and then by hits in descending order.
 type StateRules struct {
-	// Most is the largest number of limits, at most 10,000.
-	Most int
+	// Max is the maximum number of limits, at most 10,000.
+	Max int
 	// Idle includes limits without a hit in the last five minutes.
 	Idle bool
 }
 
-// AllRules are all limits, or the first 10,000 of more.
-var AllRules = StateRules{Most: maxStateRules, Idle: true}
+// AllRules selects all limits, but at most 10,000.
+var AllRules = StateRules{Max: maxStateRules, Idle: true}
 
 // State returns the state at the time now.
 func (a *API) State(now time.Time, which StateRules) *live.State {
 	a.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, settings := a.service.Live(), a.service.Settings()
+	known, settings := a.service.Recorder(), a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
 		ShadowMode: settings.ShadowMode, TopKeys: known.Mode(), HashKey: known.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
-		Wrong: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
+		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}
-	state.Host, _ = os.Hostname() // empty if nobody knows
+	state.Host, _ = os.Hostname() // empty if unknown
 	if settings.Decider != nil {
 		state.Counters = "store"
 	}
@@ -123,11 +123,11 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	return state
 }
 
-// ruleRow is a limit of a state before its texts are made.
+// ruleRow is a limit of a state before it is formatted.
 type ruleRow struct {
 	limit *descriptors.Limit
 	live.Rate
-	of       []*telemetry.RuleCounters
+	counters []*telemetry.RuleCounters
 	counts   live.Counts
 	exceeded uint64
 	active   bool // there was a hit in the last five minutes
@@ -135,7 +135,7 @@ type ruleRow struct {
 
 // addDomainsLocked adds the domains of the rules and their limits.
 func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Time, which StateRules) {
-	denials, unmatched := a.service.Live().Denials(), a.service.Live().Unmatched()
+	denials, unmatched := a.service.Recorder().Denials(), a.service.Recorder().Unmatched()
 	domains := make([]live.DomainState, len(r.Set.Domains()))
 	for i, name := range r.Set.Domains() {
 		domains[i] = live.DomainState{
@@ -150,14 +150,14 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		rows[i].limit = l
 	}
 	counted := map[*telemetry.RuleCounters]bool{} // limits may share counters
-	a.each(r, func(i int, c *telemetry.RuleCounters) {
-		if i < 0 || i >= len(rows) { // a request of other rules noted it
+	a.eachCounters(r, func(i int, c *telemetry.RuleCounters) {
+		if i < 0 || i >= len(rows) { // the counters belong to other rules
 			return
 		}
 		row, n := &rows[i], counts(c)
 		rate, known := a.hits.Rate(c, n, now)
 		row.Add(rate)
-		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
+		row.counters, row.counts, row.exceeded = append(row.counters, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
 		row.active = row.active || known || rate.Hits > 0
 		if !counted[c] {
 			domains[row.limit.Rule.DomainIndex()].Add(rate)
@@ -167,11 +167,11 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 	if !which.Idle {
 		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
 	}
-	// Most are in order: a stable sort would move them all the same.
+	// Most rows are in order already. A stable sort would be slower.
 	slices.SortFunc(rows, func(x, y ruleRow) int {
 		return cmp.Or(live.CompareRates(x.Rate, y.Rate), cmp.Compare(x.limit.Index, y.limit.Index))
 	})
-	rows = rows[:min(len(rows), which.Most, maxStateRules)]
+	rows = rows[:min(len(rows), which.Max, maxStateRules)]
 	state.Config.Omitted = state.Config.Limits - len(rows)
 	for i := range rows {
 		row := &rows[i]
@@ -179,7 +179,7 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
 			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
-			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: a.hits.Line(row.of...),
+			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: a.hits.Line(row.counters...),
 		})
 	}
 	slices.SortStableFunc(domains, func(x, y live.DomainState) int { return live.CompareRates(x.Rate, y.Rate) })

@@ -14,11 +14,11 @@ import (
 // StatePath is the path of the state.
 const StatePath = "/api/v1/state"
 
-// stateEndpoint is [StatePath]: a [live.State].
+// stateEndpoint returns the endpoint of [StatePath], which returns a [live.State].
 func (a *API) stateEndpoint() endpoint {
 	return endpoint{
-		methods: map[string]access.Right{http.MethodGet: access.Read},
-		must:    "GET",
+		methods:     map[string]access.Right{http.MethodGet: access.Read},
+		methodsText: "GET",
 		answer: func(r *http.Request, _ string) (any, error) {
 			which, err := stateRules(r.URL.RawQuery)
 			if err != nil {
@@ -30,7 +30,7 @@ func (a *API) stateEndpoint() endpoint {
 	}
 }
 
-// stateRules reads the query of a state.
+// stateRules parses the query of a state.
 func stateRules(query string) (StateRules, error) {
 	which := AllRules
 	values, err := readQuery(query, "rules", "most")
@@ -45,14 +45,14 @@ func stateRules(query string) (StateRules, error) {
 	}
 	if values.Has("most") {
 		most := values.Get("most")
-		if which.Most, err = strconv.Atoi(most); err != nil || which.Most < 0 || which.Most > AllRules.Most {
-			return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", most, AllRules.Most)
+		if which.Max, err = strconv.Atoi(most); err != nil || which.Max < 0 || which.Max > AllRules.Max {
+			return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", most, AllRules.Max)
 		}
 	}
 	return which, nil
 }
 
-// writeJSON answers with a report, or with why there is none.
+// writeJSON writes a report, or the error if there is one.
 func writeJSON(w http.ResponseWriter, report any, err error) {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
@@ -64,7 +64,7 @@ func writeJSON(w http.ResponseWriter, report any, err error) {
 			Error string `json:"error"`
 		}{err.Error()}
 	}
-	enc := json.NewEncoder(&web.Paced{ResponseWriter: w})
+	enc := json.NewEncoder(&web.PacedWriter{ResponseWriter: w})
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(report) // a client that went away

@@ -123,8 +123,8 @@ func TestStateRejectsBadQueries(t *testing.T) {
 		"?rules=some":     `parameter rules is \"some\": must be all or active`,
 		"?most=10001":     `parameter most is \"10001\": must be 0 to 10000`,
 		"?most=-1":        "must be 0 to 10000",
-		"?%zz":            "the query does not parse",
-		"?most=5&most=no": `parameter \"most\" is given 2 times: one most is asked for at a time`,
+		"?%zz":            "failed to parse the query",
+		"?most=5&most=no": `parameter \"most\" is given 2 times: only one most is allowed`,
 	} {
 		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath+query)
 		if (code == 200) != (want == "") || !strings.Contains(body, want) {
@@ -146,18 +146,18 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	a := newAPI(t, s, zap.NewNop())
 	now := time.Now()
 	a.Tick(now)
-	if wrong := a.State(now, admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("at first %+v is wrong, want nothing", wrong)
+	if active := a.State(now, admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("initially the conditions are %+v, want none", active)
 	}
 	for i := range 5000 {
 		servertest.Hit(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
-	wrong := a.State(now.Add(time.Second), admin.AllRules).Wrong
-	if len(wrong) != 1 || wrong[0].Code != telemetry.MemoryFull || !strings.Contains(wrong[0].Remedy, "--counter-memory") {
-		t.Errorf("wrong is %+v, want memory_full", wrong)
+	active := a.State(now.Add(time.Second), admin.AllRules).Conditions
+	if len(active) != 1 || active[0].Code != telemetry.MemoryFull || !strings.Contains(active[0].Remedy, "--counter-memory") {
+		t.Errorf("the conditions are %+v, want memory_full", active)
 	}
-	if wrong := a.State(now.Add(2*time.Minute), admin.AllRules).Wrong; len(wrong) > 0 {
-		t.Errorf("two minutes later %+v is wrong, want nothing", wrong)
+	if active := a.State(now.Add(2*time.Minute), admin.AllRules).Conditions; len(active) > 0 {
+		t.Errorf("two minutes later the conditions are %+v, want none", active)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestResetAsksFirst(t *testing.T) {
 		t.Fatalf("the preview is %+v, %v, and %d are used", would, err, used("user=al"))
 	}
 	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
-		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
+		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "does not match this selection") {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
@@ -197,7 +197,7 @@ func TestResetAsksFirst(t *testing.T) {
 	if len(said) != 1 || said[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || said[0].ContextMap()["counters"] != int64(1) || said[0].ContextMap()["by"] == "" {
 		t.Errorf("the log says %+v", said)
 	}
-	if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
+	if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "nothing to reset") {
 		t.Errorf("a second preview: %v, want that there is nothing", err)
 	}
 	would, err = (&client.Debug{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
@@ -212,8 +212,8 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"":                   "parameter domain is missing",
 		"?domain=d&user=al":  `unknown parameter \"user\"`,
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
-		"?domain=d&token=x":  "the token is not for this selection",
-		"?domain=d":          "there is nothing to reset",
+		"?domain=d&token=x":  "the token does not match this selection",
+		"?domain=d":          "nothing to reset",
 		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
 		"?domain=d&key=%23":  "parameter key is empty",
 		"?domain=d&rule=":    "parameter rule is empty",
@@ -322,7 +322,7 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 // TestPageBeforeThereAreRules holds that it says so.
 func TestPageBeforeThereAreRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
-	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
+	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {
 		t.Errorf("the page is\n%s", body)
 	}
 }

@@ -16,73 +16,73 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TablesPath is the path of all tables. The name of a table below it, and then the values of the key columns, are the path of a
-// row.
+// TablesPath is the path of all tables. The path of a row is this path, the name of the table and the values of the key columns, separated
+// by slashes.
 const TablesPath = "/api/v1/tables"
 
-// maxRowsBody is how long the rows of one POST may be.
+// maxRowsBody bounds the body of a POST of rows.
 const maxRowsBody = 4 << 20
 
-// TableReport is a table, in short.
+// TableReport summarizes a table.
 type TableReport struct {
 	Name string `json:"name"`
-	// Columns are the key columns, none for a table that has had no row yet.
+	// Columns contains the key columns. It is empty for a table that has had no row yet.
 	Columns []string `json:"columns"`
 	Rows    int      `json:"rows"`
-	// Source is its file, empty for one that is changed row by row.
+	// Source is the path of its file, empty for a table that is changed through this API.
 	Source string `json:"source,omitempty"`
 }
 
-// TablesReport is all tables.
+// TablesReport lists all tables.
 type TablesReport struct {
 	Tables []TableReport `json:"tables"`
 }
 
-// RowReport is a row, and for a change what it was before.
+// RowReport describes a row and, after a change, the previous row.
 type RowReport struct {
 	Table string            `json:"table"`
 	Key   map[string]string `json:"key"`
-	// Row is nil if it was deleted, Was if there was none.
+	// Row is nil if the row was deleted, Was if there was none.
 	Row *tables.Row `json:"row,omitempty"`
 	Was *tables.Row `json:"was,omitempty"`
 }
 
-// RowsReport says how many rows were put.
+// RowsReport is the result of putting several rows.
 type RowsReport struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
-	// Warnings name the row that may be truncated.
+	// Warnings names rows that may be incomplete.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// tablesHandler answers below [TablesPath].
+// tablesHandler serves paths below [TablesPath].
 type tablesHandler struct {
 	*API
 }
 
-// The rights of what is asked of all tables, of one, and of a row.
+// The rights that methods require for all tables, for a table and for a row.
 var (
-	allMethods   = map[string]access.Right{http.MethodGet: access.Read}
-	tableMethods = map[string]access.Right{http.MethodGet: access.Read, http.MethodPost: access.Write}
-	rowMethods   = map[string]access.Right{http.MethodGet: access.Read, http.MethodPut: access.Write, http.MethodDelete: access.Write}
+	tablesMethods = map[string]access.Right{http.MethodGet: access.Read}
+	tableMethods  = map[string]access.Right{http.MethodGet: access.Read, http.MethodPost: access.Write}
+	rowMethods    = map[string]access.Right{http.MethodGet: access.Read, http.MethodPut: access.Write, http.MethodDelete: access.Write}
 )
 
 func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := endpoint{methods: allMethods, must: "GET"}
+	e := endpoint{methods: tablesMethods, methodsText: "GET"}
 	name, key, err := tablePath(r.URL.EscapedPath())
 	switch {
 	case len(key) > 0:
-		e = endpoint{methods: rowMethods, must: "GET to look up, PUT to change or DELETE to remove a row"}
+		e = endpoint{methods: rowMethods, methodsText: "GET to look up, PUT to change or DELETE to remove a row"}
 	case name != "":
-		e = endpoint{methods: tableMethods, must: "GET for all rows, or POST to put some"}
+		e = endpoint{methods: tableMethods, methodsText: "GET for all rows, or POST to put some"}
 	}
-	by, denied := h.guard.admit(w.Header(), r, &e)
+	by, denied := h.guard.authorize(w.Header(), r, &e)
 	if denied != nil {
 		writeJSON(w, nil, denied)
 		return
 	}
 	if err == nil && name != "" && len(key) == 0 && r.Method != http.MethodPost {
-		if err = h.list(w, name); err == nil {
+		if err = h.writeRows(w, name); err == nil {
 			return
 		}
 	}
@@ -93,7 +93,7 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, report, err)
 }
 
-// tablePath reads what stands behind [TablesPath].
+// tablePath parses the part of a path after [TablesPath].
 func tablePath(escaped string) (name string, key []string, err error) {
 	below := strings.TrimPrefix(strings.TrimPrefix(escaped, TablesPath), "/")
 	if below == "" {
@@ -118,25 +118,25 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return nil, err
 	}
 	if name == "" {
-		return h.all(), nil
+		return h.listTables(), nil
 	}
-	e, err := h.entry(name)
+	e, err := h.findTable(name)
 	if err != nil {
 		return nil, err
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return h.row(e, key)
+		return h.getRow(e, key)
 	}
 	if e.Path != "" {
-		return nil, reject(http.StatusConflict, "table %s has its rows from the file %s: change that", name, e.Path)
+		return nil, newRequestError(http.StatusConflict, "table %s has its rows from the file %s: change that", name, e.Path)
 	}
 	if e.Journal == nil {
-		return nil, reject(http.StatusServiceUnavailable, "table %s is not open", name)
+		return nil, newRequestError(http.StatusServiceUnavailable, "table %s is not open", name)
 	}
 	if r.Method == http.MethodPost {
-		return h.post(e, r, columns, by)
+		return h.postRows(e, r, columns, by)
 	}
-	if columns, err = h.columns(e, columns, len(key)); err != nil {
+	if columns, err = h.resolveColumns(e, columns, len(key)); err != nil {
 		return nil, err
 	}
 	change := tables.Change{Values: key, Delete: r.Method == http.MethodDelete}
@@ -146,16 +146,16 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 			return nil, err
 		}
 		if len(body) > web.MaxBody {
-			return nil, reject(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", web.MaxBody>>10)
+			return nil, newRequestError(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", web.MaxBody>>10)
 		}
 		if change.Row, err = tables.ParseRow(string(body)); err != nil {
 			return nil, err
 		}
 	}
-	return h.change(e, by, columns, change)
+	return h.changeRow(e, by, columns, change)
 }
 
-// columnsParameter reads the query: which columns the first row of a table gives it.
+// columnsParameter parses the query, which may contain the columns for the first row of a table.
 func columnsParameter(query string) ([]string, error) {
 	values, err := readQuery(query, "columns")
 	if err != nil || !values.Has("columns") {
@@ -165,16 +165,16 @@ func columnsParameter(query string) ([]string, error) {
 	return columns, tables.CheckColumns(columns)
 }
 
-func (h *tablesHandler) entry(name string) (*tables.Entry, error) {
+func (h *tablesHandler) findTable(name string) (*tables.Entry, error) {
 	e, err := h.service.Settings().Tables.Table(name)
 	if err != nil {
-		return nil, reject(http.StatusNotFound, "%v", err)
+		return nil, newRequestError(http.StatusNotFound, "%v", err)
 	}
 	return e, nil
 }
 
-// all returns all tables.
-func (h *tablesHandler) all() *TablesReport {
+// listTables describes all tables.
+func (h *tablesHandler) listTables() *TablesReport {
 	report := &TablesReport{Tables: []TableReport{}}
 	for _, name := range h.service.Settings().Tables.Names() {
 		e, _ := h.service.Settings().Tables.Table(name) // it has the name
@@ -187,34 +187,34 @@ func (h *tablesHandler) all() *TablesReport {
 	return report
 }
 
-// list writes all rows of a table as CSV.
-func (h *tablesHandler) list(w http.ResponseWriter, name string) error {
-	e, err := h.entry(name)
+// writeRows writes all rows of a table as CSV.
+func (h *tablesHandler) writeRows(w http.ResponseWriter, name string) error {
+	e, err := h.findTable(name)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := e.Rows().WriteCSV(&web.Paced{ResponseWriter: w}); err != nil {
+	if err := e.Rows().WriteCSV(&web.PacedWriter{ResponseWriter: w}); err != nil {
 		h.logger.Debug("write "+TablesPath, zap.Error(err)) // a client that went away
 	}
 	return nil
 }
 
-// row looks up a row.
-func (h *tablesHandler) row(e *tables.Entry, key []string) (*RowReport, error) {
+// getRow looks up a row.
+func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error) {
 	rows := e.Rows()
 	row, ok := rows.Get(key)
 	switch columns := rows.Columns(); {
 	case columns == nil:
-		return nil, reject(http.StatusNotFound, "table %s has no row yet", e.Name())
+		return nil, newRequestError(http.StatusNotFound, "table %s has no row yet", e.Name())
 	case len(key) != len(*columns):
 		return nil, wrongKey(e.Name(), *columns, len(key))
 	case !ok:
-		return nil, reject(http.StatusNotFound, "table %s has no row %s: the rule's own number holds", e.Name(), keyText(key))
+		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number applies", e.Name(), keyText(key))
 	default:
-		return &RowReport{Table: e.Name(), Key: keyOf(*columns, key), Row: &row}, nil
+		return &RowReport{Table: e.Name(), Key: keyMap(*columns, key), Row: &row}, nil
 	}
 }
 
@@ -223,7 +223,7 @@ func wrongKey(name string, columns []string, values int) error {
 		name, strings.Join(columns, ", "), values)
 }
 
-func keyOf(columns, values []string) map[string]string {
+func keyMap(columns, values []string) map[string]string {
 	key := map[string]string{}
 	for i, c := range columns {
 		key[c] = values[i]
@@ -233,13 +233,13 @@ func keyOf(columns, values []string) map[string]string {
 
 func keyText(values []string) string { return fmt.Sprintf("%.100q", strings.Join(values, "/")) }
 
-// columns returns those of a table that is to be changed: those that it has, or that are asked for, or the last entry of the rule that
-// names it.
-func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]string, error) {
+// resolveColumns returns the columns of a table that is about to be changed: its current columns, or the requested ones, or the last
+// entry of the rule that refers to the table.
+func (h *tablesHandler) resolveColumns(e *tables.Entry, asked []string, values int) ([]string, error) {
 	columns := asked
 	if has := e.Rows().Columns(); has != nil && e.Rows().Len() > 0 {
 		if columns = *has; asked != nil && !slices.Equal(asked, columns) {
-			return nil, reject(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(asked, ", "))
+			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(asked, ", "))
 		}
 	}
 	set := h.service.Rules()
@@ -253,25 +253,25 @@ func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]
 		}
 	}
 	if columns == nil {
-		return nil, reject(http.StatusConflict, "table %s has no row, and no rule names it: say ?columns=customer, or whichever entry its key is", e.Name())
+		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule names it: say ?columns=customer, or whichever entry its key is", e.Name())
 	}
 	if values != len(columns) {
 		return nil, wrongKey(e.Name(), columns, values)
 	}
-	return columns, h.fits(e, columns)
+	return columns, h.checkFit(e, columns)
 }
 
-// fits returns why a table of these columns does not fit the rules in force.
-func (h *tablesHandler) fits(e *tables.Entry, columns []string) error {
+// checkFit returns an error if a table with these columns does not fit the active rules.
+func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
 	if set := h.service.Rules(); set != nil {
 		return set.TableFits(e.Name(), columns)
 	}
 	return nil
 }
 
-// change puts or deletes a row.
-func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
-	report := &RowReport{Table: e.Name(), Key: keyOf(columns, c.Values)}
+// changeRow puts or deletes a row.
+func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
+	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
 	if _, has := e.Rows().Get(c.Values); has || !c.Delete {
 		if err := h.apply(e, columns, changes); err != nil {
@@ -281,7 +281,7 @@ func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c t
 	if c = changes[0]; c.Had {
 		report.Was = &c.Was
 	} else if c.Delete {
-		return nil, reject(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
+		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
 	}
 	said := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
 	if report.Was != nil {
@@ -299,9 +299,9 @@ func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c t
 	return report, nil
 }
 
-// post puts the rows of a file.
-func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, by string) (*RowsReport, error) {
-	rows, found := e.Read("rows", &counted{in: r.Body, most: maxRowsBody})
+// postRows puts the rows of a CSV file.
+func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, asked []string, by string) (*RowsReport, error) {
+	rows, found := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
@@ -309,7 +309,7 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, b
 	if asked != nil && !slices.Equal(asked, columns) {
 		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "), strings.Join(asked, ", "))
 	}
-	if _, err := h.columns(e, columns, len(columns)); err != nil {
+	if _, err := h.resolveColumns(e, columns, len(columns)); err != nil {
 		return nil, err
 	}
 	changes := make([]tables.Change, 0, rows.Len())
@@ -329,23 +329,23 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, b
 	return report, nil
 }
 
-// counted reads up to most bytes, and then fails.
-type counted struct {
+// boundedReader fails after maxRowsBody bytes.
+type boundedReader struct {
 	in   io.Reader
-	most int
+	left int
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *boundedReader) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	if c.most -= n; c.most < 0 {
+	if c.left -= n; c.left < 0 {
 		return n, fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
 	}
 	return n, err
 }
 
-// apply makes changes durable and puts them in force.
+// apply stores and activates changes.
 func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
-	release, err := h.service.Settings().Tables.Claim(e, columns, func() error { return h.fits(e, columns) })
+	release, err := h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns) })
 	if err == nil {
 		defer release()
 		err = e.Journal.Apply(columns, changes)
@@ -354,12 +354,12 @@ func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []table
 	case err == nil:
 		h.service.TablesChanged()
 		return nil
-	case errors.Is(err, tables.ErrColumns): // another was first
-		return reject(http.StatusConflict, "table %s: %v", e.Name(), err)
+	case errors.Is(err, tables.ErrColumns): // another request has set the columns
+		return newRequestError(http.StatusConflict, "table %s: %v", e.Name(), err)
 	case errors.Is(err, tables.ErrClosed):
-		return reject(http.StatusServiceUnavailable, "table %s: %v", e.Name(), err)
+		return newRequestError(http.StatusServiceUnavailable, "table %s: %v", e.Name(), err)
 	case errors.Is(err, tables.ErrFull), errors.Is(err, tables.ErrNotSaved):
-		return reject(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
+		return newRequestError(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
 	default:
 		return fmt.Errorf("table %s: %w", e.Name(), err)
 	}

@@ -285,8 +285,8 @@ func TestLongTablesHaveTimeByTheirLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newAPI(t, servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop()).Handler(nil)
-	w := servertest.AskAt(servertest.Loopback, h, http.MethodGet, admin.TablesPath+"/users", "localhost", "")
-	if want := (w.Body.Len() + web.PacedPart - 1) / web.PacedPart; w.Code != http.StatusOK || w.Body.Len() < 2<<20 || len(w.Set) != want {
+	w := servertest.RequestAt(servertest.Loopback, h, http.MethodGet, admin.TablesPath+"/users", "localhost", "")
+	if want := (w.Body.Len() + web.PacedBytes - 1) / web.PacedBytes; w.Code != http.StatusOK || w.Body.Len() < 2<<20 || len(w.Set) != want {
 		t.Errorf("%d: %d bytes have %d deadlines, want %d", w.Code, w.Body.Len(), len(w.Set), want)
 	}
 }

@@ -101,9 +101,9 @@ func TestOnServeCallsEachFunction(t *testing.T) {
 	s := service(t, Settings{}, "")
 	var called []int
 	for i := range 2 {
-		s.OnServe(func() { called = append(called, i) })
+		s.OnRulesChanged(func() { called = append(called, i) })
 	}
-	if err := s.Serve(noon, compile(t, oneRule)); err != nil {
+	if err := s.SetRules(noon, compile(t, oneRule)); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(called, []int{0, 1}) {

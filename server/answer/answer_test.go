@@ -58,7 +58,7 @@ func service(tb testing.TB, settings Settings, rules string) *Service {
 	settings.Bounds = fillBounds(settings.Bounds)
 	s := NewService(settings, table, newMetrics(tb))
 	if rules != "" {
-		if err := s.Serve(0, compile(tb, rules)); err != nil {
+		if err := s.SetRules(0, compile(tb, rules)); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -42,7 +42,7 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	}
 	settings.Bounds = fillBounds(settings.Bounds)
 	s := NewService(settings, table, newMetrics(tb))
-	if err := s.Serve(0, set); err != nil {
+	if err := s.SetRules(0, set); err != nil {
 		tb.Fatal(err)
 	}
 	return s
@@ -143,7 +143,7 @@ var benchThrough = []struct {
 		rules.set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		s.table.Decide(benchNow, &c.plan.Batch)
 		c.fillStatuses()
-		s.count(rules, c)
+		s.countRequest(rules, c)
 		return err
 	}},
 	{"reply", func(s *Service, c *Exchange, request []byte) error {

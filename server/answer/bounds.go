@@ -9,20 +9,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds are the most that one request may hold. No ordinary configuration of Envoy reaches the
-// defaults, which stand in the tags, as those of [Limits] do.
+// Bounds limit the size of a request. The defaults are in the tags; no ordinary configuration of Envoy reaches them.
 type Bounds struct {
-	// MessageBytes of the request; see [Limits].MaxMessageBytes.
+	// MessageBytes is the maximum size of the request; see transport.Limits.MaxMessageBytes.
 	MessageBytes int `kong:"-"`
 	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
 	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
-	// KeyBytes of each entry. Keys come from Envoy's configuration. Values come from end clients,
-	// so they have no bound of their own: Envoy lets a request pass if the answer is an error, so a
-	// client that exceeds the bound would pass every limit.
+	// KeyBytes is the maximum length of a key. Values have no bound of their own: they come from end clients, and Envoy admits
+	// a request if the rate limit service returns an error. A client could evade every limit by exceeding the bound.
 	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
 }
 
-// Check returns which bound the entries of one descriptor exceed, or nil.
+// Check returns an error if the entries of a descriptor exceed a bound.
 func (b *Bounds) Check(entries []descriptors.Entry) error {
 	if len(entries) > b.Entries {
 		return &boundError{tooManyEntries, b.Entries, len(entries)}
@@ -45,13 +43,12 @@ const (
 	keyTooLong
 )
 
-// counter returns what counts the requests beyond the bound.
+// counter returns the counter of requests that exceed the bound.
 func (b bound) counter(m *telemetry.Rejected) prometheus.Counter {
 	return [...]prometheus.Counter{m.Message, m.Descriptors, m.Entries, m.KeyLength}[b]
 }
 
-// boundError is the error of a request beyond a bound. It tells sizes only, nothing of the
-// request's contents.
+// boundError is the error of a request that exceeds a bound. It contains sizes only, nothing that the client sent.
 type boundError struct {
 	bound      bound
 	max, found int

@@ -96,7 +96,7 @@ func TestReloadOfACalendar(t *testing.T) {
 		{", calendar: true, timezone: UTC", 9, 6}, // the same calendar, and counter, as without the word
 		{"", 9, 7},
 	} {
-		if err := s.Serve(0, rules(step.words, step.number)); err != nil {
+		if err := s.SetRules(0, rules(step.words, step.number)); err != nil {
 			t.Fatal(err)
 		}
 		if left := ask(t, s, at).GetLimitRemaining(); left != step.left {
@@ -120,7 +120,7 @@ func TestCalendarOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := service(t, Settings{}, "")
-	if err := s.Serve(0, set); err != nil {
+	if err := s.SetRules(0, set); err != nil {
 		t.Fatal(err)
 	}
 	at, want := instant(t, "2026-11-23T12:00:00Z"), instant(t, "2026-12-04T15:00:00Z")

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// count adds one decided request to the metrics.
-func (s *Service) count(rules *serving, x *Exchange) {
+// countRequest adds a decided request to the metrics.
+func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 	if !x.plan.KnownDomain {
 		s.metrics.UnknownDomains.Add(x.decoder.req.Domain, uint64(len(x.plan.Matches)))
 		return
@@ -25,7 +25,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 		}
 		if m.Count == 0 {
 			if m.Rule == nil {
-				unmatched(rules, x, i)
+				recordUnmatched(rules, x, i)
 			}
 			if m.Rule != nil && (m.Rule.Unlimited || m.Unlimited != nil) && m.Lease == 0 {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
@@ -48,45 +48,45 @@ func (s *Service) count(rules *serving, x *Exchange) {
 	}
 }
 
-// countCharge adds charge at, of descriptor i of the request.
-func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
+// countCharge adds charge at of descriptor i to the metrics.
+func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
 	h := telemetry.Hits{Negative: charge.Hits}
 	switch {
-	case x.plan.Matches[i].Lease > 0, charge.Reserve && !d.Over: // no hits, and none that are known
+	case x.plan.Matches[i].Lease > 0, charge.Reserve && !d.Over: // a returned lease has no hits, and those of a reservation are not known yet
 		return
 	case !charge.Refund:
-		h = s.split(charge, d)
+		h = s.classifyHits(charge, d)
 	}
 	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
 	if counters.Add(h); d.PenaltyStarted {
 		counters.CountPenalty()
 	}
 	if denies(charge, d) {
-		denied(rules, x, i, at)
+		recordDenial(rules, x, i, at)
 	}
 }
 
-// denies reports whether a charge is one for which its request is denied.
+// denies reports whether the charge denies its request.
 func denies(c *limiter.Charge, d *limiter.Decision) bool {
 	return d.Over && d.Denied && c.Mode.Denies()
 }
 
-// unmatched tells of descriptor i of the request, which no rule matches, if somebody wants to know now.
-func unmatched(rules *serving, x *Exchange, i int) {
+// recordUnmatched records descriptor i of the request, which no rule matches, within the recorder's budget.
+func recordUnmatched(rules *activeRules, x *Exchange, i int) {
 	domain := rules.live[x.plan.DomainIndex]
-	if domain.WantsUnmatched() {
-		domain.Unmatched(rules.set.Unmatched(x.plan.DomainIndex, x.decoder.req.Descriptors[i].Entries))
+	if domain.AcceptsUnmatched() {
+		domain.RecordUnmatched(rules.set.Unmatched(x.plan.DomainIndex, x.decoder.req.Descriptors[i].Entries))
 	}
 }
 
-// denied tells of charge at, of descriptor i of the request, for which the request is denied.
-func denied(rules *serving, x *Exchange, i, at int) {
+// recordDenial records that charge at of descriptor i denies the request.
+func recordDenial(rules *activeRules, x *Exchange, i, at int) {
 	limit := x.plan.Limits[at]
 	switch {
 	case x.plan.Matches[i].Override:
-		limit = nil // it is the plan's memory
-	case limit.Table != nil: // it may be the plan's memory, too
+		limit = nil // it points into the plan
+	case limit.Table != nil: // it may point into the plan
 		limit = rules.set.Limits[limit.Index]
 	}
 	var name []byte
@@ -94,21 +94,21 @@ func denied(rules *serving, x *Exchange, i, at int) {
 		name = x.plan.Names[at]
 	}
 	charge, domain := &x.plan.Batch.Charges[at], rules.live[x.plan.DomainIndex]
-	again := false
+	duplicate := false
 	for earlier := x.plan.Matches[i].First; earlier < at; earlier++ {
-		again = again || denies(&x.plan.Batch.Charges[earlier], &x.plan.Batch.Decisions[earlier])
+		duplicate = duplicate || denies(&x.plan.Batch.Charges[earlier], &x.plan.Batch.Decisions[earlier])
 	}
-	domain.Denied(&live.Denial{
+	domain.RecordDenial(&live.Denial{
 		ID: charge.ID, Limit: limit, Policy: charge.Policy, Domain: x.plan.DomainName,
-		Entries: x.decoder.req.Descriptors[i].Entries, Name: name, Again: again,
+		Entries: x.decoder.req.Descriptors[i].Entries, Name: name, Duplicate: duplicate,
 	})
 	if d := &x.plan.Batch.Decisions[at]; d.Penalty > 0 {
-		domain.Penalised(charge.ID, d.Reset)
+		domain.RecordPenalty(charge.ID, d.Reset)
 	}
 }
 
-// ruleCounters returns the counters of the limit that descriptor i of the request came to.
-func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
+// ruleCounters returns the counters of the limit that applies to descriptor i of the request.
+func (s *Service) ruleCounters(rules *activeRules, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &x.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric && l.Row == "" {
 		return rules.counters.Get(int(l.Index))
@@ -117,31 +117,30 @@ func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptor
 	var key1End, key2End int
 	label := ""
 	if m.Override {
-		x.metric, key1End, key2End = s.settings.metricKeys().AppendOverride(x.metric[:0], entries)
+		x.metricKey, key1End, key2End = s.settings.metricKeys().AppendOverride(x.metricKey[:0], entries)
 	} else {
-		x.metric, key1End, key2End = s.settings.metricKeys().Append(x.metric[:0], m.Rule, entries)
+		x.metricKey, key1End, key2End = s.settings.metricKeys().Append(x.metricKey[:0], m.Rule, entries)
 		label = l.Label
 	}
-	counters, lookup := s.metrics.Rules.Runtime(x.lookup, rules.labels[x.plan.DomainIndex], label, x.metric, key1End, key2End)
-	x.lookup = lookup
+	counters, lookup := s.metrics.Rules.Runtime(x.lookupKey, rules.labels[x.plan.DomainIndex], label, x.metricKey, key1End, key2End)
+	x.lookupKey = lookup
 	if !m.Override {
 		counters.SetLimit(l.Index)
 	}
 	return counters
 }
 
-// split divides a charge's hits as envoyproxy/ratelimit does: over_limit lies beyond the limit,
-// near_limit above the near threshold and within the limit. One request may have both. For
-// buckets the limit is their capacity.
-func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
+// classifyHits divides a charge's hits as envoyproxy/ratelimit does: over_limit are those beyond the limit, near_limit those within
+// the limit but above the near threshold. One request may have both. The limit of a bucket is its capacity.
+func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
 	hits, limit := charge.Hits, charge.Policy.Capacity()
-	// float32 rounds large limits, perhaps upwards, as in envoyproxy/ratelimit. Without min
-	// the difference below would wrap around, as it does there.
+	// As in envoyproxy/ratelimit, float32 may round large limits up. min avoids that the difference below wraps around, as it
+	// does there.
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {
 	case !d.Over && d.Denied:
-		// It had room, but its group was denied.
+		// The limit was not exceeded, but another charge of the group denied the request.
 	case !d.Over:
 		h.Within = hits
 		if after := limiter.SaturatingAdd(d.Before, hits); after > near {
@@ -151,7 +150,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		within := min(hits, limit-d.Before)
 		h.Near = d.Before + within - min(d.Before+within, max(near, d.Before))
 		h.Over = hits - within
-	default: // none of them counts, or the limit was exceeded before
+	default: // denied hits are not charged, or the limit was exceeded before
 		h.Over = hits
 	}
 	if !charge.Mode.Denies() {
@@ -160,22 +159,22 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 	return h
 }
 
-// Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the
-// limit when the store is back. Nobody else uses x meanwhile.
+// Exceeded implements [limiter.Waiter]. The returned function counts hits of the charge that were admitted during an outage of the
+// store and exceeded the limit. The caller has exclusive use of x.
 func (x *Exchange) Exceeded(charge int) func(hits uint64) {
-	of := -1 // the descriptor
+	descriptor := -1
 	for i := range x.plan.Matches {
 		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
-			of = i
+			descriptor = i
 		}
 	}
 	for _, candidate := range x.plan.Candidates {
 		if candidate.Charge == charge {
-			of = candidate.Match
+			descriptor = candidate.Match
 		}
 	}
-	if of < 0 || !x.plan.KnownDomain {
+	if descriptor < 0 || !x.plan.KnownDomain {
 		return nil
 	}
-	return x.service.ruleCounters(x.rules, x, of, x.plan.Limits[charge]).CountExceeded
+	return x.service.ruleCounters(x.rules, x, descriptor, x.plan.Limits[charge]).CountExceeded
 }

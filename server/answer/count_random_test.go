@@ -42,7 +42,7 @@ func TestSplitOfAnyDecision(t *testing.T) {
 		d := &limiter.Decision{
 			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), PenaltyStarted: r.IntN(2) == 0,
 		}
-		h := s.split(charge, d)
+		h := s.classifyHits(charge, d)
 		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
 			t.Fatalf("seed %d: %d hits on %+v that are decided %+v are counted as %+v", seed, charge.Hits, p, d, h)
 		}
@@ -51,13 +51,13 @@ func TestSplitOfAnyDecision(t *testing.T) {
 
 // fallback decides in memory, or all alike without looking, as the fallbacks of a store do.
 type fallback struct {
-	memory
+	tableDecider
 	blind, admits bool
 }
 
 func (f *fallback) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
 	if !f.blind {
-		return f.memory.Decide(now, b, names, w)
+		return f.tableDecider.Decide(now, b, names, w)
 	}
 	b.Stored().ResetDecisions()
 	b.Denied, b.Wait = false, 0
@@ -78,14 +78,14 @@ func fallbackService(tb testing.TB) (*Service, *fallback) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &fallback{memory: memory{table}}
+	f := &fallback{tableDecider: tableDecider{table}}
 	return service(tb, Settings{NearLimitRatio: 0.8, Decider: f, Namer: descriptors.NewNamer("", nil)}, ""), f
 }
 
 // TestHitsThatAFallbackDenies counts each hit once, whatever room the limit has.
 func TestHitsThatAFallbackDenies(t *testing.T) {
 	s, f := fallbackService(t)
-	if err := s.Serve(noon, compile(t, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")); err != nil {
+	if err := s.SetRules(noon, compile(t, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")); err != nil {
 		t.Fatal(err)
 	}
 	f.blind = true
@@ -125,7 +125,7 @@ func TestCountsGrow(t *testing.T) {
 		var leases []uint64
 		for n := range 250 {
 			if n%40 == 0 {
-				if err := s.Serve(now, compile(t, rules())); err != nil {
+				if err := s.SetRules(now, compile(t, rules())); err != nil {
 					t.Fatal(err)
 				}
 			}

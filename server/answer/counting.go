@@ -2,6 +2,5 @@
 
 package answer
 
-// counting says whether requests are counted. Only a build with the tag uncounted does not count.
-// It is for measuring what counting costs.
-const counting = true
+// countingEnabled is false in builds with the tag uncounted, which measure the cost of counting.
+const countingEnabled = true

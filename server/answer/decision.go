@@ -16,13 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A describe function is called with every answer, or with the error in its place. It is nil if there
-// is neither tracing nor a debug log, so that a request then costs one comparison.
-type describe func(ctx context.Context, x *Exchange, delay time.Duration, err error)
+// A describeFunc is called with every answer or error. It is nil without tracing and debug logging, so that a request then costs one
+// comparison.
+type describeFunc func(ctx context.Context, x *Exchange, delay time.Duration, err error)
 
-// newDescribe returns a function that describes each answer in its span and, at the level debug, in
-// the log. The level is read here, once.
-func newDescribe(tracing *telemetry.Tracing, logger *zap.Logger) describe {
+// newDescriber returns a function that adds each decision to its span and, if the logger is at level debug now, to the log.
+func newDescriber(tracing *telemetry.Tracing, logger *zap.Logger) describeFunc {
 	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
 	if !traces && !logs {
 		return nil
@@ -39,7 +38,7 @@ func newDescribe(tracing *telemetry.Tracing, logger *zap.Logger) describe {
 	}
 }
 
-// logDecision logs a decision, or why there is none.
+// logDecision logs a decision or an error.
 func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error) {
 	if err != nil {
 		if line := logger.Check(zap.DebugLevel, "no decision"); line != nil {
@@ -54,27 +53,24 @@ func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error
 	}
 }
 
-// decision is what traces and logs tell of an answer. It has words of the rules only, nothing that
-// a client sent.
+// decision describes an answer in traces and logs. It contains names of the rules only, nothing that a client sent.
 type decision struct {
-	// domain is "unknown" if there are no rules for it.
+	// domain is "unknown" if no rules have it.
 	domain, code string
-	// rules are those that matched, limited those that are over their limit, in the order of
-	// the request.
+	// rules contains the matched rules, and limited those over their limit, in the order of the request.
 	rules, limited []string
 }
 
-// maxToldRules bounds each list of a decision.
-const maxToldRules = 32
+// maxDescribedRules bounds each list of a decision.
+const maxDescribedRules = 32
 
-// decision returns what the last answer decided. Call it only after an answer
-// without error.
+// decision describes the last answer. It must only be called after an answer without error.
 func (x *Exchange) decision() decision {
 	d := decision{domain: x.plan.DomainName, code: "OK"}
 	if !x.plan.KnownDomain {
 		d.domain = "unknown"
 	}
-	if x.over {
+	if x.overLimit {
 		d.code = "OVER_LIMIT"
 	}
 	for i := range x.plan.Matches {
@@ -83,18 +79,18 @@ func (x *Exchange) decision() decision {
 			continue
 		}
 		name := x.ruleName(m)
-		if len(d.rules) < maxToldRules {
+		if len(d.rules) < maxDescribedRules {
 			d.rules = append(d.rules, name)
 		}
-		if x.statuses[i].code == codeOverLimit && len(d.limited) < maxToldRules {
+		if x.statuses[i].code == codeOverLimit && len(d.limited) < maxDescribedRules {
 			d.limited = append(d.limited, name)
 		}
 	}
 	return d
 }
 
-// ruleName returns a matched rule's name, which the metrics have as the label rule, but without
-// values of the request, and with all dots. For a list of limits it adds the one that gives the status.
+// ruleName returns the value of the metric label rule for a matched rule, but without values of the request and with all dots. For a
+// list of limits, the label of the limit that determines the status is appended.
 func (x *Exchange) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"
@@ -110,18 +106,18 @@ func (x *Exchange) ruleName(m *descriptors.Match) string {
 	return name
 }
 
-// NewTracer makes a span for each rate-limit request. Health checks and reflection have none.
-// Neither have calls of unknown methods: their names would be a stranger's.
+// NewTracer returns a handler that creates a span for each rate-limit request. Health checks, reflection and unknown methods, whose
+// names the client chooses, have no spans.
 func NewTracer(t *telemetry.Tracing) stats.Handler {
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.Provider),
 		otelgrpc.WithPropagators(t.Propagator),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has them
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has the metrics
 		otelgrpc.WithFilter(filters.FullMethodName("/"+ServiceName+"/ShouldRateLimit")),
 	)
 }
 
-// traceDecision adds what was decided to the request's span, if it is recorded.
+// traceDecision adds the decision to the request's span, if it is recorded.
 func traceDecision(ctx context.Context, x *Exchange, delay time.Duration) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -19,7 +19,7 @@ func TestTellingNobodyCostsNothing(t *testing.T) {
 	logger := zap.New(core)
 	s := service(t, Settings{}, oneRule)
 	h := NewHandler(s, logger, nil, false)
-	h.describe = newDescribe(nil, logger)
+	h.describe = newDescriber(nil, logger)
 	if h.describe != nil {
 		t.Error("newDescribe() is not nil without tracing and at the level info")
 	}
@@ -42,7 +42,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logger := zap.New(core)
 	h := NewHandler(service(t, Settings{}, tracedRules), logger, nil, false)
-	h.describe = newDescribe(nil, logger)
+	h.describe = newDescriber(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
 		// The error is the log's business.
 		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})

@@ -16,9 +16,9 @@ const (
 type descriptorStatus struct {
 	code      uint8
 	remaining uint32
-	// limit is nil if no limit applies. Then reset is left out too.
+	// limit is nil if no limit applies. Then resetSeconds is not encoded.
 	limit *descriptors.Limit
-	// resetSeconds is duration_until_reset, at least 1 where limit is set.
+	// resetSeconds is duration_until_reset, at least 1 if limit is set.
 	resetSeconds uint64
 }
 
@@ -62,7 +62,7 @@ func appendStatus(b []byte, s *descriptorStatus) []byte {
 	return appendVarint(b, s.resetSeconds)
 }
 
-// rateLimitLen is the length of what appendRateLimit appends.
+// rateLimitLen returns the number of bytes that appendRateLimit appends.
 func rateLimitLen(l *descriptors.Limit) int {
 	n := 0
 	if l.RequestsPerUnit != 0 {
@@ -99,20 +99,20 @@ func appendRateLimit(b []byte, l *descriptors.Limit) []byte {
 	return b
 }
 
-// appendString appends a length-delimited field with a number below 16.
+// appendString appends a length-delimited field, whose number must be below 16.
 func appendString[T string | []byte](b []byte, num byte, s T) []byte {
 	b = append(b, num<<3|2)
 	b = appendVarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-// Fields of a RateLimitResponse that are lists of config.core.v3.HeaderValue.
+// Fields of a RateLimitResponse of type repeated config.core.v3.HeaderValue.
 const (
 	fieldResponseHeaders = 3 // response_headers_to_add
 	fieldRequestHeaders  = 4 // request_headers_to_add
 )
 
-// appendHeaders appends headers that tell of s, which has a limit, as one of these fields.
+// appendHeaders appends the headers that describe s, which must have a limit, to one of these fields.
 func (s *descriptorStatus) appendHeaders(b []byte, field byte, names *Headers) []byte {
 	for _, header := range [...]struct {
 		name  string
@@ -129,7 +129,7 @@ func (s *descriptorStatus) appendHeaders(b []byte, field byte, names *Headers) [
 	return b
 }
 
-// appendHeader appends a header as one of these fields.
+// appendHeader appends a header to one of these fields.
 func appendHeader(b []byte, field byte, name string, value uint64) []byte {
 	var digits [20]byte
 	i := len(digits)
@@ -148,9 +148,9 @@ func appendHeader(b []byte, field byte, name string, value uint64) []byte {
 	return appendString(b, 2, text)
 }
 
-// message appends a message as a field with a number below 16. inside appends its content, which
-// moves up if its length takes more than the one byte that was left for it.
-func message(b []byte, num byte, inside func([]byte) []byte) []byte {
+// appendMessage appends a message as a field, whose number must be below 16. inside appends the content, which is then moved if its
+// length needs more than one byte.
+func appendMessage(b []byte, num byte, inside func([]byte) []byte) []byte {
 	b = append(b, num<<3|2, 0)
 	start := len(b)
 	b = inside(b)

@@ -97,7 +97,7 @@ func TestMetadataValuesAgreeWithProtobuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got structpb.Value
-	if err := proto.Unmarshal(appendAny(nil, sorted(tree)), &got); err != nil {
+	if err := proto.Unmarshal(appendAny(nil, sortFields(tree)), &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, &got, protocmp.Transform()); diff != "" {

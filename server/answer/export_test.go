@@ -5,8 +5,8 @@ import "testing"
 // TestService is a service whose rules can be broken, for tests outside of this package.
 type TestService struct {
 	*Service
-	good   *serving
-	faulty [3]*serving
+	good   *activeRules
+	faulty [3]*activeRules
 }
 
 // NewTestService returns a service with these rules.
@@ -14,7 +14,7 @@ func NewTestService(t *testing.T, rules string) *TestService {
 	t.Helper()
 	s := service(t, Settings{}, rules)
 	good := s.rules.Load()
-	return &TestService{s, good, [3]*serving{
+	return &TestService{s, good, [3]*activeRules{
 		{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set to match with
 		{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
 		{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged

@@ -19,23 +19,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Handler answers requests for whatever carries them: it gives errors their gRPC statuses, recovers from
-// panics, counts and logs. Its methods may be called concurrently.
+// Handler answers the requests of all transports. It converts errors to gRPC statuses, recovers from panics, counts and logs. Its
+// methods may be called concurrently.
 type Handler struct {
 	Service *Service
 	Metrics *telemetry.Metrics
 	Panics  *telemetry.Panics
 	Logger  *zap.Logger
-	// Rare is the logger for what clients cause; see [telemetry.Rare].
+	// Rare is the logger for errors of clients; see [telemetry.Rare].
 	Rare  *zap.Logger
 	Clock *clock.Clock
 
 	precise  bool
-	describe describe
+	describe describeFunc
 }
 
-// NewHandler returns a handler. Precise errors have codes where envoyproxy/ratelimit has UNKNOWN. Decisions
-// are told to the spans of tracing, unless it is nil, and to the logger at the level debug.
+// NewHandler returns a handler. If precise is set, errors have specific codes where envoyproxy/ratelimit returns UNKNOWN. Decisions
+// are added to spans, unless tracing is nil, and logged at level debug.
 func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, precise bool) *Handler {
 	c := s.settings.Clock
 	if c == nil {
@@ -45,121 +45,117 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	return &Handler{
 		Service: s, Metrics: s.metrics, Panics: s.panics,
 		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
-		precise: precise, describe: newDescribe(tracing, logger),
+		precise: precise, describe: newDescriber(tracing, logger),
 	}
 }
 
-// margin is the part of a call's deadline that a held reply needs to get back in time.
-const margin = time.Millisecond
+// deadlineMargin is the time before a call's deadline at which a delayed reply must be sent to arrive in time.
+const deadlineMargin = time.Millisecond
 
-// NoDeadline is the deadline of a call without one.
+// NoDeadline stands for the deadline of a call that has none.
 const NoDeadline = time.Duration(math.MaxInt64)
 
-// Answer answers x.Request. It returns once the reply was held for as long as the rules say. The error has a
-// gRPC status.
+// Answer answers x.Request and returns after the delay that the rules require. The error has a gRPC status.
 func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
 	start, deadline := h.Clock.Elapsed(), NoDeadline
 	if d, ok := ctx.Deadline(); ok {
 		deadline = h.Clock.ElapsedAt(d)
 	}
-	err := x.await(h.Begin(start, deadline, x, x.Request, x.waiting()))
+	err := x.await(h.Begin(start, deadline, x, x.Request, x.waiter()))
 	delay, took, err := h.Finish(ctx, x, start, err)
 	if delay > 0 {
-		err = h.hold(ctx, x, delay)
+		err = h.delayReply(ctx, x, delay)
 	}
 	h.Done(err, took)
 	return err
 }
 
-// Begin counts a request that begins at start, and does the part of its answer up to the decision, as
-// [Service.Begin] does. Start and deadline are times of h.Clock. The error is for Finish.
+// Begin counts a request and calls [Service.Begin]. Start and deadline are times of h.Clock. The caller passes the error to Finish.
 func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
-	defer h.caught(x, &err)
-	if counting {
+	defer h.recoverPanic(x, &err)
+	if countingEnabled {
 		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	}
-	budget := NoDeadline // how long the reply may be held
-	if deadline != NoDeadline && !x.Late {
-		budget = deadline - start - margin
+	budget := NoDeadline // longest time that the reply may be delayed
+	if deadline != NoDeadline && !x.DeadlinePassed {
+		budget = deadline - start - deadlineMargin
 	}
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
 }
 
-// Finish is the rest of the answer, from the decision on, or the end of a request that failed. The error
-// that it returns has a gRPC status; without one, x.Reply is to be sent after delay. The caller calls
-// Done with the error and took once the call has ended.
+// Finish completes a request after its decision, or after the given error of Begin. The error that it returns has a gRPC status;
+// without one, the caller sends x.Reply after delay. The caller calls Done with the error and took when the call ends.
 func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, failed error) (delay, took time.Duration, err error) {
-	if counting {
+	if countingEnabled {
 		took = h.Clock.Elapsed() - start
 	}
-	if failed == errPanicked { //nolint:errorlint // it is Begin's own
+	if failed == errPanicked { //nolint:errorlint // Begin returns it unwrapped
 		return 0, took, failed
 	}
-	defer h.caught(x, &err)
+	defer h.recoverPanic(x, &err)
 	x.undecided = false
-	var hold time.Duration // the result is 0 after a panic
+	var hold time.Duration // not the named result, which must be 0 after a panic
 	if failed == nil {
 		hold = h.Service.Finish(x)
 	}
 	if failed != nil || h.describe != nil {
-		failed = h.answered(ctx, x, hold, failed)
+		failed = h.report(ctx, x, hold, failed)
 	}
 	return hold, took, failed
 }
 
-// caught is deferred by what may panic: a bug of ours must cost one reply, not the process.
-func (h *Handler) caught(x *Exchange, err *error) {
+// recoverPanic is deferred by functions that may panic: a bug must cost one reply, not the process.
+func (h *Handler) recoverPanic(x *Exchange, err *error) {
 	if p := recover(); p != nil {
 		h.Panics.Report(p)
-		if !x.undecided { // else the store may still have it
-			*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream} // the state of the rest is unknown
+		if !x.undecided { // otherwise the store may still be using it
+			*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream} // the other fields may be inconsistent
 		}
 		*err = errPanicked
 	}
 }
 
-// errPanicked is the answer to a request in which something panicked.
+// errPanicked is the error of a request whose handling panicked.
 var errPanicked = status.Error(codes.Internal, "internal error")
 
-// answered tells of an answer, or of the error of [Service.Answer] in its place. It returns the
-// error with a gRPC status.
-func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
+// report describes an answer or error in traces and logs, and counts errors of clients. It returns the error with a gRPC status.
+func (h *Handler) report(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
 	if h.describe != nil {
 		h.describe(ctx, x, delay, err)
 	}
 	if err == nil {
 		return nil
 	}
-	h.reject(err, peerOf(ctx, x.Connection))
+	h.countRejected(err, peerOf(ctx, x.Connection))
 	s := status.New(statusCode(err, h.precise), err.Error())
 	if _, ofStore := errors.AsType[*storeError](err); ofStore {
-		return &statusError{s}
+		return &storeStatusError{s}
 	}
 	return s.Err()
 }
 
-// statusError is the gRPC status of a *storeError. It is counted apart, as in envoyproxy/ratelimit.
-type statusError struct{ status *status.Status }
+// storeStatusError is the gRPC status of a *storeError, which has a metric of its own as in envoyproxy/ratelimit.
+type storeStatusError struct{ status *status.Status }
 
-func (e *statusError) Error() string              { return e.status.String() }
-func (e *statusError) GRPCStatus() *status.Status { return e.status }
+func (e *storeStatusError) Error() string              { return e.status.String() }
+func (e *storeStatusError) GRPCStatus() *status.Status { return e.status }
 
-// Done counts a request that was answered with err, which is nil or has a gRPC status.
+// Done counts a request that was answered with err: nil or an error with a gRPC status.
 func (h *Handler) Done(err error, took time.Duration) {
 	m := h.Metrics
-	switch _, ofStore := errors.AsType[*statusError](err); {
+	switch _, ofStore := errors.AsType[*storeStatusError](err); {
 	case ofStore:
 		m.StoreErrors.Inc()
 	case err != nil:
 		m.ServiceErrors.Inc()
 	}
-	if counting {
+	if countingEnabled {
 		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
 	}
 }
 
-// reject counts and logs a request of a peer that was answered with an error, if its reason has a metric.
-func (h *Handler) reject(err error, peer fmt.Stringer) {
+// countRejected counts and logs an error of a peer's request, if the error has a metric.
+func (h *Handler) countRejected(err error, peer fmt.Stringer) {
 	rejected, clients := &h.Metrics.Rejected, &h.Metrics.ClientErrors
 	beyond, isBeyond := errors.AsType[*boundError](err)
 	denied, isDenied := errors.AsType[*access.DeniedError](err)
@@ -177,17 +173,17 @@ func (h *Handler) reject(err error, peer fmt.Stringer) {
 		rejected.NoDescriptors.Inc()
 		clients.WithoutDescriptors.Report(h.Rare, peer)
 	case errors.Is(err, errMalformed):
-		h.Malformed(peer)
+		h.ReportMalformed(peer)
 	}
 }
 
-// Malformed counts and logs a request that does not decode.
-func (h *Handler) Malformed(peer fmt.Stringer) {
+// ReportMalformed counts and logs a request that cannot be decoded.
+func (h *Handler) ReportMalformed(peer fmt.Stringer) {
 	h.Metrics.Rejected.Malformed.Inc()
 	h.Metrics.ClientErrors.Malformed.Report(h.Rare, peer)
 }
 
-// peerOf returns the address of the client of a request, or nil.
+// peerOf returns the client's address, or nil if it is unknown.
 func peerOf(ctx context.Context, c *leases.Connection) fmt.Stringer {
 	if c != nil && c.Addr != nil {
 		return c.Addr
@@ -198,14 +194,14 @@ func peerOf(ctx context.Context, c *leases.Connection) fmt.Stringer {
 	return nil
 }
 
-// hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
-func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) error {
+// delayReply waits for the given delay. If ctx is done first, it cancels the charges.
+func (h *Handler) delayReply(ctx context.Context, x *Exchange, delay time.Duration) error {
 	m := h.Metrics
 	m.DelayedResponses.Inc()
 	m.PendingDelays.Inc()
 	defer m.PendingDelays.Dec()
-	if cap(x.Request) > MostKept {
-		x.Request = nil // it has been answered
+	if cap(x.Request) > MaxReusableRequest {
+		x.Request = nil // free the memory: the request is no longer needed
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -218,25 +214,25 @@ func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) er
 	}
 }
 
-// Cancel gives back the turn of a reply that is held, as its client went away.
+// Cancel cancels the charges of a delayed reply whose client has disconnected or reset the call.
 func (h *Handler) Cancel(x *Exchange) {
-	now, _ := h.Clock.Now() // a later moment than the request's
+	now, _ := h.Clock.Now()
 	h.Service.Cancel(now, x)
 	h.Metrics.CancelledDelays.Inc()
 }
 
-// TooLarge rejects and counts a request of the given size in bytes, which the transport has not read to its end.
-func (h *Handler) TooLarge(size, most int, from *leases.Connection) error {
+// RejectTooLarge counts a request of the given size in bytes, which the transport has not read completely, and returns its error.
+func (h *Handler) RejectTooLarge(size, most int, from *leases.Connection) error {
 	err := &boundError{messageTooLarge, most, size}
 	failed := status.Error(statusCode(err, h.precise), err.Error())
 	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
-	h.reject(err, peerOf(context.Background(), from))
+	h.countRejected(err, peerOf(context.Background(), from))
 	h.Done(failed, 0)
 	return failed
 }
 
-// statusCode returns the gRPC status code of an error of [Service.Answer]. Errors that
-// envoyproxy/ratelimit has too are UNKNOWN as there, unless precise is set.
+// statusCode returns the gRPC status code of an error of [Service.Answer]. Unless precise is set, errors that envoyproxy/ratelimit
+// also has are UNKNOWN, as there.
 func statusCode(err error, precise bool) codes.Code {
 	if errors.Is(err, errLate) {
 		return codes.DeadlineExceeded
@@ -255,7 +251,7 @@ func statusCode(err error, precise bool) codes.Code {
 		if precise {
 			return codes.InvalidArgument
 		}
-		return codes.Internal // as grpc-go answers what it cannot decode
+		return codes.Internal // grpc-go's code for messages that it cannot decode
 	case !precise:
 		return codes.Unknown
 	case errors.Is(err, errEmptyDomain), errors.Is(err, errNoDescriptors):

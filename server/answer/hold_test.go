@@ -94,7 +94,7 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler(s, zap.NewNop(), nil, false)
 		// 21 ms less the margin leave room for waits of 10 and 20 ms.
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+margin)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+deadlineMargin)
 		defer cancel()
 		passed := 0
 		for _, o := range callAll(ctx, t, h, 10) {

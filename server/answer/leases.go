@@ -6,16 +6,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// Connect opens a connection of the client with the given name, whose calls take leases. Connections of one name are
-// taken to be of one client.
+// Connect opens a connection of the client with the given name. Connections with the same name belong to the same client.
 func (s *Service) Connect(client string) *leases.Connection { return s.leases.Connect(client) }
 
-// noteLeases notes the leases that x's request, decided, has taken and returned.
-func (s *Service) noteLeases(rules *serving, x *Exchange) {
-	s.leases.NoteCall(x.Connection, x.at)
+// recordLeases records the leases that x's decided request has acquired and returned.
+func (s *Service) recordLeases(rules *activeRules, x *Exchange) {
+	s.leases.RecordCall(x.Connection, x.leaseTime)
 	for i := range x.plan.Matches {
 		if lease := x.plan.Matches[i].Lease; lease > 0 {
-			s.noteEnd(x, i, lease)
+			s.recordLeaseEnd(x, i, lease)
 		}
 	}
 	for i, at := range x.plan.AllLeases() {
@@ -26,12 +25,12 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		granted := leases.Lease{
 			Key: x.leaseKey(at), Partition: x.plan.Batch.Partition,
 			Counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), Table: x.plan.Limits[at].Table != nil,
-			Connection: x.Connection, Stream: x.Stream, Expires: x.at + limiter.Time(c.Policy.LeaseLife()),
+			Connection: x.Connection, Stream: x.Stream, Expires: x.leaseTime + limiter.Time(c.Policy.LeaseLife()),
 		}
-		if s.later {
+		if s.decidesAsync {
 			granted.Name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.leases.Grant(x.at, &granted, c.Policy, &leases.Origin{
+		s.leases.Grant(x.leaseTime, &granted, c.Policy, &leases.Origin{
 			Limit: x.plan.LeaseLimit(i, at), Domain: x.decoder.req.Domain, Descriptor: &x.decoder.req.Descriptors[i],
 		})
 	}
@@ -40,7 +39,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 	}
 }
 
-// leaseKeys yields the keys of the leases that x's request has taken.
+// leaseKeys yields the keys of the leases that x's request has acquired.
 func (x *Exchange) leaseKeys(yield func(leases.Key) bool) {
 	for _, at := range x.plan.AllLeases() {
 		if !yield(x.leaseKey(at)) {
@@ -49,20 +48,20 @@ func (x *Exchange) leaseKeys(yield func(leases.Key) bool) {
 	}
 }
 
-// leaseKey returns the key of the lease that charge at has taken.
+// leaseKey returns the key of the lease that charge at has acquired.
 func (x *Exchange) leaseKey(at int) leases.Key {
 	return leases.Key{ID: x.plan.Batch.Charges[at].ID, Number: x.plan.Batch.Lease(at)}
 }
 
-// noteEnd notes what became of a lease that descriptor i of x's request has brought.
-func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
+// recordLeaseEnd records the result of returning a lease with descriptor i of x's request.
+func (s *Service) recordLeaseEnd(x *Exchange, i int, number uint64) {
 	m := &s.metrics.Leases
 	for at := range x.plan.ChargesOf(i) {
 		if c := &x.plan.Batch.Charges[at]; c.Policy.UsesLeases() && x.plan.Batch.Decisions[at].Charged > 0 {
 			s.leases.Return(x.Connection, leases.Key{ID: c.ID, Number: number})
 			m.Done.Inc()
 			if c.Policy.Reserve != nil {
-				s.noteCost(x, at)
+				s.recordCost(x, at)
 			}
 			return
 		}
@@ -71,14 +70,14 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 		m.Foreign.Inc()
 		return
 	}
-	for at := range x.plan.ChargesOf(i) { // the counter may have been reset since
+	for at := range x.plan.ChargesOf(i) { // the counter may have been reset after the grant
 		s.leases.Return(x.Connection, leases.Key{ID: x.plan.Batch.Charges[at].ID, Number: number})
 	}
 	m.Stale.Inc()
 }
 
-// noteCost notes what was charged in place of what charge at, a lease of x's request, had reserved.
-func (s *Service) noteCost(x *Exchange, at int) {
+// recordCost records the cost that was charged instead of the hits that the returned lease of charge at had reserved.
+func (s *Service) recordCost(x *Exchange, at int) {
 	held := x.plan.Batch.Decisions[at].Charged
 	cost, known := x.plan.LeaseCost(at)
 	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.ReleasesWithoutCost() {
@@ -88,8 +87,8 @@ func (s *Service) noteCost(x *Exchange, at int) {
 	s.metrics.Leases.Cost.Add(float64(cost))
 }
 
-// noteCancel notes that what x's request has taken under leases is about to be given back.
-func (s *Service) noteCancel(x *Exchange) {
+// recordCancellation records that the leases of x's request are about to be released.
+func (s *Service) recordCancellation(x *Exchange) {
 	for _, at := range x.plan.AllLeases() {
 		if s.leases.Return(nil, x.leaseKey(at)) {
 			s.metrics.Leases.Reset.Inc()
@@ -97,8 +96,9 @@ func (s *Service) noteCancel(x *Exchange) {
 	}
 }
 
-// planActive plans a request by the active rules without changing a counter, and returns the partition of its domain.
-func (s *Service) planActive(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
+// planByActiveRules plans a request by the active rules, as a lookup that changes no counter. It returns the partition of the
+// domain.
+func (s *Service) planByActiveRules(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
 	rules := s.rules.Load()
 	rules.set.Plan(p, r, descriptors.Global{ReadOnly: true, Rows: rules.rows})
 	if i := p.DomainIndex; i >= 0 {
@@ -107,17 +107,17 @@ func (s *Service) planActive(p *descriptors.Plan, r *descriptors.Request) *limit
 	return nil
 }
 
-// TablesChanged reviews leases after single rows of tables have changed.
-func (s *Service) TablesChanged() { s.changeTables(func(*serving) {}) }
+// TablesChanged reviews leases. It must be called after individual rows of tables have changed.
+func (s *Service) TablesChanged() { s.updateRules(func(*activeRules) {}) }
 
-// changeTables changes the active rows, and reviews leases.
-func (s *Service) changeTables(change func(*serving)) {
+// updateRules replaces the active rules by a changed copy, and reviews leases.
+func (s *Service) updateRules(change func(*activeRules)) {
 	for {
 		old := s.rules.Load()
 		if old == nil {
 			return
 		}
-		// Requests that were planned before compare this pointer: see noteLeases.
+		// Requests that were planned before notice that the pointer has changed; see recordLeases.
 		r := *old
 		change(&r)
 		if s.rules.CompareAndSwap(old, &r) {

@@ -10,11 +10,11 @@ import (
 
 // TestResetsForgetLeases resets the counter of calls that are under way, in both ways, and ends them after it.
 func TestResetsForgetLeases(t *testing.T) {
-	for name, look := range map[string]func(*Active) *Look{
-		"one descriptor": func(a *Active) *Look { return a.Look("d", descriptorOf("k", "v")) },
-		"denied keys": func(a *Active) *Look {
+	for name, look := range map[string]func(*Active) *Lookup{
+		"one descriptor": func(a *Active) *Lookup { return a.Lookup("d", descriptorOf("k", "v")) },
+		"denied keys": func(a *Active) *Lookup {
 			c := a.service.live.Select(live.Selection{Domain: "d"})[0]
-			return a.LookAt(0, limiter.Charge{ID: c.ID, Policy: c.Policy}, c.Name)
+			return a.LookupCharge(0, limiter.Charge{ID: c.ID, Policy: c.Policy}, c.Name)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestARuleTakesLessThanAKilobyte(t *testing.T) {
 			if err := ds.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Serve(0, set); err != nil {
+			if err := s.SetRules(0, set); err != nil {
 				t.Fatal(err)
 			}
 			after := liveHeap()

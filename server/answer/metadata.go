@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: what
-// envoyproxy/ratelimit has there and the decisions, each if it is switched on, and the leases.
-func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
-	return message(b, 6, func(b []byte) []byte {
+// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: the metadata of envoyproxy/ratelimit and the decisions, if
+// enabled, and the leases.
+func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
+	return appendMessage(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
-			b = appendRequest(b, x, rules)
+			b = appendRequestMetadata(b, x, rules)
 		}
 		if s.settings.DecisionMetadata {
-			b = member(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
+			b = appendMember(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
 		}
 		if x.plan.Leases {
 			b = appendLeases(b, x)
@@ -27,57 +27,57 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
 	})
 }
 
-// appendLeases appends each lease under its name. Envoy brings it back as the hits of a descriptor.
+// appendLeases appends the number of each lease under the lease's name. Envoy returns it as the hits of a descriptor.
 func appendLeases(b []byte, x *Exchange) []byte {
 	for at, name := range x.plan.NamedLeases() {
-		x.metric = append(x.metric[:0], name.Limit...)
+		x.metricKey = append(x.metricKey[:0], name.Limit...)
 		if name.Nth > 1 {
-			x.metric = strconv.AppendInt(append(x.metric, '.'), int64(name.Nth), 10)
+			x.metricKey = strconv.AppendInt(append(x.metricKey, '.'), int64(name.Nth), 10)
 		}
-		b = memberNumber(b, x.metric, float64(x.plan.Batch.Lease(at)))
+		b = appendNumberMember(b, x.metricKey, float64(x.plan.Batch.Lease(at)))
 	}
 	return b
 }
 
-// appendRequest appends the fields domain, descriptors, hitsAddend and metadata.
-func appendRequest(b []byte, x *Exchange, rules *serving) []byte {
+// appendRequestMetadata appends the fields domain, descriptors, hitsAddend and metadata, which envoyproxy/ratelimit also has.
+func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	req := &x.decoder.req
-	b = memberText(b, "domain", utf8Text(req.Domain))
-	b = member(b, "descriptors", func(b []byte) []byte {
+	b = appendTextMember(b, "domain", utf8Text(req.Domain))
+	b = appendMember(b, "descriptors", func(b []byte) []byte {
 		return appendList(b, len(req.Descriptors), func(b []byte, i int) []byte {
-			return message(b, 5, func(b []byte) []byte { return appendDescriptor(b, &req.Descriptors[i]) })
+			return appendMessage(b, 5, func(b []byte) []byte { return appendDescriptor(b, &req.Descriptors[i]) })
 		})
 	})
 	if req.HitsAddend != 0 {
-		b = memberNumber(b, "hitsAddend", float64(req.HitsAddend))
+		b = appendNumberMember(b, "hitsAddend", float64(req.HitsAddend))
 	}
-	x.passed = x.passed[:0]
+	x.passedMetadata = x.passedMetadata[:0]
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		if m.Count > 0 && m.Rule != nil && x.statuses[i].code == codeOK {
 			if o := rules.metadata[m.Rule]; o != nil {
-				x.passed = append(x.passed, o)
+				x.passedMetadata = append(x.passedMetadata, o)
 			}
 		}
 	}
-	if len(x.passed) > 0 {
-		b = member(b, "metadata", func(b []byte) []byte { return appendMerged(b, x.passed) })
+	if len(x.passedMetadata) > 0 {
+		b = appendMember(b, "metadata", func(b []byte) []byte { return appendMerged(b, x.passedMetadata) })
 	}
 	return b
 }
 
 func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
-	b = member(b, "entries", func(b []byte) []byte {
+	b = appendMember(b, "entries", func(b []byte) []byte {
 		return appendList(b, len(d.Entries), func(b []byte, i int) []byte {
-			return message(b, 3, func(b []byte) []byte {
+			return appendMessage(b, 3, func(b []byte) []byte {
 				b = append(append(b, utf8Text(d.Entries[i].Key)...), '=')
 				return append(b, utf8Text(d.Entries[i].Value)...)
 			})
 		})
 	})
 	if d.HasOverride {
-		b = member(b, "limit", func(b []byte) []byte {
-			return message(b, 3, func(b []byte) []byte {
+		b = appendMember(b, "limit", func(b []byte) []byte {
+			return appendMessage(b, 3, func(b []byte) []byte {
 				b = append(b, "requests_per_unit:"...)
 				b = strconv.AppendUint(b, uint64(d.Override.RequestsPerUnit), 10)
 				return appendUnit(append(b, " unit:"...), d.Override.Unit)
@@ -85,13 +85,13 @@ func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
 		})
 	}
 	if d.HasHits {
-		b = memberNumber(b, "hitsAddend", float64(d.Hits))
+		b = appendNumberMember(b, "hitsAddend", float64(d.Hits))
 	}
 	return b
 }
 
-// utf8Text returns s with U+FFFD in place of bytes that are not UTF-8. Envoy does not accept a
-// reply with such bytes in a string, and would let the request pass.
+// utf8Text returns s with invalid UTF-8 replaced by U+FFFD. Envoy rejects a reply with invalid UTF-8 in a string, and would admit the
+// request.
 func utf8Text(s []byte) []byte {
 	if utf8.Valid(s) {
 		return s
@@ -114,16 +114,16 @@ func appendUnit(b []byte, unit int32) []byte {
 	return b
 }
 
-// appendDecisions appends the decisions as a Struct Value. For each descriptor it has the rule and
-// limit that gave its status, how much of that limit is used now, the seconds until the same hits
-// would pass (0 if they did, -1 if never), and what was charged. A client may refund that much.
-func appendDecisions(b []byte, x *Exchange, rules *serving) []byte {
-	return message(b, 5, func(b []byte) []byte {
-		b = memberText(b, "domain", utf8Text(x.decoder.req.Domain))
-		b = memberText(b, "config_hash", rules.set.Hash)
-		return member(b, "decisions", func(b []byte) []byte {
+// appendDecisions appends the decisions as a Struct Value. The decision of a descriptor contains the rule and limit that determined
+// its status, the used hits of the limit, the seconds until the same hits would be admitted (0 if they were, -1 for never), and the
+// charged hits, which a client may refund.
+func appendDecisions(b []byte, x *Exchange, rules *activeRules) []byte {
+	return appendMessage(b, 5, func(b []byte) []byte {
+		b = appendTextMember(b, "domain", utf8Text(x.decoder.req.Domain))
+		b = appendTextMember(b, "config_hash", rules.set.Hash)
+		return appendMember(b, "decisions", func(b []byte) []byte {
 			return appendList(b, len(x.plan.Matches), func(b []byte, i int) []byte {
-				return message(b, 5, func(b []byte) []byte { return appendDecision(b, x, &x.plan.Matches[i]) })
+				return appendMessage(b, 5, func(b []byte) []byte { return appendDecision(b, x, &x.plan.Matches[i]) })
 			})
 		})
 	})
@@ -132,18 +132,18 @@ func appendDecisions(b []byte, x *Exchange, rules *serving) []byte {
 func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	switch {
 	case m.Override:
-		b = memberText(b, "rule", "override")
+		b = appendTextMember(b, "rule", "override")
 	case m.Rule != nil:
-		x.metric, _, _ = m.Rule.AppendMetricKey(x.metric[:0], nil)
-		b = memberText(b, "rule", x.metric)
+		x.metricKey, _, _ = m.Rule.AppendMetricKey(x.metricKey[:0], nil)
+		b = appendTextMember(b, "rule", x.metricKey)
 	}
 	if m.Count == 0 {
 		return b
 	}
 	at := x.statusCharge(m)
 	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
-	b = member(b, "limit", func(b []byte) []byte {
-		return message(b, 3, func(b []byte) []byte {
+	b = appendMember(b, "limit", func(b []byte) []byte {
+		return appendMessage(b, 3, func(b []byte) []byte {
 			b = strconv.AppendUint(b, uint64(l.RequestsPerUnit), 10)
 			if !l.HasWindow() {
 				return b
@@ -163,7 +163,7 @@ func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	if d.RetryAfter == limiter.Never {
 		retry = -1
 	}
-	b = memberNumber(b, "used", float64(used))
-	b = memberNumber(b, "retry_after", retry)
-	return memberNumber(b, "charged", charged)
+	b = appendNumberMember(b, "used", float64(used))
+	b = appendNumberMember(b, "retry_after", retry)
+	return appendNumberMember(b, "charged", charged)
 }

@@ -69,7 +69,7 @@ func TestLeasesDoNotTakeOthersNames(t *testing.T) {
 	for _, name := range append(names, "mine") {
 		configs, _ := rulefile.Parse("f", fmt.Appendf(nil, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5, algorithm: concurrency, name: %s}}]", name))
 		_, ds := descriptors.Compile(configs, descriptors.Options{})
-		if taken := strings.Contains(fmt.Sprint(ds), "is taken"); taken != (name != "mine") {
+		if reserved := strings.Contains(fmt.Sprint(ds), "is reserved"); reserved != (name != "mine") {
 			t.Errorf("a lease named %s: found %v", name, ds)
 		}
 	}

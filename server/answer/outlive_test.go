@@ -38,7 +38,7 @@ func tableService(tb testing.TB, settings Settings, rules string, rows map[strin
 	}
 	settings.Tables = registry
 	s := service(tb, settings, "")
-	if err := s.Serve(noon, set); err != nil {
+	if err := s.SetRules(noon, set); err != nil {
 		tb.Fatal(err)
 	}
 	return s

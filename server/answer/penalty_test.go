@@ -135,7 +135,7 @@ func TestPenaltyAndShadowMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := rules.Look("login", descriptorOf("ip", "a"))
+	look := rules.Lookup("login", descriptorOf("ip", "a"))
 	if err := look.Decide(noon + limiter.Time(time.Minute)); err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// CountQuota counts what an Envoy has done by itself with requests of a descriptor, by a rule of a set. Nothing is
-// counted if other rules are in force by now. Beyond are those allowed that the limit would have denied if it, or
-// the service, were not in shadow mode. One goroutine calls it at a time.
+// CountQuota counts the requests of a descriptor that an Envoy has allowed and denied by itself, by a rule of a set. It does nothing
+// if the set is no longer active. Beyond is the number of allowed requests that the limit would have denied if neither it nor the
+// service were in shadow mode. CountQuota must not be called concurrently.
 func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 	rules := s.rules.Load()
 	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {
 		return
 	}
-	x := &s.quota // as if a request had come to the rule
+	x := &s.quotaExchange // like a request that matched the rule
 	x.plan.DomainIndex = r.DomainIndex()
 	x.plan.Matches = append(x.plan.Matches[:0], descriptors.Match{Rule: r})
 	x.decoder.req.Descriptors = append(x.decoder.req.Descriptors[:0], descriptors.Descriptor{Entries: entries})

@@ -57,7 +57,7 @@ func (r *reloaded) serve(rules string) {
 		r.t.Fatal(err)
 	}
 	r.now += limiter.Time(time.Millisecond)
-	if err := r.service.Serve(r.now, set); err != nil {
+	if err := r.service.SetRules(r.now, set); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -232,7 +232,7 @@ func TestAnEditKeepsLeases(t *testing.T) {
 				r.wantGranted(held)
 				var plan descriptors.Plan
 				request := descriptors.Request{Domain: []byte("d"), Descriptors: make([]descriptors.Descriptor, 1)}
-				if p, want := r.service.planActive(&plan, &request), r.service.rules.Load().partitions[plan.DomainIndex]; p != want {
+				if p, want := r.service.planByActiveRules(&plan, &request), r.service.rules.Load().partitions[plan.DomainIndex]; p != want {
 					t.Fatal("leases get another partition than that of their domain")
 				}
 				b.ResetCall(1)
@@ -327,7 +327,7 @@ func TestALeaseThatIsGivenAfterItsRuleIsGone(t *testing.T) {
 				}
 				put()
 				var x Exchange
-				if done, err := r.service.Begin(r.now, time.Minute, &x, r.request(), x.waiting()); !done || err != nil {
+				if done, err := r.service.Begin(r.now, time.Minute, &x, r.request(), x.waiter()); !done || err != nil {
 					t.Fatal(done, err)
 				}
 				change(r)

@@ -20,46 +20,45 @@ const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
 
 // Service answers requests. Its methods may be called concurrently.
 type Service struct {
-	settings Settings
-	table    *limiter.Table
-	decider  Decider
-	later    bool // the decider may decide after its Decide has returned
-	metrics  *telemetry.Metrics
-	rules    atomic.Pointer[serving]
-	live     *live.Live
-	// now is settings.Clock's, nil without it.
-	now    func() limiter.Time
-	leases *leases.Lessor
-	panics *telemetry.Panics // set by [NewHandler]
-	quota  Exchange          // of CountQuota
+	settings     Settings
+	table        *limiter.Table
+	decider      Decider
+	decidesAsync bool // whether the decider may decide after its Decide has returned
+	metrics      *telemetry.Metrics
+	rules        atomic.Pointer[activeRules]
+	live         *live.Recorder
+	// now reads settings.Clock; nil without a clock.
+	now           func() limiter.Time
+	leases        *leases.Lessor
+	panics        *telemetry.Panics // set by [NewHandler]
+	quotaExchange Exchange          // scratch of CountQuota
 
-	onServeMu sync.Mutex // guards onServe
-	onServe   []func()   // called after the rules have changed
+	onRulesChangedMu sync.Mutex // protects onRulesChanged
+	onRulesChanged   []func()   // called after the rules have changed
 }
 
-// serving is a rule set with what requests need beside it.
-type serving struct {
+// activeRules is a rule set with the data that requests look up by it.
+type activeRules struct {
 	set   *descriptors.Set
-	rows  *descriptors.Snapshot // of tables that have their rows from files
-	since time.Time             // in force
-	// counters are those of set.Limits, in their order.
+	rows  *descriptors.Snapshot // rows of the tables that are loaded from files
+	since time.Time             // time of activation
+	// counters is parallel to set.Limits.
 	counters *telemetry.Configured
-	// partitions is parallel to set.Domains(); nil is the common partition.
+	// partitions is parallel to set.Domains(). Nil is the shared partition.
 	partitions []*limiter.Partition
-	// labels is parallel to set.Domains(): the domains' names in metrics.
+	// labels is parallel to set.Domains(). It contains the values of the label domain in metrics.
 	labels []string
 	// live is parallel to set.Domains().
 	live     []*live.Domain
 	metadata map[*descriptors.Rule]*object
 }
 
-// NewService returns a service without rules: it answers errNoRules until the
-// first [Service.Serve].
+// NewService returns a service without rules, which returns errNoRules until the first [Service.SetRules].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
+	s := &Service{settings: settings, table: table, decider: tableDecider{table}, metrics: metrics}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
-		s.decider, s.later = settings.Decider, true
+		s.decider, s.decidesAsync = settings.Decider, true
 	}
 	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
@@ -69,22 +68,21 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 		}
 	}
 	s.leases = leases.New(leases.Options{
-		Grace: settings.LeaseGrace, Shared: s.later, Now: s.now, Decider: s.decider, Plan: s.planActive,
+		Grace: settings.LeaseGrace, Shared: s.decidesAsync, Now: s.now, Decider: s.decider, Plan: s.planByActiveRules,
 		Panicked: func(value any) { s.panics.Report(value) }, Metrics: &metrics.Leases,
 	})
 	metrics.Rules.BeforeCollect(s.leases.Expire)
 	return s
 }
 
-// Serve is [Service.Activate] for rules without rows.
-func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
+// SetRules is [Service.Activate] without table rows.
+func (s *Service) SetRules(now limiter.Time, set *descriptors.Set) error {
 	return s.Activate(now, set, nil)
 }
 
-// Activate activates a rule set, together with rows of tables by the tables' names, at the time now and in one step: a request
-// that begins later has all of them, an earlier one has none. If the memory of counters has no room for the set's max_counters,
-// Activate returns an error and changes nothing. The rows must fit the set. It must not be called concurrently with itself or
-// with ActivateRows.
+// Activate atomically activates a rule set and the rows of tables, by table name, at the time now. It returns an error and changes
+// nothing if there is not enough counter memory for the set's max_counters. The rows must fit the set. Activate must not be called
+// concurrently with itself or with ActivateRows.
 func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[string]*tables.Rows) error {
 	bounds := map[string]int64{}
 	for _, domain := range set.Domains() {
@@ -110,7 +108,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 		}
 	}
 	var scratch []byte
-	had := s.limitsOfRuntime()
+	old := s.runtimeCounters()
 	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
 		l := set.Limits[i]
 		key, key1End, key2End := s.settings.metricKeys().Append(scratch[:0], l.Rule, nil)
@@ -124,59 +122,59 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 		return limit
 	})
 	for _, l := range set.Limits {
-		if len(had) > 0 && (l.Rule.RuntimeMetric || l.Table != nil) {
-			for _, c := range had[labelOf(l)] {
+		if len(old) > 0 && (l.Rule.RuntimeMetric || l.Table != nil) {
+			for _, c := range old[limitLabelOf(l)] {
 				c.SetLimit(l.Index)
 			}
 		}
 	}
 	s.live.Tick(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
-	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
+	s.rules.Store(&activeRules{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata})
 	s.leases.Review(true)
-	s.onServeMu.Lock()
-	changed := s.onServe
-	s.onServeMu.Unlock()
+	s.onRulesChangedMu.Lock()
+	changed := s.onRulesChanged
+	s.onRulesChangedMu.Unlock()
 	for _, f := range changed {
 		f()
 	}
 	return nil
 }
 
-// ActivateRows activates rows of tables by the tables' names, in one step for all tables. The rows must fit the active rules.
+// ActivateRows atomically activates the rows of tables, by table name. The rows must fit the active rules.
 func (s *Service) ActivateRows(rows map[string]*tables.Rows) {
 	s.replaceRows(rows)
-	s.changeTables(func(r *serving) { r.rows = r.set.Snapshot(s.settings.Tables) })
+	s.updateRules(func(r *activeRules) { r.rows = r.set.Snapshot(s.settings.Tables) })
 }
 
-// replaceRows replaces the rows of tables. Requests see them with the next snapshot.
+// replaceRows replaces the rows of tables. Requests see them once a new snapshot is active.
 func (s *Service) replaceRows(rows map[string]*tables.Rows) {
 	for name, r := range rows {
-		e, _ := s.settings.Tables.Table(name) // it has the name
+		e, _ := s.settings.Tables.Table(name) // the table exists
 		e.Replace(r)
 	}
 }
 
-// limitLabel names a limit over loads, as metrics do.
+// limitLabel identifies a limit across reloads, by the values of its labels in metrics.
 type limitLabel struct{ domain, rule, label string }
 
-func labelOf(l *descriptors.Limit) limitLabel {
+func limitLabelOf(l *descriptors.Limit) limitLabel {
 	return limitLabel{l.Rule.Domain(), l.Rule.Path(), l.Label}
 }
 
-// limitsOfRuntime returns the counters whose keys hold values of requests, by their limits.
-func (s *Service) limitsOfRuntime() map[limitLabel][]*telemetry.RuleCounters {
+// runtimeCounters returns the counters whose metric keys contain values of requests, by limit.
+func (s *Service) runtimeCounters() map[limitLabel][]*telemetry.RuleCounters {
 	rules, all := s.rules.Load(), map[limitLabel][]*telemetry.RuleCounters{}
 	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
 		if rules != nil && limit >= 0 && limit < len(rules.set.Limits) {
-			name := labelOf(rules.set.Limits[limit])
+			name := limitLabelOf(rules.set.Limits[limit])
 			all[name] = append(all[name], c)
 		}
 	})
 	return all
 }
 
-// Rules returns the rule set in force, or nil.
+// Rules returns the active rule set, or nil.
 func (s *Service) Rules() *descriptors.Set {
 	if r := s.rules.Load(); r != nil {
 		return r.set
@@ -184,24 +182,24 @@ func (s *Service) Rules() *descriptors.Set {
 	return nil
 }
 
-// OnServe adds a function to those that are called after the rules have changed.
-func (s *Service) OnServe(changed func()) {
-	s.onServeMu.Lock()
-	defer s.onServeMu.Unlock()
-	s.onServe = append(s.onServe, changed)
+// OnRulesChanged registers a function that is called after each change of the rules.
+func (s *Service) OnRulesChanged(changed func()) {
+	s.onRulesChangedMu.Lock()
+	defer s.onRulesChangedMu.Unlock()
+	s.onRulesChanged = append(s.onRulesChanged, changed)
 }
 
-// Settings returns the settings of the service, which do not change.
+// Settings returns the settings of the service, which never change.
 func (s *Service) Settings() *Settings { return &s.settings }
 
-// Live returns the record of denied and unmatched requests.
-func (s *Service) Live() *live.Live { return s.live }
+// Recorder returns the recorder of denied and unmatched requests.
+func (s *Service) Recorder() *live.Recorder { return s.live }
 
-// Metrics returns the metrics that requests are counted in.
+// Metrics returns the metrics of the service.
 func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }
 
-// Up reports whether what decides can be reached.
+// Up reports whether the decider can be reached.
 func (s *Service) Up() bool { return s.decider.Up() }
 
-// DecidesLater reports whether requests may be decided after [Service.Begin] has returned.
-func (s *Service) DecidesLater() bool { return s.later }
+// DecidesAsync reports whether requests may be decided after [Service.Begin] has returned.
+func (s *Service) DecidesAsync() bool { return s.decidesAsync }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// fillStatuses gives each descriptor of the request its status.
+// fillStatuses sets the status of each descriptor of the request.
 func (x *Exchange) fillStatuses() {
 	x.statuses = x.statuses[:0]
 	batch := &x.plan.Batch
@@ -24,7 +24,7 @@ func (x *Exchange) fillStatuses() {
 			}
 			st.limit = x.plan.Limits[at]
 			st.remaining = uint32(min(d.Remaining, math.MaxUint32))
-			st.resetSeconds = seconds(d.Reset)
+			st.resetSeconds = ceilSeconds(d.Reset)
 		case m.Unlimited != nil || m.Rule != nil && m.Rule.Unlimited:
 			st.remaining = math.MaxUint32
 		}
@@ -32,9 +32,8 @@ func (x *Exchange) fillStatuses() {
 	}
 }
 
-// statusCharge returns which charge of a match gives the status. Of those that are over and
-// not in shadow mode it is the one with the longest wait, else the one with the smallest
-// remaining, and the first of equals.
+// statusCharge returns the index of the charge that determines the status of a match: the first of those over their limit and not in
+// shadow mode with the longest wait, or else the first with the fewest remaining hits.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	if m.Count == 1 {
 		return m.First
@@ -42,7 +41,7 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	over, least := -1, m.First
 	for i := m.First; i < m.First+m.Count; i++ {
 		d := &x.plan.Batch.Decisions[i]
-		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || x.wait(i) > x.wait(over)) {
+		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || x.retryAfter(i) > x.retryAfter(over)) {
 			over = i
 		}
 		if d.Remaining < x.plan.Batch.Decisions[least].Remaining {
@@ -55,15 +54,15 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	return least
 }
 
-// wait is how long the hits of charge i have to wait. It is one window if they can never pass.
-func (x *Exchange) wait(i int) time.Duration {
+// retryAfter returns how long the hits of charge i have to wait: one window if they can never be admitted.
+func (x *Exchange) retryAfter(i int) time.Duration {
 	if w := x.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
 		return w
 	}
 	return max(x.plan.Batch.Charges[i].Policy.Window, x.plan.Batch.Decisions[i].Reset)
 }
 
-// seconds rounds up to whole seconds, at least 1.
-func seconds(d time.Duration) uint64 {
+// ceilSeconds rounds up to whole seconds, and to at least 1.
+func ceilSeconds(d time.Duration) uint64 {
 	return uint64(max(1, (d+time.Second-1)/time.Second))
 }

@@ -1,5 +1,5 @@
-// Package client has clients of a running sluice, for the commands: a [Client] of its rate-limit service, and a [Debug] of the
-// API for operators, which package admin serves at the debug listener.
+// Package client provides clients of a running sluice for the commands: a [Client] of the rate-limit service, and a [Debug] client of the
+// API for operators, which package admin implements.
 package client
 
 import (
@@ -21,15 +21,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Client asks a rate-limit service, for people who try one out. Its methods may be called
-// concurrently.
+// Client is a client of a rate-limit service, for testing it by hand. Its methods may be called concurrently.
 type Client struct {
 	conn *grpc.ClientConn
 	stub rls.RateLimitServiceClient
 }
 
-// Dial returns a client of the service at addr: host:port, unix:///path or
-// unix:@name. It connects when it is first asked. A nil secure means plain text.
+// Dial returns a client of the service at addr: host:port, unix:///path or unix:@name. It connects at the first call. A nil secure means
+// plain text.
 func Dial(addr string, secure *access.TLS) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
@@ -48,21 +47,20 @@ func Dial(addr string, secure *access.TLS) (*Client, error) {
 	return &Client{conn: conn, stub: rls.NewRateLimitServiceClient(conn)}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Answer is a reply in words for people.
+// Answer is a reply as text.
 type Answer struct {
 	OverLimit bool
-	// Statuses say what each descriptor got.
+	// Statuses contains the status of each descriptor.
 	Statuses []string
-	// JSON is the whole reply.
+	// JSON is the complete reply.
 	JSON string
 }
 
-// Ask sends one request. It sends the descriptors' hits and overrides as they are, and leaves out
-// those that are not set.
-func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
+// Call sends a request. Hits and overrides of descriptors are only sent if they are set.
+func (c *Client) Call(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
 	request := &rls.RateLimitRequest{Domain: domain}
 	for _, d := range ds {
 		m := &rlcommon.RateLimitDescriptor{IsNegativeHits: d.Refund}

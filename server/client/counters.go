@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/admin"
 )
 
-// CounterQuery names the descriptor whose counters [Debug.Counters] asks for. The tags are flags.
+// CounterQuery selects the counters of a descriptor for [Debug.Counters]. The tags define flags.
 type CounterQuery struct {
-	Domain     string `short:"d" help:"Domain of the request."`
+	Domain     string `short:"d" placeholder:"DOMAIN" help:"Domain of the request."`
 	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"Entries of the descriptor, in order. A backslash escapes the next character."`
 	Limit      string `placeholder:"5/hour" help:"With --addr: limit override of the request."`
 	Reset      bool   `help:"With --addr: reset the counters."`
 }
 
-// Counters looks counters up, or resets them.
+// Counters looks up or resets counters.
 func (c *Debug) Counters(ctx context.Context, q CounterQuery) (*admin.CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {
@@ -27,7 +27,7 @@ func (c *Debug) Counters(ctx context.Context, q CounterQuery) (*admin.CounterRep
 		method = http.MethodDelete
 	}
 	var report admin.CounterReport
-	if err := c.ask(ctx, method, admin.CountersPath, values, &report); err != nil {
+	if err := c.request(ctx, method, admin.CountersPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

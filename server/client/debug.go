@@ -20,31 +20,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// Debug asks the debug listener of a running sluice. Its methods may be called concurrently. An error of one
-// says why there is no answer.
+// Debug is a client of the debug listener of a running sluice. Its methods may be called concurrently.
 type Debug struct {
 	// Addr is host:port or unix:///path.
 	Addr string
 	// TLS secures the connection. Nil means plain text.
 	TLS *access.TLS
-	// Token is sent with each request, unless it is empty. Off the machine it needs TLS.
+	// Token is sent with each request, unless it is empty. It requires TLS, except to this machine.
 	Token string
 }
 
-// State asks what is so now. It has the limits that were hit in the last five minutes, at most so many.
+// State returns the current state with the limits that had hits in the last five minutes, at most the given number.
 func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
 	var state live.State
-	if err := c.ask(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
-		return nil, fmt.Errorf("its state has version %d, and this sluice reads version %d: use the sluice of that version", state.Version, live.Version)
+		return nil, fmt.Errorf("the server's state has version %d, but this sluice reads version %d: use the server's version of sluice", state.Version, live.Version)
 	}
 	return &state, nil
 }
 
-// ResetDenied resets the counters of keys that are denied. Without a token, the answer says what it would do, and has
-// the token that does it.
+// ResetDenied resets the counters of denied keys. Without a token, it returns a preview and the token that confirms it.
 func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
@@ -53,19 +51,19 @@ func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token str
 		}
 	}
 	var report live.Reset
-	if err := c.ask(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
+	if err := c.request(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil
 }
 
-// ask asks for one answer in JSON and puts it into what into points to.
-func (c *Debug) ask(ctx context.Context, method, path string, values url.Values, into any) error {
-	return c.send(ctx, method, path, values, nil, into)
+// request sends a request and decodes the JSON response into the value that into points to.
+func (c *Debug) request(ctx context.Context, method, path string, values url.Values, into any) error {
+	return c.do(ctx, method, path, values, nil, into)
 }
 
-// send is ask with a body, which may be nil. The path is escaped. With an [io.Writer], the answer is written to that as it comes.
-func (c *Debug) send(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
+// do is request with a body, which may be nil. The path is escaped. If into is an [io.Writer], the response is copied to it.
+func (c *Debug) do(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
 	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
@@ -75,8 +73,8 @@ func (c *Debug) send(ctx context.Context, method, path string, values url.Values
 	}
 	if c.TLS != nil {
 		scheme, transport.TLSClientConfig = "https", c.TLS.HTTPClient()
-	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.NamesLoopback(c.Addr) {
-		return errors.New("a token is sent over TLS only, since everybody on the way could read it: use --tls")
+	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.IsLoopbackHost(c.Addr) {
+		return errors.New("tokens are only sent over TLS, so that others on the network cannot read them: use --tls")
 	}
 	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), sent)
 	if err != nil {
@@ -100,18 +98,18 @@ func (c *Debug) send(ctx context.Context, method, path string, values url.Values
 		return err
 	}
 	if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
-		return fmt.Errorf("%s: the descriptor is longer than what can be asked for", response.Status)
+		return fmt.Errorf("%s: the descriptor is too long for a query", response.Status)
 	}
 	if c.TLS == nil && bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
-		return errors.New("it speaks TLS: use --tls")
+		return errors.New("the server speaks TLS: use --tls")
 	}
 	if response.StatusCode != http.StatusOK {
 		var failed struct{ Error string }
-		_ = json.Unmarshal(body, &failed) // it may be no sluice
-		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
+		_ = json.Unmarshal(body, &failed) // the response may be from another program
+		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "this is not the debug listener of a sluice"))
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer is not that of a debug listener: %w", err)
+		return fmt.Errorf("unexpected response of the debug listener: %w", err)
 	}
 	return nil
 }

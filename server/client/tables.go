@@ -11,43 +11,43 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/admin"
 )
 
-// Tables asks for all tables.
+// Tables lists all tables.
 func (c *Debug) Tables(ctx context.Context) (*admin.TablesReport, error) {
 	var report admin.TablesReport
-	return &report, c.ask(ctx, http.MethodGet, admin.TablesPath, nil, &report)
+	return &report, c.request(ctx, http.MethodGet, admin.TablesPath, nil, &report)
 }
 
 // Rows writes all rows of a table as CSV.
 func (c *Debug) Rows(ctx context.Context, table string, to io.Writer) error {
-	return c.ask(ctx, http.MethodGet, rowPath(table, nil), nil, to)
+	return c.request(ctx, http.MethodGet, rowPath(table, nil), nil, to)
 }
 
-// Row asks for a row, or deletes it, by the method.
+// Row returns or deletes a row, by the method.
 func (c *Debug) Row(ctx context.Context, method, table string, key []string) (*admin.RowReport, error) {
 	var report admin.RowReport
-	return &report, c.ask(ctx, method, rowPath(table, key), nil, &report)
+	return &report, c.request(ctx, method, rowPath(table, key), nil, &report)
 }
 
-// PutRow puts a row with the words of a form. Columns are those that the first row of a table gives it, empty by default.
+// PutRow puts a row with the given fields. Columns sets the columns of a table without rows; it is usually empty.
 func (c *Debug) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*admin.RowReport, error) {
 	var report admin.RowReport
 	query := url.Values{}
 	if columns != "" {
 		query.Set("columns", columns)
 	}
-	return &report, c.send(ctx, http.MethodPut, rowPath(table, key), query, strings.NewReader(row.Encode()), &report)
+	return &report, c.do(ctx, http.MethodPut, rowPath(table, key), query, strings.NewReader(row.Encode()), &report)
 }
 
-// PostRows puts the rows of a file.
+// PostRows puts the rows of a CSV file.
 func (c *Debug) PostRows(ctx context.Context, table string, file []byte) error {
-	return c.send(ctx, http.MethodPost, rowPath(table, nil), nil, bytes.NewReader(file), new(admin.RowsReport))
+	return c.do(ctx, http.MethodPost, rowPath(table, nil), nil, bytes.NewReader(file), new(admin.RowsReport))
 }
 
 // rowPath returns the path of a table, or of a row.
 func rowPath(table string, key []string) string {
 	parts := []string{admin.TablesPath}
 	for _, part := range append([]string{table}, key...) {
-		parts = append(parts, strings.ReplaceAll(url.PathEscape(part), ".", "%2E")) // by itself or with another it would be a directory
+		parts = append(parts, strings.ReplaceAll(url.PathEscape(part), ".", "%2E")) // . and .. would be removed from the path
 	}
 	return strings.Join(parts, "/")
 }

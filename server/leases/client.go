@@ -7,30 +7,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Connection is one of a client, over which calls are made that take leases.
+// A Connection is a client's connection, over which it makes calls that acquire and return leases.
 type Connection struct {
-	Addr   net.Addr // of the client, for errors; optional
-	lessor *Lessor
-	client *client
-	number uint64            // of the connections of its client
-	calls  map[uint32]*lease // granted leases, by the stream of their call
-	ending Ending            // once it is closed
-	closed bool
-	used   bool // it had calls that had to do with leases
+	Addr        net.Addr // address of the client, for errors; optional
+	lessor      *Lessor
+	client      *client
+	number      uint64            // number of the connection among those of its client
+	calls       map[uint32]*lease // granted leases, by the stream of the call
+	closeReason CloseReason       // set once it is closed
+	closed      bool
+	used        bool // whether calls on it acquired or returned leases
 }
 
-// Ending is how a connection has ended.
-type Ending byte
+// CloseReason is how a connection was closed.
+type CloseReason byte
 
 const (
-	// Graceful is by the server, or after a GOAWAY. The client lives.
-	Graceful Ending = iota
-	// AfterReply is by the client as soon as it had a reply. So end the connections of an Envoy that makes a limited
-	// number of requests on each, and sometimes those of one that is killed.
+	// Graceful: closed by the server, or after a GOAWAY. The client is alive.
+	Graceful CloseReason = iota
+	// AfterReply: closed by the client right after a reply. An Envoy that makes a limited number of requests per connection closes
+	// connections this way, and sometimes one that is killed does.
 	AfterReply
-	// Abrupt is by the client while it waits for nothing.
+	// Abrupt: closed by the client without a preceding reply.
 	Abrupt
-	// Unresponsive is by the server, because the client did not answer a ping. The client is dead.
+	// Unresponsive: closed by the server because the client did not answer a ping. The client is dead.
 	Unresponsive
 )
 
@@ -45,27 +45,27 @@ type client struct {
 	evidence
 }
 
-// presence is whether a client is there. The package page draws its transitions.
+// presence is whether a client is connected. The package page draws its transitions.
 type presence byte
 
 const (
 	connected presence = iota
-	// disconnected clients have no connection. Their leases stay.
+	// disconnected: no connection. The leases stay.
 	disconnected
-	// condemned clients have no connection and seem dead. Their leases are revoked after the grace.
+	// condemned: no connection, and the client seems dead. Its leases are revoked after the grace period.
 	condemned
 )
 
-// A suspicion is that a client seems dead, because of how a connection has ended.
+// suspicion records that a client seems dead because of a closed connection.
 type suspicion struct {
 	since  limiter.Time // 0 if the client is trusted
-	opened uint64       // what client.opened was then: calls on later connections are signs of life
+	opened uint64       // client.opened at that time: calls on later connections are signs of life
 }
 
 // maxClients is the number of clients without connections and leases that are remembered.
 const maxClients = 1024
 
-// Connect opens a connection of the client with the given name. Connections of one name are taken to be of one client.
+// Connect opens a connection of the client with the given name. Connections with the same name belong to the same client.
 func (t *Lessor) Connect(name string) *Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,10 +80,10 @@ func (t *Lessor) Connect(name string) *Connection {
 	return &Connection{lessor: t, client: p, number: p.opened}
 }
 
-// NoteCall notes that a client has made a call that has to do with leases, over the connection c, nil if that is not known.
-func (t *Lessor) NoteCall(c *Connection, now limiter.Time) {
-	for latest := t.latest.Load(); int64(now) > latest && !t.latest.CompareAndSwap(latest, int64(now)); {
-		latest = t.latest.Load()
+// RecordCall records a call that acquires or returns leases, on the connection c, which is nil if unknown.
+func (t *Lessor) RecordCall(c *Connection, now limiter.Time) {
+	for latest := t.latestCall.Load(); int64(now) > latest && !t.latestCall.CompareAndSwap(latest, int64(now)); {
+		latest = t.latestCall.Load()
 	}
 	if c == nil {
 		return
@@ -91,20 +91,20 @@ func (t *Lessor) NoteCall(c *Connection, now limiter.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.used = true
-	c.client.learnFromCallLocked(c, now, t.pause())
+	c.client.learnFromCallLocked(c, now, t.busyGap())
 	if c.number > c.client.suspicion.opened {
 		c.client.suspicion.since = 0
 	}
 }
 
-// Close closes the connection, on which the given number of calls was made.
-func (c *Connection) Close(how Ending, calls uint32) {
+// Close closes the connection, which has served the given number of calls.
+func (c *Connection) Close(how CloseReason, calls uint32) {
 	t := c.lessor
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := c.client
-	c.closed, c.ending = true, how
+	c.closed, c.closeReason = true, how
 	if p.open--; len(c.calls) > 0 {
 		p.closed[c] = struct{}{}
 	}
@@ -134,11 +134,12 @@ func (c *Connection) Close(how Ending, calls uint32) {
 
 // revokeClient revokes the leases of a client that was condemned, unless it has opened a connection since.
 func (t *Lessor) revokeClient(p *client, opened uint64) {
-	defer t.recovered()
+	defer t.recoverPanic()
 	t.revokeMany(t.endClient(p, opened), clientDead, func() {})
 }
 
-// endClient ends the leases of a client that was condemned and returns them as a list. Opened is what client.opened was then.
+// endClient ends the leases of a condemned client and returns them as a list. It returns nil if the client has opened a connection since
+// opened, the value of client.opened at that time.
 func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,16 +166,16 @@ func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	return list
 }
 
-// forgetClientLocked forgets a client that has neither connections nor leases, unless something was learnt of it. If it
-// has been forgotten before, another client may have its name now.
+// forgetClientLocked removes a client that has neither connections nor leases, unless it has evidence about the client. If p was removed
+// before, another client may have its name now.
 func (t *Lessor) forgetClientLocked(p *client) {
 	if t.clients[p.name] == p && p.presence != connected && len(p.closed) == 0 && (!p.dropsConnections && len(p.revoked) == 0 || len(t.clients) > maxClients) {
 		delete(t.clients, p.name)
 	}
 }
 
-// ResetCall revokes the leases of a call that was answered on the connection, which is nil if it has had no call. The
-// client has reset the call, so it will not return them: a request that was reserved for has not begun.
+// ResetCall revokes the leases of an answered call that the client has reset. It will not return them, and a request for which hits
+// were reserved has not begun. The connection is nil if it has had no call.
 func (c *Connection) ResetCall(stream uint32) {
 	if c == nil {
 		return
@@ -202,7 +203,7 @@ func (c *Connection) addLocked(l *lease) {
 	}
 	l.sibling = c.calls[l.Stream]
 	c.calls[l.Stream] = l
-	if c.closed { // a store has decided the call since
+	if c.closed { // a store decided the call after the close
 		c.client.closed[c] = struct{}{}
 	}
 }

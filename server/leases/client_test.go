@@ -31,7 +31,7 @@ func newPlayer(t *testing.T) *player {
 	return &player{newClients(t, tenSlots, nil), map[string]*Connection{}, map[string]uint64{}}
 }
 
-var endings = map[string]Ending{"gracefully": Graceful, "after-reply": AfterReply, "abruptly": Abrupt, "unresponsive": Unresponsive}
+var endings = map[string]CloseReason{"gracefully": Graceful, "after-reply": AfterReply, "abruptly": Abrupt, "unresponsive": Unresponsive}
 
 func (p *player) play(script string) {
 	p.t.Helper()

@@ -2,30 +2,30 @@ package leases
 
 import "github.com/sluice-ratelimit/sluice/limiter"
 
-// evidence is what the connections and calls of a client say about whether it dies when a connection ends.
+// evidence records behaviour of a client that shows whether a closed connection means its death.
 type evidence struct {
-	// It closed the last connection at closedAt, after lastCalls calls. The most calls on one were maxCalls.
+	// The client closed its last connection at closedAt, after lastCalls calls. maxCalls is the maximum of all connections.
 	closedAt            limiter.Time
 	lastCalls, maxCalls uint32
 
-	busySince, calledAt limiter.Time // first and last of the calls that came without a pause
+	busySince, calledAt limiter.Time // first and last call of the current series without a busyGap
 
-	// afterReply is what client.opened was when it last closed a connection after a reply. It replaces connections if it has
-	// made calls on a later one: then it makes a limited number of calls on each.
+	// afterReply is the value of client.opened when the client last closed a connection after a reply. If it makes calls on a later
+	// connection, it makes a limited number of calls per connection, and replacesConnections is set.
 	afterReply          uint64
 	replacesConnections bool
 
-	// revoked are leases that were revoked because it seemed dead. If it returns one of them, or one of a connection that it
-	// has closed abruptly, it drops connections: it closes them while the requests live on that hold leases of them.
+	// revoked contains leases that were revoked because the client seemed dead. dropsConnections is set if the client returns one of
+	// them, or a lease of a connection that it has closed abruptly: then its requests outlive its connections.
 	revoked          map[Key]struct{}
 	dropsConnections bool
 }
 
-// maxRevoked is the largest number of leases in evidence.revoked. A client whose requests live on returns all of them.
+// maxRevoked bounds evidence.revoked. A client whose requests outlive its connections returns all of its leases, so a few suffice.
 const maxRevoked = 64
 
-// pause is the time after which a client that makes no call is not busy.
-func (t *Lessor) pause() limiter.Time { return limiter.Time(t.options.Grace / 4) }
+// busyGap returns the longest time between calls of a busy client.
+func (t *Lessor) busyGap() limiter.Time { return limiter.Time(t.options.Grace / 4) }
 
 func (p *client) learnFromCallLocked(c *Connection, now, pause limiter.Time) {
 	if now-p.calledAt > pause {
@@ -37,17 +37,17 @@ func (p *client) learnFromCallLocked(c *Connection, now, pause limiter.Time) {
 	}
 }
 
-// learnFromReturnLocked learns from a lease that the client has returned, which is nil if it had ended.
+// learnFromReturnLocked learns from a returned lease. l is nil if it is no longer granted.
 func (p *client) learnFromReturnLocked(k Key, l *lease) {
 	if l == nil {
 		_, was := p.revoked[k]
 		p.dropsConnections = p.dropsConnections || was
-	} else if c := l.Connection; c != nil && c.client == p && c.closed && c.ending == Abrupt {
+	} else if c := l.Connection; c != nil && c.client == p && c.closed && c.closeReason == Abrupt {
 		p.dropsConnections = true
 	}
 }
 
-func (p *client) learnFromCloseLocked(now limiter.Time, how Ending, calls uint32) {
+func (p *client) learnFromCloseLocked(now limiter.Time, how CloseReason, calls uint32) {
 	if how != Graceful {
 		p.closedAt, p.lastCalls, p.maxCalls = now, calls, max(p.maxCalls, calls)
 	}
@@ -56,15 +56,14 @@ func (p *client) learnFromCloseLocked(now limiter.Time, how Ending, calls uint32
 	}
 }
 
-// busyLocked reports whether a client has made calls without a pause for so long that it is dead if it makes none within
-// the grace.
+// busyLocked reports whether the client called without a busyGap for so long that silence for the grace period means that it is dead.
 func (t *Lessor) busyLocked(p *client, now limiter.Time) bool {
-	return now-p.calledAt <= t.pause() && p.calledAt-p.busySince >= limiter.Time(4*t.options.Grace)
+	return now-p.calledAt <= t.busyGap() && p.calledAt-p.busySince >= limiter.Time(4*t.options.Grace)
 }
 
-// seemsDeadLocked reports whether a client that has closed a connection after the given number of calls seems to be dead. One
-// that makes a certain number of calls on each closes none after fewer, nor two at once after different numbers.
-func (t *Lessor) seemsDeadLocked(p *client, now limiter.Time, how Ending, calls uint32) bool {
+// seemsDeadLocked reports whether a client that has closed a connection after the given number of calls seems to be dead. A client that
+// makes a fixed number of calls per connection does not close one earlier, nor two at about the same time after different numbers.
+func (t *Lessor) seemsDeadLocked(p *client, now limiter.Time, how CloseReason, calls uint32) bool {
 	switch {
 	case p.dropsConnections:
 		return false

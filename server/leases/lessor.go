@@ -20,58 +20,57 @@ type Lessor struct {
 	queue   heap.Heap[*lease] // all leases; the first one expires first
 	clients map[string]*client
 	spare   []*lease // memory of ended leases, so that calls leave no garbage
-	// originBytes is the length of all origins.
+	// originBytes is the total length of all origins.
 	originBytes int
 
-	latest  atomic.Int64 // the time of the newest request
-	options Options
-	slots   chan struct{} // has an element for each lease that revokeMany is returning
-	reviews reviews
+	latestCall atomic.Int64 // time of the newest call of RecordCall
+	options    Options
+	slots      chan struct{} // contains an element for each lease that revokeMany is releasing
+	reviews    reviews
 }
 
-// Options are those of a [Lessor].
+// Options configure a [Lessor].
 type Options struct {
-	// Grace is how long a client that seems dead may have no connection before its leases are revoked. 0 means for any
-	// time.
+	// Grace is how long a client that seems dead may have no connection before its leases are revoked. 0 means forever.
 	Grace time.Duration
-	// Shared is true if several processes share the counters. Another one may then return a lease of this one, so
-	// the leases are not counted by limit.
+	// Shared is true if several processes share the counters. Another process may then return a lease of this one, so the leases
+	// are not counted by limit.
 	Shared bool
-	// Now returns the time. Optional: the default is the time of the newest request that had to do with leases.
+	// Now returns the time. Optional: the default is the time of the newest call of RecordCall.
 	Now func() limiter.Time
-	// Decider returns what revoked leases hold.
+	// Decider releases the hits of revoked leases.
 	Decider Decider
-	// Plan plans a request by the active rules without changing a counter, and returns the partition of its domain. It
-	// is called with the lessor's lock held, so it is never older than a lease that it is called for.
+	// Plan plans a request by the active rules without changing a counter, and returns the partition of its domain. It is called with
+	// the lessor's lock held, so it is never based on older rules than the leases under review.
 	Plan func(*descriptors.Plan, *descriptors.Request) *limiter.Partition
 	// Panicked is called with the value of a panic in a goroutine of the lessor.
 	Panicked func(value any)
 	Metrics  *telemetry.Leases
 }
 
-// A Decider decides batches at the time now, as [limiter.Table.Decide] does, or begins to and reports false. Then it
-// calls w.Decided once, from another goroutine. The names are those of the charges in a store.
+// A Decider decides batches at the time now, as [limiter.Table.Decide] does. If done is false, it calls w.Decided exactly once from
+// another goroutine. Names contains the store's names of the charges.
 type Decider interface {
 	Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error)
 }
 
-// Key identifies a lease: numbers are unique for a counter.
+// Key identifies a lease. Numbers are unique per counter.
 type Key struct {
 	ID     identity.ID
 	Number uint64
 }
 
-// Lease is a lease that a request has taken.
+// Lease is a lease that was granted to a request.
 type Lease struct {
 	Key
 
 	Partition *limiter.Partition
-	Name      []byte // of the counter in a store
+	Name      []byte // name of the counter in a store
 	Counters  *telemetry.RuleCounters
 	Expires   limiter.Time
-	Table     bool // whether a row of a table may have the limit's numbers
+	Table     bool // whether a table row may override the limit's numbers
 
-	Connection *Connection // nil if it is not known when the call is reset or its connection ends
+	Connection *Connection // nil if resets of the call and the close of its connection are not reported
 	Stream     uint32
 }
 
@@ -82,41 +81,41 @@ type Origin struct {
 	Descriptor *descriptors.Descriptor
 }
 
-// lease is one that is granted, or that is being revoked.
+// lease is a granted lease, or one that is being revoked.
 type lease struct {
 	Lease
-	policy limiter.Policy // a copy: the charge's may be memory of an exchange
+	policy limiter.Policy // a copy, because the memory of the charge's policy may be reused
 	origin []byte         // see appendOrigin; empty if there was no room for it
 
-	sibling *lease // another of the same call, or of a list of leases to revoke
-	index   int    // in the queue
+	sibling *lease // next lease of the same call, or of a list of leases to revoke
+	index   int    // position in the queue
 }
 
-// Less makes the lease that expires first the first of the queue.
+// Less implements heap order: the lease that expires first is the first of the queue.
 func (l *lease) Less(other *lease) bool { return l.Expires < other.Expires }
 
-// SetIndex notes the index in the queue.
+// SetIndex sets the position in the queue.
 func (l *lease) SetIndex(i int) { l.index = i }
 
 // An event ends a granted lease. The package page draws the transitions.
 type event byte
 
 const (
-	returned     event = iota // the end call, or a cancelled response, has given back what it holds
-	expired                   // its counter no longer holds it
-	counterReset              // its counter no longer holds anything
-	displaced                 // its memory is needed for another one
-	callReset                 // the client has reset the call that was answered with it
-	clientDead                // the client seemed dead for the grace
-	limitRemoved              // the active rules would not take it back
+	returned     event = iota // released by the end call, or by the cancellation of a delayed response
+	expired                   // released by its counter at its expiry
+	counterReset              // released by the reset of its counter
+	displaced                 // no longer tracked, because of the bound on leases
+	callReset                 // the client has reset the call that acquired it
+	clientDead                // the client seemed dead for the grace period
+	limitRemoved              // the active rules no longer accept its return
 	events
 )
 
-// revokes reports whether the event makes the lessor give back what the lease holds.
+// revokes reports whether the lessor must release the lease's hits after the event.
 func (e event) revokes() bool { return e >= callReset }
 
-// maxLeases is how many leases are tracked. Beyond it, the one that expires first is displaced: its counter holds it
-// until it expires, unless it is returned.
+// maxLeases bounds the tracked leases. Beyond it, the lease that expires first is displaced: it stays in its counter until it is returned
+// or expires.
 const maxLeases = 1 << 16
 
 // maxSpare bounds Lessor.spare.
@@ -161,8 +160,8 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	}
 }
 
-// Return ends a lease that its counter has taken back. The request that brought it came over the connection c, nil if
-// that is not known. Return reports whether the lease was granted until now.
+// Return ends a lease that its counter has released. The end call came over the connection c, which is nil if unknown. Return reports
+// whether the lease was granted.
 func (t *Lessor) Return(c *Connection, k Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +186,7 @@ func (t *Lessor) Forget(id identity.ID) {
 	}
 }
 
-// Len returns the number of leases that are granted, with those that have expired since the last call.
+// Len returns the number of tracked leases, including those that have expired since the last call of Expire.
 func (t *Lessor) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,8 +207,8 @@ func (t *Lessor) expireLocked(now limiter.Time) {
 	}
 }
 
-// endLocked ends a granted lease by an event. If that revokes the lease, the caller revokes it once it has released the
-// lock. Otherwise the memory of the lease is for another one.
+// endLocked ends a granted lease. If the event revokes it, the caller must revoke it after releasing the lock. Otherwise its memory is
+// reused.
 func (t *Lessor) endLocked(l *lease, e event) {
 	delete(t.leases, l.Key)
 	t.originBytes -= len(l.origin)
@@ -229,16 +228,16 @@ func (t *Lessor) endLocked(l *lease, e event) {
 	}
 }
 
-// now returns the time, or without a clock that of the newest request that had to do with leases.
+// now returns the time, or without a clock that of the newest call of RecordCall.
 func (t *Lessor) now() limiter.Time {
 	if t.options.Now != nil {
 		return t.options.Now()
 	}
-	return limiter.Time(t.latest.Load())
+	return limiter.Time(t.latestCall.Load())
 }
 
-// recovered is deferred by goroutines of the lessor. A panic there is a bug, and must not end the process.
-func (t *Lessor) recovered() {
+// recoverPanic is deferred by goroutines of the lessor. A panic there is a bug, and must not end the process.
+func (t *Lessor) recoverPanic() {
 	if p := recover(); p != nil {
 		t.options.Panicked(p)
 	}

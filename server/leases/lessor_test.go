@@ -117,7 +117,7 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	c.t.Helper()
 	c.stream += 2
 	now := c.options.Now()
-	c.NoteCall(over, now)
+	c.RecordCall(over, now)
 	if lease > 0 {
 		p := c.decide(lease, true)
 		c.Return(over, Key{p.Batch.Charges[0].ID, lease})

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// maxOriginBytes is the largest length of all origins. A lease beyond it has none and is not reviewed.
+// maxOriginBytes bounds the total length of all origins. Beyond it, leases have no origin and are not reviewed.
 const maxOriginBytes = 16 << 20
 
-// maxSpareOrigin is the largest capacity of an origin whose memory is kept for another lease.
+// maxSpareOrigin is the maximum capacity of an origin whose memory is reused.
 const maxSpareOrigin = 1 << 10
 
 func spareOrigin(b []byte) []byte {
@@ -19,15 +19,14 @@ func spareOrigin(b []byte) []byte {
 	return b[:0]
 }
 
-// appendOrigin appends an origin: the name of the limit, and the domain and the descriptor of the request without the
-// hits.
+// appendOrigin encodes an origin: the name of the limit, and the domain and descriptor of the request without hits.
 func appendOrigin(b []byte, origin *Origin) []byte {
 	b = append(appendLength(b, len(origin.Limit)), origin.Limit...)
 	b = append(appendLength(b, len(origin.Domain)), origin.Domain...)
 	d := origin.Descriptor
 	if o := &d.Override; d.HasOverride {
 		b = binary.AppendUvarint(append(b, 1), uint64(o.RequestsPerUnit))
-		b = binary.AppendUvarint(b, uint64(uint32(o.Unit))) //nolint:gosec // bits
+		b = binary.AppendUvarint(b, uint64(uint32(o.Unit))) //nolint:gosec // reinterpreted
 		b = binary.AppendUvarint(b, uint64(o.UnitMultiplier))
 	} else {
 		b = append(b, 0)
@@ -48,7 +47,7 @@ func appendLength(b []byte, n int) []byte {
 	return binary.AppendUvarint(b, uint64(n))
 }
 
-// readOrigin makes request that of an origin, and returns the name of the limit. Both are views of b.
+// readOrigin decodes an origin into request and returns the name of the limit. Both are views of b.
 func readOrigin(b []byte, request *descriptors.Request) (limit []byte) {
 	number := func() uint64 {
 		v, n := binary.Uvarint(b)

@@ -7,17 +7,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// A reload may remove the limit that granted a lease, give it another algorithm, window or name, or remove the row that
-// has its numbers. The end call then reaches another counter, or none, or Envoy looks for the lease under another name. If
-// the reload is rolled back, the counter would hold what no end call has returned, until its window is over. So a reload
-// revokes each lease that its own rules would not take back. Meanwhile nothing holds requests to the limit, so no rule
-// could know how many run when it returns: a limit that returns counts the requests that begin from then on. Leases stay
-// if only other fields of the limit change, or its place in the rules, and have the new fields.
-//
-// Each process does so for the leases that it has granted, those in a store too.
+// A reload may remove the limit that granted a lease, change its algorithm, window or name, or remove its table row. Then the end call
+// reaches another counter or none, or Envoy looks for the lease under another name. If the reload is rolled back, the counter would
+// contain the lease until its window is over. So a reload revokes each lease that the new rules no longer accept. A limit that is
+// restored later only counts requests that start from then on, because the number of running requests is unknown. If only other
+// fields of the limit change, or its position in the rules, its leases stay and get the new fields.
 
-// Review revokes the leases that the active rules would not take back: of all limits, or only of those with tables. If that
-// has to wait for a store, a goroutine continues, because a reload must not wait.
+// Review revokes the leases that the active rules no longer accept: of all limits, or only of those with tables. If this has to wait for
+// a store, it continues in a goroutine, because a reload must not wait.
 func (t *Lessor) Review(all bool) {
 	q := &t.reviews
 	q.mu.Lock()
@@ -32,12 +29,12 @@ func (t *Lessor) Review(all bool) {
 	<-waits
 }
 
-// reviews are the reviews of all leases. One runs at a time.
+// reviews is the state of the reviews of all leases. One runs at a time.
 type reviews struct {
 	mu           sync.Mutex // protects all fields
 	running, due bool
-	all          bool          // the one that is due is of all limits
-	waits        chan struct{} // closed when the one that runs has to wait for a store, or ends
+	all          bool          // the review that is due covers all limits
+	waits        chan struct{} // closed when the running review has to wait for a store, or ends
 }
 
 // runReviews reviews leases until no review is due. It calls waits before it waits for a store, and at the end.
@@ -56,13 +53,12 @@ func (t *Lessor) runReviews(waits func()) {
 	}
 }
 
-// reviewedAtOnce is the number of leases that are reviewed without releasing the lock, for which calls wait.
+// reviewedAtOnce is the number of leases that are reviewed before the lock is released for calls.
 const reviewedAtOnce = 64
 
-// reviewAll compares leases with the active rules and revokes those that they would not take back. It calls waits before
-// it waits for a store.
+// reviewAll revokes the leases that the active rules no longer accept. It calls waits before it waits for a store.
 func (t *Lessor) reviewAll(all bool, waits func()) {
-	defer t.recovered()
+	defer t.recoverPanic()
 	r := review{lessor: t}
 	revoke := func() {
 		t.revokeMany(r.ended, limitRemoved, waits)
@@ -84,14 +80,14 @@ func (t *Lessor) reviewAll(all bool, waits func()) {
 	revoke()
 }
 
-// withoutLock releases the lock, which the caller holds, while it calls f.
+// withoutLock releases the lock, calls f, and acquires the lock again.
 func (t *Lessor) withoutLock(f func()) {
 	t.mu.Unlock()
 	defer t.mu.Lock()
 	f()
 }
 
-// ReviewCall is [Lessor.Review] for the leases of a call that was planned by rules, or rows, that are no longer active.
+// ReviewCall is [Lessor.Review] for the leases of a call that was planned by rules or rows that are no longer active.
 func (t *Lessor) ReviewCall(granted iter.Seq[Key]) {
 	r := review{lessor: t}
 	func() {
@@ -109,13 +105,12 @@ func (t *Lessor) ReviewCall(granted iter.Seq[Key]) {
 // A review compares leases with the active rules.
 type review struct {
 	lessor  *Lessor
-	ended   *lease // list of those to revoke
+	ended   *lease // list of the leases to revoke
 	plan    descriptors.Plan
 	request descriptors.Request
 }
 
-// checkLocked ends l if the end of its request would not return it. Otherwise it copies the current fields of the limit
-// to l.
+// checkLocked ends l if the active rules no longer accept its return. Otherwise it copies the limit's current fields to l.
 func (r *review) checkLocked(l *lease) {
 	if len(l.origin) == 0 {
 		return

@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// revokeTimeout is how long a store may take to return a lease. One that it does not return in time expires.
+// revokeTimeout bounds the time in which a store must release a lease. After that, the lease expires.
 const revokeTimeout = time.Second
 
-// maxRevoking is the number of leases that revokeMany returns at once. Each takes 600 bytes until a store has decided it.
+// maxRevoking is the number of leases that revokeMany releases concurrently. Each uses 600 bytes until a store has decided it.
 const maxRevoking = 1 << 12
 
-// revokeMany is revoke for any number of leases: before it waits for a store that has maxRevoking of them to decide, it
-// calls waits.
+// revokeMany is revoke for any number of leases. It calls waits before it waits for a store that is deciding maxRevoking leases.
 func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 	for list != nil {
 		l := list
@@ -30,17 +29,17 @@ func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 	}
 }
 
-// revoke returns what the leases of a list hold to their counters. They have been ended by an event.
+// revoke releases the hits of a list of leases that were ended by an event.
 func (t *Lessor) revoke(list *lease, e event) { t.revokeWith(list, e, nil) }
 
-// revokeWith is revoke, and receives from slots for each lease that is decided, unless that is nil.
+// revokeWith is revoke. If slots is not nil, it receives an element for each decided lease.
 func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 	now := t.now()
 	for l := list; l != nil; l = l.sibling {
 		r := &revocation{counter: t.revokedBy(e), names: [][]byte{l.Name}, slots: slots}
 		b := &r.batch
 		b.Charges = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Hits: l.Number, Refund: true})
-		// A reservation costs nothing if its request has not begun. If the limit is removed, the end call brings the cost.
+		// A reservation costs nothing if its request has not begun. If the limit was removed, the end call charges the cost.
 		if e != clientDead && l.policy.Reserve != nil {
 			b.Charges, r.names = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Group: 1}), append(r.names, l.Name)
 		}
@@ -51,7 +50,7 @@ func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 	}
 }
 
-// revokedBy returns the counter of leases that were revoked by an event.
+// revokedBy returns the metric of leases that an event revoked.
 func (t *Lessor) revokedBy(e event) prometheus.Counter {
 	switch e {
 	case callReset:
@@ -63,7 +62,7 @@ func (t *Lessor) revokedBy(e event) prometheus.Counter {
 	}
 }
 
-// revocation is the batch that returns a lease.
+// revocation is the batch that releases a lease.
 type revocation struct {
 	batch   limiter.Batch
 	names   [][]byte

@@ -1,11 +1,10 @@
-// Package live keeps what operators ask for in the middle of an incident: which keys are denied
-// most, now. It also has the words of /api/v1/state, which the debug listener answers and `sluice
-// top` shows.
+// Package live records which keys are denied most at the moment, and which descriptors match no rule. It also defines the JSON of
+// /api/v1/state, which the debug listener serves and sluice top shows.
 //
-// Only denials feed it. A request that is admitted does nothing here, and a denied one costs some
-// tens of nanoseconds and no allocation. Memory is bounded whatever clients send.
+// Only denied and unmatched requests are recorded. An admitted request costs nothing here; a denied one costs some tens of nanoseconds
+// and does not allocate. Memory is bounded, whatever clients send.
 //
-// The sketch is Space-Saving in sets of eight, so that the smallest count of a full set is found by looking at one
-// cache line. Counts restart every five seconds, so that a flood of an hour ago does not hide the current one. Rates
-// are differences of the counters of metrics. At most 64 descriptors without a rule are looked at in a second.
+// Denied keys are counted in a Space-Saving sketch with sets of eight, so that finding the smallest count of a full set reads one cache
+// line. Counts restart every five seconds, so that past floods do not hide the current one. Rates are differences between values of
+// metric counters. At most 64 unmatched descriptors per domain are examined in a second.
 package live

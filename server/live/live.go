@@ -16,124 +16,122 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// What is kept of the keys that are denied.
+// Modes of a [Recorder]: whether it records denied keys, and whether it stores their values.
 const (
 	Off    = "off"
 	Hashed = "hashed"
 	Clear  = "clear"
 )
 
-// The bounds on what is kept.
+// Bounds on the recorded data.
 const (
-	// MaxDomains is how many domains have a sketch of their own. Those beyond it share one.
+	// MaxDomains is the number of domains with a sketch of their own. The others share one.
 	MaxDomains = 100
-	// MaxKeys is how many denied keys a domain's state has.
+	// MaxKeys is the maximum number of denied keys in the state of a domain.
 	MaxKeys = 20
-	// MaxUnmatched is how many places a domain has at which descriptors match no rule.
+	// MaxUnmatched is the maximum number of recorded entries of a domain for descriptors that match no rule.
 	MaxUnmatched = 16
 )
 
-// Live is what is known of the moment. Its methods may be called concurrently.
-type Live struct {
+// Recorder records denied and unmatched requests. Its methods may be called concurrently.
+type Recorder struct {
 	mode  string
 	key   identity.Key
-	namer *descriptors.Namer // nil unless a store has the counters
+	namer *descriptors.Namer // nil unless the counters are in a store
 	now   atomic.Uint32      // Unix seconds of the last Tick
 
-	mu     sync.Mutex
-	begun  uint32             // Unix seconds at which the interval began
-	lasted uint32             // number of seconds of the last interval
-	places map[string]*Domain // by the domain's name
-	rest   *Domain            // of domains beyond MaxDomains
+	mu            sync.Mutex
+	intervalStart uint32             // start of the interval, in Unix seconds
+	lastLength    uint32             // length of the last interval, in seconds
+	domains       map[string]*Domain // by name
+	overflow      *Domain            // shared by the domains beyond MaxDomains
 }
 
-// Domain takes what is worth telling of the requests for one domain.
+// Domain records the denied and unmatched requests of a domain.
 type Domain struct {
-	live      *Live
+	recorder  *Recorder
 	sketch    atomic.Pointer[sketch] // nil until the first denial
 	unmatched atomic.Pointer[unmatched]
 }
 
-// New returns a Live that has seen nothing. Mode is [Off], [Hashed] or [Clear]. Key keys the hashes that
-// stand for keys; replicas whose hashes are to be compared have the same. Namer names the counters that a store has; nil
-// means that they are in memory.
-func New(mode string, key identity.Key, namer *descriptors.Namer) *Live {
-	l := &Live{mode: mode, key: key, namer: namer, places: map[string]*Domain{}}
-	l.rest = l.domain()
+// New returns an empty Recorder. Mode is [Off], [Hashed] or [Clear]. Key is the secret of the hashes of keys; replicas with the same
+// key have comparable hashes. Namer names the counters in a store, and is nil if the counters are in memory.
+func New(mode string, key identity.Key, namer *descriptors.Namer) *Recorder {
+	l := &Recorder{mode: mode, key: key, namer: namer, domains: map[string]*Domain{}}
+	l.overflow = l.newDomain()
 	return l
 }
 
-func (l *Live) domain() *Domain {
-	d := &Domain{live: l}
+func (l *Recorder) newDomain() *Domain {
+	d := &Domain{recorder: l}
 	d.unmatched.Store(newUnmatched(&l.now))
 	return d
 }
 
-// Mode is what is kept of keys: [Off], [Hashed] or [Clear].
-func (l *Live) Mode() string { return l.mode }
+// Mode returns [Off], [Hashed] or [Clear].
+func (l *Recorder) Mode() string { return l.mode }
 
-// Serve tells of the rules that are in force from now on. It returns what takes the requests for their domains,
-// in the order of [descriptors.Set.Domains]. Keys that are denied stay if the rules still have their limits.
-// What no rule matched is forgotten.
-func (l *Live) Serve(set *descriptors.Set) []*Domain {
+// SetRules sets the active rules. It returns the recorders of their domains, in the order of [descriptors.Set.Domains]. Denied keys stay
+// if the rules still have their limits. Unmatched descriptors are forgotten.
+func (l *Recorder) SetRules(set *descriptors.Set) []*Domain {
 	names := set.Domains()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.places
-	l.places = make(map[string]*Domain, min(len(names), MaxDomains))
+	old := l.domains
+	l.domains = make(map[string]*Domain, min(len(names), MaxDomains))
 	all := make([]*Domain, len(names))
 	for i, name := range names {
-		d := l.rest
-		if len(l.places) < MaxDomains {
+		d := l.overflow
+		if len(l.domains) < MaxDomains {
 			if d = old[name]; d == nil {
-				d = l.domain()
+				d = l.newDomain()
 			}
-			l.places[name] = d
+			l.domains[name] = d
 		}
 		all[i] = d
 	}
 	for d := range l.domainsLocked {
 		d.unmatched.Store(newUnmatched(&l.now))
 		if s := d.sketch.Load(); s != nil {
-			s.follow(set)
+			s.setRules(set)
 		}
 	}
 	return all
 }
 
-// A Denial is a charge for which a request is denied.
+// A Denial is a charge that denied its request.
 type Denial struct {
-	// ID is the counter of the charge.
+	// ID identifies the counter of the charge.
 	ID identity.ID
-	// Limit is that of the rule, nil for a limit that the request carried.
+	// Limit is the limit of the rule, or nil for a limit in the request.
 	Limit *descriptors.Limit
-	// Policy is what the counter counts by. If it is not that of Limit, it is copied.
+	// Policy is the policy of the counter. It is copied if it is not that of Limit.
 	Policy *limiter.Policy
-	// Domain is the name of the request's domain.
+	// Domain is the request's domain.
 	Domain string
-	// Entries are those of the request's descriptor. They are kept in the mode [Clear] only.
+	// Entries are the entries of the request's descriptor. They are only stored in mode [Clear].
 	Entries []descriptors.Entry
-	// Name is the counter's name in a store. Its hash is kept, if it has one.
+	// Name is the counter's name in a store. If it ends in a hash, that is stored.
 	Name []byte
-	// Again says that another limit has denied the same descriptor, which counts once among those of the domain.
-	Again bool
+	// Duplicate is true if another limit has already denied the same descriptor. The domain counts it once.
+	Duplicate bool
 }
 
-// Denied counts a denial. It keeps none of the memory that the denial refers to, but for Limit and Domain.
-func (d *Domain) Denied(denial *Denial) {
-	if d.live.mode == Off {
+// RecordDenial counts a denial. Of the memory that the denial refers to, it keeps only Limit and Domain.
+func (d *Domain) RecordDenial(denial *Denial) {
+	if d.recorder.mode == Off {
 		return
 	}
 	s := d.sketch.Load()
 	if s == nil {
-		d.sketch.CompareAndSwap(nil, newSketch(d.live))
+		d.sketch.CompareAndSwap(nil, newSketch(d.recorder))
 		s = d.sketch.Load()
 	}
 	s.add(denial)
 }
 
-// Lists reports whether the counter id is among the keys that are denied.
-func (d *Domain) Lists(id identity.ID) bool {
+// HasKey reports whether the counter id is among the denied keys.
+func (d *Domain) HasKey(id identity.ID) bool {
 	s := d.sketch.Load()
 	if s == nil {
 		return false
@@ -142,16 +140,16 @@ func (d *Domain) Lists(id identity.ID) bool {
 	return ok
 }
 
-// Penalised says for how long a penalty denies the counter id, of which Denied has been called.
-func (d *Domain) Penalised(id identity.ID, left time.Duration) {
+// RecordPenalty records the remaining time of a penalty of the counter id, after RecordDenial.
+func (d *Domain) RecordPenalty(id identity.ID, left time.Duration) {
 	if s := d.sketch.Load(); s != nil {
-		s.penalise(id, left)
+		s.setPenaltyEnd(id, left)
 	}
 }
 
-// Tick tells the time. It is called each second, and before a state is made. A time a little before the last one is that of
-// a caller that was overtaken. A greater difference means that the clock was set, which ends the interval, too.
-func (l *Live) Tick(now time.Time) {
+// Tick sets the time. It must be called each second, and before a state is read. The time may be slightly before the last one if callers
+// overtake each other. A larger difference means that the clock was set; this also ends the interval.
+func (l *Recorder) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,13 +157,13 @@ func (l *Live) Tick(now time.Time) {
 	if before == seconds {
 		return
 	}
-	passed := time.Duration(int32(seconds-l.begun)) * time.Second //nolint:gosec // negative if l.begun is later
+	passed := time.Duration(int32(seconds-l.intervalStart)) * time.Second //nolint:gosec // negative if l.begun is later
 	ends := passed >= interval || passed <= -interval
 	if ends {
 		if passed < 0 || passed > 2*interval { // the clock was set, or nothing ran
-			passed = time.Duration(int32(before-l.begun)) * time.Second //nolint:gosec // as above
+			passed = time.Duration(int32(before-l.intervalStart)) * time.Second //nolint:gosec // as above
 		}
-		l.begun, l.lasted = seconds, uint32(max(time.Second, passed)/time.Second) //nolint:gosec // positive
+		l.intervalStart, l.lastLength = seconds, uint32(max(time.Second, passed)/time.Second) //nolint:gosec // positive
 	}
 	for d := range l.domainsLocked {
 		u, s := d.unmatched.Load(), d.sketch.Load()
@@ -180,50 +178,50 @@ func (l *Live) Tick(now time.Time) {
 	}
 }
 
-// domainsLocked yields all domains, and last what those beyond the bound share.
-func (l *Live) domainsLocked(yield func(*Domain) bool) {
-	for _, d := range l.places {
+// domainsLocked yields all domains, and then the overflow domain.
+func (l *Recorder) domainsLocked(yield func(*Domain) bool) {
+	for _, d := range l.domains {
 		if !yield(d) {
 			return
 		}
 	}
-	yield(l.rest)
+	yield(l.overflow)
 }
 
-// Hash returns what stands for a counter: 16 hexadecimal digits that tell nothing of the ID.
-func (l *Live) Hash(id identity.ID) string {
+// Hash returns the keyed hash of a counter's ID: 16 hexadecimal digits, which do not reveal the ID.
+func (l *Recorder) Hash(id identity.ID) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], id.Hi)
 	binary.BigEndian.PutUint64(b[8:], tagOf(id))
 	return l.mac("denied key", b[:])
 }
 
-// HashKey returns what is equal where hashes can be compared.
-func (l *Live) HashKey() string { return l.mac("hash key", nil) }
+// HashKey returns a fingerprint of the hash key. Hashes of replicas with the same fingerprint are comparable.
+func (l *Recorder) HashKey() string { return l.mac("hash key", nil) }
 
-func (l *Live) mac(label string, b []byte) string {
+func (l *Recorder) mac(label string, b []byte) string {
 	h := hmac.New(sha256.New, l.key[:])
 	h.Write([]byte(label))
 	h.Write(b)
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Denials is what is known of the denials of a domain.
+// Denials describes the denials of a domain.
 type Denials struct {
 	Keys []Key
-	// PerSecond are all denied descriptors.
+	// PerSecond is the rate of denied descriptors.
 	PerSecond float64
 }
 
-// Denials returns what is denied, by the name of the domain.
-func (l *Live) Denials() map[string]*Denials {
+// Denials returns the denials of each domain, by name.
+func (l *Recorder) Denials() map[string]*Denials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string]*Denials{}
-	for name, d := range l.places {
-		l.readLocked(all, name, d)
+	for name, d := range l.domains {
+		l.addDenialsLocked(all, name, d)
 	}
-	l.readLocked(all, "", l.rest)
+	l.addDenialsLocked(all, "", l.overflow)
 	for _, d := range all {
 		slices.SortFunc(d.Keys, CompareKeys)
 		d.Keys = d.Keys[:min(len(d.Keys), MaxKeys)]
@@ -231,7 +229,7 @@ func (l *Live) Denials() map[string]*Denials {
 	return all
 }
 
-func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
+func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Domain) {
 	s := d.sketch.Load()
 	if s == nil {
 		return
@@ -239,9 +237,9 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	over := l.lasted
-	if now > l.begun {
-		over += now - l.begun
+	over := l.lastLength
+	if now > l.intervalStart {
+		over += now - l.intervalStart
 	}
 	lasted := func(first uint32, age uint8) uint32 {
 		if age >= oldAge || first > now {

@@ -30,14 +30,14 @@ const twoLimits = "{domain: shop, descriptors: [{key: user, rate_limits: [{unit:
 func TestKeysOutliveALoad(t *testing.T) {
 	l, _ := testLive(Hashed)
 	was := compiled(t, twoLimits)
-	d := l.Serve(was)[0]
-	d.Denied(&Denial{ID: id(1), Limit: was.Limits[0]})
-	d.Denied(&Denial{ID: id(2), Limit: was.Limits[1]})
-	l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
+	d := l.SetRules(was)[0]
+	d.RecordDenial(&Denial{ID: id(1), Limit: was.Limits[0]})
+	d.RecordDenial(&Denial{ID: id(2), Limit: was.Limits[1]})
+	l.SetRules(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
 	if keys := l.keys(); len(keys) != 1 || keys[0].Hash != l.Hash(id(1)) || keys[0].Limit != "7/hour" || keys[0].Rule != "user" {
 		t.Errorf("after the load the keys are %+v, want the first, of 7/hour", keys)
 	}
-	l.Serve(compiled(t, "domain: other"))
+	l.SetRules(compiled(t, "domain: other"))
 	if all := l.Denials(); len(all) > 0 {
 		t.Errorf("without the domain there are %+v", all)
 	}
@@ -46,14 +46,14 @@ func TestKeysOutliveALoad(t *testing.T) {
 func TestSelect(t *testing.T) {
 	l, _ := testLive(Hashed)
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
-	d := l.Serve(set)[0]
-	d.Denied(&Denial{ID: id(1), Limit: set.Limits[0]})
-	d.Denied(&Denial{ID: id(2), Limit: set.Limits[0]})
-	d.Denied(&Denial{ID: id(3), Limit: set.Limits[1]})
-	d.Denied(&Denial{ID: id(4)}) // of which nothing is known
+	d := l.SetRules(set)[0]
+	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0]})
+	d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[0]})
+	d.RecordDenial(&Denial{ID: id(3), Limit: set.Limits[1]})
+	d.RecordDenial(&Denial{ID: id(4)}) // of which nothing is known
 	own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
-	d.Denied(&Denial{ID: id(5), Policy: own, Domain: "shop"})                       // of a request's own limit
-	d.Denied(&Denial{ID: id(6), Limit: set.Limits[1], Policy: own, Domain: "shop"}) // of a row
+	d.RecordDenial(&Denial{ID: id(5), Policy: own, Domain: "shop"})                       // of a request's own limit
+	d.RecordDenial(&Denial{ID: id(6), Limit: set.Limits[1], Policy: own, Domain: "shop"}) // of a row
 	for _, tt := range []struct {
 		which Selection
 		want  int
@@ -93,10 +93,10 @@ func TestSelect(t *testing.T) {
 func TestSelectNames(t *testing.T) {
 	l := New(Hashed, identity.Key{1}, descriptors.NewRatelimitNamer("pre:", nil))
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
-	d := l.Serve(set)[0]
+	d := l.SetRules(set)[0]
 	const exact = "pre:s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"
-	d.Denied(&Denial{ID: id(1), Limit: set.Limits[0], Name: []byte(exact)})
-	d.Denied(&Denial{ID: id(2), Limit: set.Limits[0], Name: []byte("pre:shop_user_al_")})
+	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0], Name: []byte(exact)})
+	d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[0], Name: []byte("pre:shop_user_al_")})
 	for i, want := range []string{exact, ""} {
 		if got := l.Select(Selection{Domain: "shop", Key: l.Hash(id(i + 1))}); len(got) != 1 || string(got[0].Name) != want {
 			t.Errorf("the counter is %+v, want the name %q", got, want)
@@ -108,8 +108,8 @@ func TestSelectNames(t *testing.T) {
 func TestUnmatched(t *testing.T) {
 	l, _ := testLive(Off)
 	set := compiled(t, twoLimits)
-	d := l.Serve(set)[0]
-	send := func(text string) { d.Unmatched(set.Unmatched(0, entries(text))) }
+	d := l.SetRules(set)[0]
+	send := func(text string) { d.RecordUnmatched(set.Unmatched(0, entries(text))) }
 	for range 3 {
 		send("usr=al")
 	}
@@ -134,15 +134,15 @@ func TestUnmatched(t *testing.T) {
 func TestUnmatchedIsBounded(t *testing.T) {
 	l, _ := testLive(Hashed)
 	set := compiled(t, twoLimits)
-	d := l.Serve(set)[0]
+	d := l.SetRules(set)[0]
 	now := begin
 	l.Tick(now)
 	looked := 0
 	for range 100 {
 		for i := range 1000 {
-			if d.WantsUnmatched() {
+			if d.AcceptsUnmatched() {
 				looked++
-				d.Unmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", looked*1000+i))))
+				d.RecordUnmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", looked*1000+i))))
 			}
 		}
 		now = now.Add(time.Second)
@@ -154,7 +154,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	if n := len(l.Unmatched()["shop"]); n != MaxUnmatched {
 		t.Errorf("%d places, want %d", n, MaxUnmatched)
 	}
-	d.Unmatched(set.Unmatched(0, entries("usr=v")))
+	d.RecordUnmatched(set.Unmatched(0, entries("usr=v")))
 	if found := l.Unmatched()["shop"]; found[len(found)-1].Key != "usr" {
 		t.Errorf("the newest is not there: %+v", found)
 	}
@@ -174,14 +174,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	for most, namer := range map[int64]*descriptors.Namer{2 << 20: nil, 5 << 19: descriptors.NewNamer("", nil)} {
 		l := New(Hashed, identity.Key{1}, namer)
 		before := heap()
-		domains := l.Serve(set)
+		domains := l.SetRules(set)
 		sent := entries("user=al")
 		for i, d := range domains {
 			for j := range 10_000 {
-				d.Denied(&Denial{ID: id(i*10_000 + j), Limit: set.Limits[i], Entries: sent, Name: []byte("s1{KvY7BUwC8IIbEg4lu7ekBg}f60_")})
+				d.RecordDenial(&Denial{ID: id(i*10_000 + j), Limit: set.Limits[i], Entries: sent, Name: []byte("s1{KvY7BUwC8IIbEg4lu7ekBg}f60_")})
 			}
 			for j := range 2 * MaxUnmatched {
-				d.Unmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
+				d.RecordUnmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
 			}
 		}
 		took := heap() - before
@@ -211,8 +211,8 @@ func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, -time.Minute, -2 * time.Second, time.Minute, time.Hour} {
 		l, _ := testLive(Off)
 		set := compiled(t, twoLimits)
-		d := l.Serve(set)[0]
-		send := func(i int) { d.Unmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", i)))) }
+		d := l.SetRules(set)[0]
+		send := func(i int) { d.RecordUnmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", i)))) }
 		now := begin
 		for i := range MaxUnmatched {
 			send(i)
@@ -247,14 +247,14 @@ func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 func TestUnmatchedBudget(t *testing.T) {
 	l, _ := testLive(Off)
 	set := compiled(t, twoLimits)
-	d := l.Serve(set)[0]
+	d := l.SetRules(set)[0]
 	looked := 0
 	for range 100 {
 		l.Tick(begin)
 		for range 10 {
-			if d.WantsUnmatched() {
+			if d.AcceptsUnmatched() {
 				looked++
-				d.Unmatched(set.Unmatched(0, entries("usr=v")))
+				d.RecordUnmatched(set.Unmatched(0, entries("usr=v")))
 			}
 		}
 	}

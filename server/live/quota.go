@@ -6,62 +6,61 @@ import (
 	"time"
 )
 
-// MostQuotaBuckets and MostQuotaShares bound a [Quota].
+// MaxQuotaBuckets and MaxQuotaShares bound the size of a [Quota].
 const (
-	MostQuotaBuckets = 20
-	MostQuotaShares  = 20
+	MaxQuotaBuckets = 20
+	MaxQuotaShares  = 20
 )
 
-// Quota is what Envoys divide by the rate limit quota service.
+// Quota is the state of the rate limit quota service.
 type Quota struct {
-	// Streams are those of Envoys, one for each domain. Buckets is how many are divided.
+	// Streams is the number of streams of Envoys, one per Envoy and domain. Buckets is the number of divided limits.
 	Streams int `json:"streams"`
 	Buckets int `json:"buckets"`
-	// Largest are the buckets with the most demand, the greatest first, at most [MostQuotaBuckets].
+	// Largest contains the buckets with the highest demand, in descending order, at most [MaxQuotaBuckets].
 	Largest []QuotaBucket `json:"largest"`
 }
 
-// QuotaBucket is a limit that Envoys divide. Rates are requests a second.
+// QuotaBucket is a limit that is divided among Envoys. Rates are in requests per second.
 type QuotaBucket struct {
-	// Replica is the address that says it, of several.
+	// Replica is the address of the replica that reported the bucket, if several were asked.
 	Replica string `json:"replica,omitempty"`
 	Domain  string `json:"domain"`
 	Rule    string `json:"rule"`
 	Limit   string `json:"limit"`
-	// Hash stands for the bucket, and Descriptor is its descriptor; see [Key].
+	// Hash identifies the bucket, and Descriptor is its descriptor; see [Key].
 	Hash       string `json:"hash,omitempty"`
 	Descriptor string `json:"descriptor,omitempty"`
-	// LimitRate is what is divided, and DemandRate what all Envoys are taken to want.
+	// LimitRate is the divided rate, and DemandRate the estimated total demand of all Envoys.
 	LimitRate  float64 `json:"limit_per_second"`
 	DemandRate float64 `json:"demand_per_second"`
-	// Assigned is what Envoys may act by, Unconfirmed how much of it waits for Envoys to confirm that they have less, and
-	// Lost how much is held by Envoys that are gone, the last of it until LostUntil.
+	// Assigned is the rate that Envoys may be using. It includes Unconfirmed, which Envoys have not yet confirmed to have given up, and
+	// Lost, which is assigned to disconnected Envoys until LostUntil at most.
 	Assigned    float64    `json:"assigned_per_second"`
 	Unconfirmed float64    `json:"unconfirmed_per_second"`
 	Lost        float64    `json:"lost_per_second"`
 	LostUntil   *time.Time `json:"lost_until,omitempty"`
-	// LearningUntil is there while it is not known what this process' predecessor assigned.
+	// LearningUntil is set while the assignments of this process' predecessor are unknown.
 	LearningUntil *time.Time `json:"learning_until,omitempty"`
-	// Holders is how many streams of Envoys have the bucket. Shares are those with the greatest shares, at most
-	// [MostQuotaShares].
+	// Holders is the number of streams with a share. Shares contains the largest shares, at most [MaxQuotaShares].
 	Holders int          `json:"holders"`
 	Shares  []QuotaShare `json:"shares"`
 }
 
-// QuotaShare is the share of an Envoy.
+// QuotaShare is an Envoy's share of a bucket.
 type QuotaShare struct {
-	// Address is that of the Envoy's machine, empty if it is not known. Stream tells streams apart.
+	// Address is the IP address of the Envoy, empty if unknown. Stream identifies the stream.
 	Address string `json:"address,omitempty"`
 	Stream  uint64 `json:"stream"`
-	// Share is the rate that it was told, and Demand what it is taken to want.
+	// Share is the assigned rate, and Demand the Envoy's estimated demand.
 	Share  float64 `json:"share_per_second"`
 	Demand float64 `json:"demand_per_second"`
-	// Confirmed says that its share has arrived.
+	// Confirmed is true if the Envoy has received its share.
 	Confirmed bool `json:"confirmed"`
 }
 
-// plus returns the sum of what two replicas say, each of which may be nil. The second's address is replica.
-func (q *Quota) plus(o *Quota, replica string) *Quota {
+// add returns the sum of the states of two replicas, each of which may be nil. Replica is the address of the second.
+func (q *Quota) add(o *Quota, replica string) *Quota {
 	if o == nil {
 		return q
 	}
@@ -77,6 +76,6 @@ func (q *Quota) plus(o *Quota, replica string) *Quota {
 		sum.Largest = append(sum.Largest, b)
 	}
 	slices.SortStableFunc(sum.Largest, func(a, b QuotaBucket) int { return cmp.Compare(b.DemandRate, a.DemandRate) })
-	sum.Largest = sum.Largest[:min(len(sum.Largest), MostQuotaBuckets)]
+	sum.Largest = sum.Largest[:min(len(sum.Largest), MaxQuotaBuckets)]
 	return sum
 }

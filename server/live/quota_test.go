@@ -15,13 +15,13 @@ func TestSumOfShares(t *testing.T) {
 		}
 		return q
 	}
-	many := make([]string, MostQuotaBuckets)
+	many := make([]string, MaxQuotaBuckets)
 	for i := range many {
 		many[i] = fmt.Sprint("n", i)
 	}
 	states := []*State{{Quota: of("a", "b")}, {}, {Quota: of(many...)}}
 	sum := Sum([]string{"x:1", "y:1", "z:1"}, states).Quota
-	if sum == nil || sum.Streams != 4 || sum.Buckets != 60 || len(sum.Largest) != MostQuotaBuckets {
+	if sum == nil || sum.Streams != 4 || sum.Buckets != 60 || len(sum.Largest) != MaxQuotaBuckets {
 		t.Fatalf("the sum is %+v", sum)
 	}
 	got := make([]string, 0, 4)

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// linePoints of linePoint each are five minutes.
+	// A line has linePoints points of length linePoint: five minutes.
 	linePoints = 30
 	linePoint  = 10 * time.Second
 )
 
-// Counts are hits so far, of one limit.
+// Counts contains the total hits of a limit.
 type Counts struct{ Hits, Denied, Near, Shadow uint64 }
 
-// Plus returns the sums of two counts. Counters stop at 2^64-1, and so do sums of them.
+// Plus returns the sum of two counts, saturating like the counters.
 func (c Counts) Plus(o Counts) Counts {
 	return Counts{
 		Hits: limiter.SaturatingAdd(c.Hits, o.Hits), Denied: limiter.SaturatingAdd(c.Denied, o.Denied),
@@ -24,58 +24,58 @@ func (c Counts) Plus(o Counts) Counts {
 }
 
 func (c Counts) minus(o Counts) Counts {
-	// A refund takes nothing off these, but a counter may begin anew.
+	// Refunds do not decrease the counts, but a counter may have been replaced by a new one.
 	return Counts{
 		Hits: c.Hits - min(c.Hits, o.Hits), Denied: c.Denied - min(c.Denied, o.Denied),
 		Near: c.Near - min(c.Near, o.Near), Shadow: c.Shadow - min(c.Shadow, o.Shadow),
 	}
 }
 
-// Rates remembers counts of the last five minutes. What K names has counts that only grow, from 0 when it is first there. One goroutine uses it at a
-// time.
+// Rates computes rates from counters, which must grow monotonically from 0 when their name K is first seen. It remembers the last five
+// minutes. One goroutine uses it at a time.
 type Rates[K comparable] struct {
 	series map[K]*series
-	steps  uint64 // how many intervals have ended
-	// at is when the last one ended, and lasted how long it was. called is when Step was called last.
-	at, called time.Time
-	lasted     time.Duration
+	steps  uint64 // number of completed intervals
+	// endedAt is the end of the last interval, and length its length. calledAt is the time of the last call of Advance.
+	endedAt, calledAt time.Time
+	length            time.Duration
 }
 
 type series struct {
-	// marks are the counts at the ends of the last two intervals, the older one first.
+	// marks contains the counts at the ends of the last two intervals, the older one first.
 	marks [2]Counts
-	// seen is the last interval in which there were counts, and last the one in which they grew.
+	// seen is the last interval for which counts were read, and last the last one in which they grew.
 	seen, last uint64
-	line       *points // nil if they did not grow for five minutes
+	line       *points // nil if the counts did not grow for five minutes
 }
 
-// points are those of the last five minutes; the newest ended with the interval of an even number, n, and is at
-// n/2 % linePoints.
+// points contains the points of the last five minutes. A point covers two intervals. The newest one ended with the interval of the even
+// number n, and has the index n/2 % linePoints.
 type points struct {
-	begun Counts // at the newest point's end
-	line  [linePoints]struct{ hits, denied uint32 }
+	base Counts // counts at the end of the newest point
+	line [linePoints]struct{ hits, denied uint32 }
 }
 
-// Step ends an interval at the time now, if it has lasted long enough. Read calls its argument with all that has counts;
-// what it no longer has is forgotten.
-func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
-	passed, called := now.Sub(r.at), r.called
-	r.called = now
+// Advance ends the interval at the time now, if it has lasted long enough. Read must call its argument with all current counts. Names
+// without counts are forgotten.
+func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
+	passed, called := now.Sub(r.endedAt), r.calledAt
+	r.calledAt = now
 	switch {
 	case passed < interval && passed > -interval:
 		return
-	case r.at.IsZero():
+	case r.endedAt.IsZero():
 		passed = interval
 	case passed < 0 || passed > 2*interval: // the clock was set, or nothing ran
-		passed = max(time.Second, called.Sub(r.at))
+		passed = max(time.Second, called.Sub(r.endedAt))
 	}
-	r.lasted = passed
+	r.length = passed
 	if r.series == nil {
 		r.series = map[K]*series{}
 	}
 	r.steps++
-	r.at = now
-	read(r.step)
+	r.endedAt = now
+	read(r.record)
 	for k, s := range r.series {
 		if s.seen != r.steps {
 			delete(r.series, k)
@@ -86,8 +86,8 @@ func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
 	}
 }
 
-// step ends an interval of what has the counts c. Limits may share counters, so a name may come several times.
-func (r *Rates[K]) step(k K, c Counts) {
+// record adds the counts of a name at the end of an interval. Limits may share counters, so a name may occur several times.
+func (r *Rates[K]) record(k K, c Counts) {
 	s := r.series[k]
 	if s == nil {
 		s = &series{}
@@ -100,21 +100,21 @@ func (r *Rates[K]) step(k K, c Counts) {
 	if c != s.marks[1] {
 		s.last = r.steps
 		if s.line == nil {
-			s.line = &points{begun: s.marks[1]}
+			s.line = &points{base: s.marks[1]}
 		}
 	}
 	s.marks[0], s.marks[1] = s.marks[1], c
 	if s.line != nil && r.steps%uint64(linePoint/interval) == 0 {
-		d := c.minus(s.line.begun)
-		s.line.begun = c
+		d := c.minus(s.line.base)
+		s.line.base = c
 		s.line.line[r.steps/2%linePoints] = struct{ hits, denied uint32 }{clamp(d.Hits), clamp(d.Denied)}
 	}
 }
 
 func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
-// Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now, and
-// whether there were hits in the last five minutes, but for those of the last five seconds.
+// Rate returns the rate over the last five to ten seconds for a name with the counts c at the time now. Known is true if the counts
+// grew in the last five minutes, apart from the current interval.
 func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	since := Counts{}
 	if s := r.series[k]; s != nil {
@@ -123,12 +123,12 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	if c == since {
 		return Rate{}, known
 	}
-	per := (max(0, now.Sub(r.at)) + r.lasted).Seconds()
+	per := (max(0, now.Sub(r.endedAt)) + r.length).Seconds()
 	d := c.minus(since)
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
 }
 
-// Line returns the sum of the points of the last five minutes of all that is named, nil if there were no hits.
+// Line returns the sum of the lines of all names, or nil if there were no hits in the last five minutes.
 func (r *Rates[K]) Line(names ...K) (sum *Line) {
 	for _, k := range names {
 		s := r.series[k]
@@ -140,7 +140,7 @@ func (r *Rates[K]) Line(names ...K) (sum *Line) {
 			p := s.line.line[(r.steps/2+1+i)%linePoints]
 			line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
 		}
-		sum = sum.plus(line)
+		sum = sum.add(line)
 	}
 	return sum
 }

@@ -6,15 +6,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Selection chooses among the keys that are denied: those of a domain, and of these those of a rule, and of these the
-// one with a hash. Rule and Key may be empty.
+// Selection selects denied keys by domain and, if not empty, by rule and hash.
 type Selection struct {
-	Domain string `required:"" short:"d" help:"Domain of the keys."`
+	Domain string `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the keys."`
 	Rule   string `type:"filled" placeholder:"PATH" help:"Reset only keys of this rule, as shown by sluice top, such as 'user > path=/api/*'."`
 	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Reset only the key with this hash."`
 }
 
-// String returns the selection for people.
+// String describes the selection.
 func (s Selection) String() string {
 	text := "all keys that are denied"
 	if s.Key != "" {
@@ -26,37 +25,37 @@ func (s Selection) String() string {
 	return text + " in the domain " + s.Domain
 }
 
-// Reset is what a reset does, or would do.
+// Reset is the report of a reset or of its preview.
 type Reset struct {
-	// Selection says for people what is reset.
+	// Selection describes the selected keys.
 	Selection string `json:"selection"`
-	// Counters is how many there are, and Used the hits that they had.
+	// Counters is the number of counters, and Used the sum of their used hits.
 	Counters int    `json:"counters"`
 	Used     uint64 `json:"used"`
-	// Left is how many keys are selected but left alone, because a store has their counters under names with values,
-	// as envoyproxy/ratelimit does, and no value is kept.
+	// Left is the number of selected keys that cannot be reset: a store has their counters under envoyproxy/ratelimit's names, which
+	// contain values, and the values are not recorded.
 	Left int `json:"left,omitempty"`
-	// Done says that it was done. If not, the same with Token does it, within a minute.
+	// Done is true if the counters were reset. Otherwise the same request with Token resets them, within a minute.
 	Done  bool   `json:"done"`
 	Token string `json:"token,omitempty"`
 }
 
-// Counter is a key that is denied.
-type Counter struct {
+// DeniedCounter is the counter of a denied key.
+type DeniedCounter struct {
 	ID     identity.ID
 	Domain string
-	// Limit is that of the rule, nil for a limit that a request carried.
+	// Limit is the limit of the rule, or nil for a limit in the request.
 	Limit *descriptors.Limit
-	// Policy is what the counter counts by.
+	// Policy is the policy of the counter.
 	Policy *limiter.Policy
-	// Name is what a store calls it. Nil without a store, and for a name with values, of which nothing is kept.
+	// Name is the counter's name in a store. It is nil without a store, and for names with values, which are not recorded.
 	Name []byte
 
-	at *sketch
+	sketch *sketch
 }
 
-// Select returns the keys that are chosen. Those of limits that requests carry have no rule.
-func (l *Live) Select(which Selection) (all []Counter) {
+// Select returns the counters of the selected keys. Keys of limits in requests have no rule.
+func (l *Recorder) Select(which Selection) (all []DeniedCounter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for d := range l.domainsLocked {
@@ -70,7 +69,7 @@ func (l *Live) Select(which Selection) (all []Counter) {
 			case which.Rule != "" && (d.limit == nil || d.limit.Rule.Path() != which.Rule):
 			case which.Key != "" && l.Hash(d.id) != which.Key:
 			default:
-				c := Counter{ID: d.id, Domain: which.Domain, Limit: d.limit, Policy: &d.own.policy, at: s}
+				c := DeniedCounter{ID: d.id, Domain: which.Domain, Limit: d.limit, Policy: &d.own.policy, sketch: s}
 				if d.own.domain == "" {
 					c.Policy = &d.limit.Policy
 				}
@@ -84,7 +83,7 @@ func (l *Live) Select(which Selection) (all []Counter) {
 	return all
 }
 
-// domain returns the name of the key's domain, empty if nothing is known of its counter.
+// domain returns the key's domain, or "" if it is unknown.
 func (d *denied) domain() string {
 	if d.limit != nil {
 		return d.limit.Rule.Domain()
@@ -92,10 +91,10 @@ func (d *denied) domain() string {
 	return d.own.domain
 }
 
-// Forget forgets a key that was selected, until it is denied again.
-func (l *Live) Forget(c Counter) { c.at.forget(c.ID) }
+// Forget removes a selected key, until it is denied again.
+func (l *Recorder) Forget(c DeniedCounter) { c.sketch.forget(c.ID) }
 
-// Forget forgets the key of the counter id, if it is there, until it is denied again.
+// Forget removes the key of the counter id, if it is recorded, until it is denied again.
 func (d *Domain) Forget(id identity.ID) {
 	if s := d.sketch.Load(); s != nil {
 		s.forget(id)

@@ -11,102 +11,97 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// The size of a sketch: sets*ways keys.
+// A sketch has sets*ways entries.
 const (
 	sets = 32
-	ways = 8 // their tags are one cache line
+	ways = 8 // the tags of a set fill one cache line
 )
 
-// The times of a sketch.
+// Durations of a sketch.
 const (
-	// interval is how long denials are counted before they are the last interval's.
+	// interval is the time after which counts restart.
 	interval = 5 * time.Second
-	// forgetAfter is how long a key stays without a denial. It leaves with the first interval
-	// that ends later. Intervals are counted, since the clock may be set.
+	// forgetAfter is how long a key stays without a denial. It is removed at the end of the interval in which this time has passed.
+	// Intervals are counted because the clock may be set.
 	forgetAfter = time.Minute
 	idleBound   = uint8(forgetAfter/interval) + 1
-	// oldAge is the number of intervals after which denials were counted in all of the time that rates are of, whatever
-	// the clock says.
+	// oldAge is the number of intervals after which a key has existed for the whole period that rates cover, even if the clock was set.
 	oldAge = 2
 )
 
-// A sketch finds the keys of one domain that are denied most. A key is a counter: a rule's limit
-// and the values of a client.
+// A sketch finds the most frequently denied keys of a domain. A key is a counter: a rule's limit and the values of a client.
 //
-// It is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and
-// top-k elements in data streams", 2005), in sets: a key's hash chooses eight entries, and a new key
-// takes the least of them, and with it that one's count as a possible error. So a key with more
-// than one of 256 denials is found with near certainty, and of a flood of keys that are denied
-// once each none seems large. Counts begin anew with each interval, so that a flood of an
-// hour ago does not hide the one of now.
+// It implements Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
+// 2005) with sets: the hash of a key selects a set of eight entries. A new key replaces the one with the smallest count and inherits
+// this count as its possible error. A key with more than 1/256 of the denials is found with near certainty, and in a flood of keys that
+// are each denied once, no key appears frequent. Counts restart in each interval, so that a past flood does not hide the current one.
 //
-// A key that is known costs a look at eight tags and one atomic addition. A new key takes its set's
-// lock; if another has it, the denial is not counted, since nobody may wait here.
+// A denial of a known key compares up to eight tags and makes one atomic addition. A new key needs the lock of its set. If the lock is
+// taken, the denial is not counted, because requests must not wait here.
 type sketch struct {
-	now   *atomic.Uint32 // Unix seconds, kept by [Live.Tick]
+	now   *atomic.Uint32 // Unix seconds of the last Tick
 	sets  [sets]set
-	texts *[sets][ways]text // nil unless values are kept
-	// names are what names the counters in a store, zero for those that it has under names with values. Nil without
-	// a store.
+	texts *[sets][ways]text // nil unless values are stored
+	// names contains the hashes in the counters' names in a store, zero for names with values. It is nil without a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
-	// since is when the first denial of an uninterrupted series of intervals with denials was, in Unix seconds; 0 for none.
+	// since is the first denial in the current sequence of intervals with denials, in Unix seconds; 0 for none.
 	since atomic.Uint32
-	// age is the number of these intervals that have ended, at most oldAge, under [Live].mu.
+	// age is the number of completed intervals of this sequence, at most oldAge. It is protected by [Recorder].mu.
 	age uint8
-	// again are the denials of this interval of descriptors that another limit has denied. Those of the last interval are
-	// in pastAgain, under [Live].mu.
-	again     atomic.Uint64
-	pastAgain uint64
-	// owns has what the counters of keys count by that do not count by their rule's policy. It is nil until there is one.
-	owns atomic.Pointer[[sets][ways]ownTerms]
+	// duplicates is the number of denials in this interval of descriptors that another limit has denied too. pastDuplicates is that
+	// of the last interval, protected by [Recorder].mu.
+	duplicates     atomic.Uint64
+	pastDuplicates uint64
+	// ownPolicies contains the policies of counters that do not use their rule's policy. It is nil until there is one.
+	ownPolicies atomic.Pointer[[sets][ways]ownPolicy]
 }
 
-// ownTerms are what is kept of a key that counts by the numbers of a request or of a table's row. The memory of those is used
-// again. It is read and written under the lock of the key's set.
-type ownTerms struct {
-	policy limiter.Policy // with a Reserve of its own
-	domain string         // of the request; empty for a key that counts by its rule's policy
+// ownPolicy is a copy of the policy of a counter whose numbers come from a request or a table row, because that memory is reused. It is
+// protected by the lock of the key's set.
+type ownPolicy struct {
+	policy limiter.Policy // including its Reserve
+	domain string         // of the request; empty if the counter uses its rule's policy
 }
 
-// set is eight keys. What a denial looks at stands together, in two cache lines.
+// set contains eight keys. The fields that a denial reads are in two cache lines.
 type set struct {
-	// tags are the IDs' low halves, 0 for a free entry. They are written under mu.
+	// tags contains the low halves of the IDs, 0 for free entries. They are written under mu.
 	tags [ways]atomic.Uint64
-	// hits are the denials of this interval, with those inherited. past are those of the last one.
+	// hits contains the denials of this interval, including inherited ones, and past those of the last interval.
 	hits [ways]atomic.Uint32
 	past [ways]uint32
-	// ends are when a penalty ends that a key is under, or later, in Unix seconds; 0 for none.
+	// ends contains the ends of penalties, in Unix seconds; 0 for none.
 	ends [ways]atomic.Uint32
 	mu   sync.Mutex
 
 	entries [ways]entry
-	// lost are the denials of this interval of keys that have no entry any more, and pastLost those of the last one.
+	// lost is the number of denials in this interval of keys without an entry, and pastLost that of the last interval.
 	lost, pastLost uint32
 }
 
-// entry is what else is known of a key. It is read and written under the set's lock.
+// entry contains further data of a key. It is protected by the set's lock.
 type entry struct {
-	limit *descriptors.Limit // nil for a limit that requests carried
-	high  uint64             // the other half of the ID
+	limit *descriptors.Limit // nil for a limit in requests
+	high  uint64             // high half of the ID
 	total uint64             // denials before this interval
-	// inherited is how many hits are those of the key that was there before.
+	// inherited is the part of hits that belongs to replaced keys.
 	inherited uint32
-	// first and last are when the key was denied, in Unix seconds.
+	// first and last are the times of the first and last denial, in Unix seconds.
 	first, last uint32
-	// idle is the number of intervals since the last denial, and age that since the first, at most oldAge.
+	// idle is the number of intervals since the last denial, and age that since the first one, at most oldAge.
 	idle, age uint8
 }
 
-// own returns the denials of this interval that are certainly key i's.
-func (s *set) own(i int) uint32 { return s.ownOf(i, s.hits[i].Load()) }
+// certainHits returns the denials of key i in this interval without inherited ones.
+func (s *set) certainHits(i int) uint32 { return s.certainPart(i, s.hits[i].Load()) }
 
-func (s *set) ownOf(i int, hits uint32) uint32 { return hits - min(hits, s.entries[i].inherited) }
+func (s *set) certainPart(i int, hits uint32) uint32 { return hits - min(hits, s.entries[i].inherited) }
 
-// weight is what keys of a set are compared by.
+// weight returns the count by which the keys of a set are compared.
 func (s *set) weight(i int) uint32 { return s.hits[i].Load() + s.past[i] }
 
-func newSketch(l *Live) *sketch {
+func newSketch(l *Recorder) *sketch {
 	s := &sketch{now: &l.now, namer: l.namer}
 	if l.mode == Clear {
 		s.texts = new([sets][ways]text)
@@ -119,7 +114,7 @@ func newSketch(l *Live) *sketch {
 
 func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
-// add counts one denial of a key.
+// add counts a denial.
 func (s *sketch) add(denial *Denial) {
 	switch set, i, ok := s.find(denial.ID); {
 	case ok:
@@ -130,12 +125,12 @@ func (s *sketch) add(denial *Denial) {
 	default:
 		return // not counted
 	}
-	if denial.Again {
-		s.again.Add(1)
+	if denial.Duplicate {
+		s.duplicates.Add(1)
 	}
 }
 
-// find returns where a key is.
+// find returns the set and index of a key. It does not need the lock.
 func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 	at = &s.sets[id.Hi%sets]
 	for i := range at.tags {
@@ -146,25 +141,25 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 	return at, 0, false
 }
 
-// addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
-// meanwhile; there are as few of them as processors.
+// addLocked adds a key that find did not find. Concurrent denials of the replaced key may be counted for the new one; there are at most
+// as many as processors.
 func (s *sketch) addLocked(set *set, denial *Denial) {
 	id, at, least, free := denial.ID, 0, ^uint32(0), false
 	for i := range set.tags {
 		switch set.tags[i].Load() {
-		case tagOf(id): // another denial of the key was faster
+		case tagOf(id): // another goroutine has added the key
 			set.hits[i].Add(1)
 			return
 		case 0:
 			at, least, free = i, 0, true
 		default:
-			// A key that was not denied lately weighs nothing, and stays while there is a free entry.
+			// A key without recent denials has weight 0, but is not replaced while there is a free entry.
 			if weight := set.weight(i); !free && weight < least {
 				at, least = i, weight
 			}
 		}
 	}
-	set.loseLocked(at)
+	set.addLostLocked(at)
 	now := s.now.Load()
 	if s.since.Load() == 0 {
 		s.since.CompareAndSwap(0, now)
@@ -177,48 +172,48 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 		s.texts[id.Hi%sets][at].write(denial.Entries)
 	}
 	if s.names != nil {
-		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero without
+		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero without a hash
 	}
-	s.keepOwn(id, at, denial)
+	s.storeOwnPolicy(id, at, denial)
 	set.tags[at].Store(tagOf(id))
 }
 
-// freeLocked frees an entry, if it is not free.
+// freeLocked frees an entry. It does nothing if the entry is free.
 func (s *set) freeLocked(at int) {
 	if s.tags[at].Load() == 0 {
 		return
 	}
-	s.loseLocked(at)
+	s.addLostLocked(at)
 	s.tags[at].Store(0)
 	s.hits[at].Store(0)
 	s.past[at], s.entries[at].limit = 0, nil
 }
 
-// loseLocked adds the denials of an entry to those of keys that have no entry any more. A free entry has no denials.
-func (s *set) loseLocked(at int) {
-	s.lost += s.own(at)
+// addLostLocked adds the denials of an entry to those of keys without an entry.
+func (s *set) addLostLocked(at int) {
+	s.lost += s.certainHits(at)
 	s.pastLost += s.past[at]
 }
 
-// keepOwn keeps what the counter of a new key counts by, at a place in its set, unless that is its rule's policy.
-func (s *sketch) keepOwn(id identity.ID, at int, denial *Denial) {
-	is := denial.Policy != nil && (denial.Limit == nil || denial.Policy != &denial.Limit.Policy)
-	owns := s.owns.Load()
+// storeOwnPolicy stores the policy of the counter of a new key, unless it is the rule's policy.
+func (s *sketch) storeOwnPolicy(id identity.ID, at int, denial *Denial) {
+	hasOwn := denial.Policy != nil && (denial.Limit == nil || denial.Policy != &denial.Limit.Policy)
+	owns := s.ownPolicies.Load()
 	if owns == nil {
-		if !is {
+		if !hasOwn {
 			return
 		}
-		s.owns.CompareAndSwap(nil, new([sets][ways]ownTerms))
-		owns = s.owns.Load()
+		s.ownPolicies.CompareAndSwap(nil, new([sets][ways]ownPolicy))
+		owns = s.ownPolicies.Load()
 	}
 	o := &owns[id.Hi%sets][at]
-	if o.domain = ""; is {
+	if o.domain = ""; hasOwn {
 		o.domain, o.policy = denial.Domain, denial.Policy.Clone(o.policy.Reserve)
 	}
 }
 
-// penalise notes for how long a key is denied, which was denied just before.
-func (s *sketch) penalise(id identity.ID, left time.Duration) {
+// setPenaltyEnd sets the remaining time of the penalty of a key.
+func (s *sketch) setPenaltyEnd(id identity.ID, left time.Duration) {
 	if set, i, ok := s.find(id); ok {
 		end := int64(s.now.Load()) + int64(left/time.Second)
 		if left%time.Second > 0 {
@@ -238,9 +233,9 @@ func (s *sketch) forget(id identity.ID) {
 	}
 }
 
-// rotate ends the interval: its denials become the last one's.
+// rotate ends the interval.
 func (s *sketch) rotate(now uint32) {
-	s.pastAgain = s.again.Swap(0)
+	s.pastDuplicates = s.duplicates.Swap(0)
 	denials := uint32(0)
 	for i := range s.sets {
 		set := &s.sets[i]
@@ -252,7 +247,7 @@ func (s *sketch) rotate(now uint32) {
 			if set.tags[j].Load() == 0 {
 				continue
 			}
-			own := set.ownOf(j, set.hits[j].Swap(0))
+			own := set.certainPart(j, set.hits[j].Swap(0))
 			denials |= own
 			set.past[j] = own
 			e.inherited = 0
@@ -275,9 +270,8 @@ func (s *sketch) rotate(now uint32) {
 	}
 }
 
-// follow has the limits of another set in place of those of an earlier one, so that no earlier set is kept. Keys whose
-// limits are gone are forgotten.
-func (s *sketch) follow(set *descriptors.Set) {
+// setRules replaces the limits of keys by those of a new set, so that the old set can be freed. Keys without a limit in the new set are removed.
+func (s *sketch) setRules(set *descriptors.Set) {
 	for i := range s.sets {
 		at := &s.sets[i]
 		at.mu.Lock()
@@ -294,21 +288,21 @@ func (s *sketch) follow(set *descriptors.Set) {
 	}
 }
 
-// denied is one key as it was when the sketch was read.
+// denied is a copy of the data of a key.
 type denied struct {
 	id          identity.ID
 	limit       *descriptors.Limit
-	recent      uint64 // denials in this interval and the last
+	recent      uint64 // denials in this and the last interval
 	total       uint64
 	first, last uint32
 	age         uint8
-	end         uint32 // of a penalty that it is under; 0 for none
+	end         uint32 // end of its penalty, 0 for none
 	text        string
-	name        descriptors.NameSum // zero if there is none
-	own         ownTerms            // with an empty domain if there is none
+	name        descriptors.NameSum // zero for none
+	own         ownPolicy           // its domain is empty for none
 }
 
-// read calls f with each key, and returns the denied descriptors of this interval and the last.
+// read calls f with each key. It returns the number of denied descriptors in this and the last interval.
 func (s *sketch) read(f func(denied)) (all uint64) {
 	now := s.now.Load()
 	for i := range s.sets {
@@ -320,7 +314,7 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			if tag == 0 {
 				continue
 			}
-			own := uint64(set.own(j))
+			own := uint64(set.certainHits(j))
 			d := denied{
 				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
 				recent: own + uint64(set.past[j]), total: e.total + own, first: min(e.first, now), last: min(e.last, now), age: e.age,
@@ -338,12 +332,12 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			if s.names != nil {
 				d.name = s.names[i][j]
 			}
-			if o := s.owns.Load(); o != nil && o[i][j].domain != "" {
-				d.own = ownTerms{o[i][j].policy.Clone(nil), o[i][j].domain}
+			if o := s.ownPolicies.Load(); o != nil && o[i][j].domain != "" {
+				d.own = ownPolicy{o[i][j].policy.Clone(nil), o[i][j].domain}
 			}
 			f(d)
 		}
 		set.mu.Unlock()
 	}
-	return all - min(all, s.again.Load()+s.pastAgain)
+	return all - min(all, s.duplicates.Load()+s.pastDuplicates)
 }

@@ -17,18 +17,18 @@ import (
 var begin = time.Unix(1_700_000_000, 0)
 
 // testLive returns a Live with one domain that has a sketch.
-func testLive(mode string) (*Live, *Domain) {
+func testLive(mode string) (*Recorder, *Domain) {
 	l := New(mode, identity.Key{1}, nil)
 	l.Tick(begin)
 	set, found := descriptors.Compile([]rules.Config{{Domain: "shop"}}, descriptors.Options{})
 	if err := found.Err(); err != nil {
 		panic(err)
 	}
-	return l, l.Serve(set)[0]
+	return l, l.SetRules(set)[0]
 }
 
 // keys returns those that are denied most.
-func (l *Live) keys() []Key {
+func (l *Recorder) keys() []Key {
 	if d := l.Denials()["shop"]; d != nil {
 		return d.Keys
 	}
@@ -60,10 +60,10 @@ func TestFlooderIsFirst(t *testing.T) {
 	flooder := 0
 	for range denials {
 		if random.IntN(50) == 0 {
-			d.Denied(&Denial{ID: id(0)})
+			d.RecordDenial(&Denial{ID: id(0)})
 			flooder++
 		} else {
-			d.Denied(&Denial{ID: id(1 + random.IntN(1e9))}) // clients that are denied once
+			d.RecordDenial(&Denial{ID: id(1 + random.IntN(1e9))}) // clients that are denied once
 		}
 	}
 	keys := l.keys()
@@ -92,13 +92,13 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	now := begin
 	for range 3600 {
 		for i := range sets * ways * 2 { // all entries are taken
-			d.Denied(&Denial{ID: id(i)})
+			d.RecordDenial(&Denial{ID: id(i)})
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
 	}
 	for range 100 {
-		d.Denied(&Denial{ID: id(-1)})
+		d.RecordDenial(&Denial{ID: id(-1)})
 	}
 	now = now.Add(time.Second)
 	l.Tick(now)
@@ -111,9 +111,9 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 func TestKeyUnderPenalty(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i, left := range []time.Duration{90 * time.Second, 0, 1500 * time.Millisecond} {
-		d.Denied(&Denial{ID: id(i)})
+		d.RecordDenial(&Denial{ID: id(i)})
 		if left > 0 {
-			d.Penalised(id(i), left)
+			d.RecordPenalty(id(i), left)
 		}
 	}
 	until := func() map[string]time.Time {
@@ -152,7 +152,7 @@ func TestKeyComesAndGoes(t *testing.T) {
 	now := begin
 	for i := range 60 { // ten a second for a minute
 		for range 10 {
-			d.Denied(&Denial{ID: id(1)})
+			d.RecordDenial(&Denial{ID: id(1)})
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
@@ -175,19 +175,19 @@ func TestKeyComesAndGoes(t *testing.T) {
 }
 
 // deniedTwenty returns what one key has led to that was denied once in each of 20 seconds, the last of which is now.
-func deniedTwenty() (l *Live, now time.Time) {
+func deniedTwenty() (l *Recorder, now time.Time) {
 	l, d := testLive(Hashed)
 	now = begin
 	for range 20 {
 		now = now.Add(time.Second)
 		l.Tick(now)
-		d.Denied(&Denial{ID: id(1)})
+		d.RecordDenial(&Denial{ID: id(1)})
 	}
 	return l, now
 }
 
 // goesByItself holds that all keys are gone within two minutes from now.
-func goesByItself(t *testing.T, l *Live, now time.Time, when string) {
+func goesByItself(t *testing.T, l *Recorder, now time.Time, when string) {
 	t.Helper()
 	for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
 		if l.Tick(now); now.Sub(last) > 2*time.Minute {
@@ -202,10 +202,10 @@ func TestIdleKeysStayWhileThereIsRoom(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i := range uint64(ways) {
 		l.Tick(begin.Add(time.Duration(i) * interval))
-		d.Denied(&Denial{ID: identity.ID{Hi: 1, Lo: i + 1}})
+		d.RecordDenial(&Denial{ID: identity.ID{Hi: 1, Lo: i + 1}})
 	}
 	for i := range uint64(ways) {
-		if !d.Lists(identity.ID{Hi: 1, Lo: i + 1}) {
+		if !d.HasKey(identity.ID{Hi: 1, Lo: i + 1}) {
 			t.Errorf("key %d was forgotten", i)
 		}
 	}
@@ -231,13 +231,13 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 		_, d := testLive(mode)
 		sent := entries("user=alice,path=/search")
 		own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
-		d.Denied(&Denial{ID: id(0), Entries: sent})
+		d.RecordDenial(&Denial{ID: id(0), Entries: sent})
 		i := 0
 		if n := testing.AllocsPerRun(1000, func() {
 			i++
-			d.Denied(&Denial{ID: id(0), Entries: sent})
-			d.Denied(&Denial{ID: id(i), Entries: sent})
-			d.Denied(&Denial{ID: id(-i), Entries: sent, Policy: own, Domain: "shop"})
+			d.RecordDenial(&Denial{ID: id(0), Entries: sent})
+			d.RecordDenial(&Denial{ID: id(i), Entries: sent})
+			d.RecordDenial(&Denial{ID: id(-i), Entries: sent, Policy: own, Domain: "shop"})
 		}); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", mode, n)
 		}
@@ -253,12 +253,12 @@ func TestClearKeepsWhatWasSent(t *testing.T) {
 			want = long[:5+122] + "…"
 		}
 		l, d := testLive(Clear)
-		d.Denied(&Denial{ID: id(1), Entries: entries(sent)})
+		d.RecordDenial(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != want {
 			t.Errorf("%q is kept as %q, want %q", sent, got, want)
 		}
 		l, d = testLive(Hashed)
-		d.Denied(&Denial{ID: id(1), Entries: entries(sent)})
+		d.RecordDenial(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != "" {
 			t.Errorf("hashed keeps %q", got)
 		}
@@ -273,11 +273,11 @@ func TestRateOfAFlood(t *testing.T) {
 		now, next := begin, 1
 		for i := range 60 {
 			for range 1000 {
-				d.Denied(&Denial{ID: id(next)})
+				d.RecordDenial(&Denial{ID: id(next)})
 				next++
 			}
 			for range frequent {
-				d.Denied(&Denial{ID: id(0)})
+				d.RecordDenial(&Denial{ID: id(0)})
 			}
 			now = now.Add(time.Second)
 			l.Tick(now)
@@ -298,7 +298,7 @@ func TestTickThatIsOvertaken(t *testing.T) {
 	now := begin
 	for range 60 {
 		for range 10 {
-			d.Denied(&Denial{ID: id(1)})
+			d.RecordDenial(&Denial{ID: id(1)})
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
@@ -328,8 +328,8 @@ func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
 func TestPenaltyOfAnyLength(t *testing.T) {
 	for _, left := range []time.Duration{1, time.Second, math.MaxInt64 - 1, math.MaxInt64} {
 		l, d := testLive(Hashed)
-		d.Denied(&Denial{ID: id(1)})
-		d.Penalised(id(1), left)
+		d.RecordDenial(&Denial{ID: id(1)})
+		d.RecordPenalty(id(1), left)
 		if k := l.keys()[0]; k.PenaltyUntil == nil || !k.PenaltyUntil.After(begin) {
 			t.Errorf("of a penalty of %v the key has %+v", left, k)
 		}
@@ -339,17 +339,17 @@ func TestPenaltyOfAnyLength(t *testing.T) {
 // TestRateAfterAReset forgets a key, as a reset and a load without its limit do. What was denied stays in the rate of the domain.
 func TestRateAfterAReset(t *testing.T) {
 	set := compiled(t, twoLimits)
-	for name, forget := range map[string]func(*Live, *Domain){
-		"reset": func(_ *Live, d *Domain) { d.Forget(id(1)) },
-		"load": func(l *Live, _ *Domain) {
-			l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
+	for name, forget := range map[string]func(*Recorder, *Domain){
+		"reset": func(_ *Recorder, d *Domain) { d.Forget(id(1)) },
+		"load": func(l *Recorder, _ *Domain) {
+			l.SetRules(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
 		},
 	} {
 		l, _ := testLive(Hashed)
-		d := l.Serve(set)[0]
+		d := l.SetRules(set)[0]
 		for range 50 {
-			d.Denied(&Denial{ID: id(1), Limit: set.Limits[0]})
-			d.Denied(&Denial{ID: id(2), Limit: set.Limits[1], Again: true})
+			d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0]})
+			d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[1], Duplicate: true})
 		}
 		forget(l, d)
 		if all := l.Denials()["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
@@ -369,7 +369,7 @@ func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
 					now = now.Add(by)
 				}
 				for range 1000 {
-					d.Denied(&Denial{ID: id(next % clients)})
+					d.RecordDenial(&Denial{ID: id(next % clients)})
 					next++
 				}
 				now = now.Add(time.Second)

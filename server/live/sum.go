@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Sum adds up what several replicas say, each with the address that was asked. Of one it is that one. Rates and counts are sums.
-// Keys are one if their hashes are, which needs the same hash key, or if what was sent is. Where the replicas' rules
-// differ, that is wrong.
+// Sum merges the states of replicas with the given addresses. A single state is returned unchanged. Rates and counts are added up. Keys
+// are equal if their hashes are, which requires the same hash key, or if their descriptors are. If the rules of the replicas differ, the
+// result has a condition.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
@@ -21,7 +21,7 @@ func Sum(addrs []string, states []*State) *State {
 	sum := *states[0]
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
-	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	at := map[string]int{}
 	hashes := map[string]bool{}
 	for i, s := range states {
@@ -34,15 +34,15 @@ func Sum(addrs []string, states []*State) *State {
 			sum.HashKey = ""
 		}
 		addr := addrs[i]
-		for _, w := range s.Wrong {
+		for _, w := range s.Conditions {
 			w.Replica = addr
-			sum.Wrong = append(sum.Wrong, w)
+			sum.Conditions = append(sum.Conditions, w)
 		}
 		for _, e := range s.Events {
 			e.Replica = addr
 			sum.Events = append(sum.Events, e)
 		}
-		sum.Quota = sum.Quota.plus(s.Quota, addr)
+		sum.Quota = sum.Quota.add(s.Quota, addr)
 		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
 			a.Descriptors = limiter.SaturatingAdd(a.Descriptors, b.Descriptors)
 			a.PerSecond += b.PerSecond
@@ -63,13 +63,13 @@ func Sum(addrs []string, states []*State) *State {
 		for i, s := range states {
 			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
 		}
-		sum.Wrong = append(sum.Wrong, differ)
+		sum.Conditions = append(sum.Conditions, differ)
 	}
 	sum.sort()
 	return &sum
 }
 
-// addAll adds the elements of more to those of all that have the same name.
+// addAll adds the elements of more to the elements of all with the same name, or appends them.
 func addAll[T any](all, more []T, name func(*T) string, add func(a, b *T)) []T {
 	at := map[string]int{}
 	for i := range all {
@@ -105,13 +105,13 @@ func (d *DomainState) addDomain(o *DomainState) {
 		a.TotalHits = limiter.SaturatingAdd(a.TotalHits, b.TotalHits)
 		a.TotalDenied = limiter.SaturatingAdd(a.TotalDenied, b.TotalDenied)
 		a.Exceeded = limiter.SaturatingAdd(a.Exceeded, b.Exceeded)
-		a.Line = a.Line.plus(b.Line)
+		a.Line = a.Line.add(b.Line)
 	})
 }
 
-// identity tells keys apart that several replicas deny.
+// identity identifies a key across replicas.
 func (k *Key) identity() string {
-	if k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, cutMark) { // others may begin like one that is cut
+	if k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, ellipsis) { // a cut descriptor is ambiguous
 		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor
 	}
 	return k.Hash
@@ -123,8 +123,8 @@ func (r *RuleState) identity() string {
 	return fmt.Sprint(r.Rule, "\x00", r.Limit, "\x00", r.Name, "\x00", r.Shadow)
 }
 
-// plus returns the sum of two lines, each of which may be nil.
-func (l *Line) plus(o *Line) *Line {
+// add returns the sum of two lines, each of which may be nil.
+func (l *Line) add(o *Line) *Line {
 	if l == nil || o == nil || l.Seconds != o.Seconds {
 		return cmp.Or(l, o)
 	}
@@ -136,9 +136,9 @@ func (l *Line) plus(o *Line) *Line {
 	return sum
 }
 
-// sort puts what several replicas said in the order of a state.
+// sort sorts and truncates the lists of a merged state.
 func (s *State) sort() {
-	slices.SortFunc(s.Wrong, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
+	slices.SortFunc(s.Conditions, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
 	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
 	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
 	SortUnknown(s.UnknownDomains)
@@ -157,14 +157,14 @@ func (s *State) sort() {
 	}
 }
 
-// The orders of a state: what is worst comes first.
+// The lists of a state are sorted by severity in descending order.
 
-// CompareRates compares by denials, and by hits where these are equal.
+// CompareRates compares by denials, then by hits.
 func CompareRates(a, b Rate) int {
 	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits))
 }
 
-// CompareKeys compares by denials a second, and by all denials where these are equal.
+// CompareKeys compares by rate of denials, then by total denials.
 func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Hash, b.Hash))
 }
@@ -173,7 +173,7 @@ func compareUnmatched(a, b Unmatched) int {
 	return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Below, b.Below))
 }
 
-// SortUnknown puts the domains that most descriptors name first.
+// SortUnknown sorts domains by their descriptors in descending order.
 func SortUnknown(all []UnknownDomain) {
 	slices.SortFunc(all, func(a, b UnknownDomain) int {
 		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain))

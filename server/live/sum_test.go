@@ -13,7 +13,7 @@ func TestSum(t *testing.T) {
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
 	a := &State{
 		Time: at(9), Started: at(2), HashKey: "k", Config: Config{Hash: "1", Limits: 1},
-		Wrong:          []telemetry.Condition{telemetry.NewCondition(telemetry.StoreUnavailable, at(3))},
+		Conditions:     []telemetry.Condition{telemetry.NewCondition(telemetry.StoreUnavailable, at(3))},
 		Events:         []telemetry.Event{{Time: at(5), Text: "b"}, {Time: at(1), Text: "a"}},
 		UnknownDomains: []UnknownDomain{{Domain: "x", Descriptors: 1, PerSecond: 1}},
 		Domains: []DomainState{{
@@ -53,13 +53,13 @@ func TestSum(t *testing.T) {
 	if e := sum.Events; len(e) != 3 || e[0].Text != "b" || e[0].Replica != "a:1" || e[1].Text != "c" || e[1].Replica != "b:1" {
 		t.Errorf("events are %+v, want the newest first, each with its replica", e)
 	}
-	if w := sum.Wrong; len(w) != 2 || w[0].Code != telemetry.RulesDiffer || w[0].Lines[1] != "b:1: rules 2" || w[1].Replica != "a:1" {
-		t.Errorf("wrong is %+v, want that the rules differ first", w)
+	if w := sum.Conditions; len(w) != 2 || w[0].Code != telemetry.RulesDiffer || w[0].Lines[1] != "b:1: rules 2" || w[1].Replica != "a:1" {
+		t.Errorf("the conditions are %+v, want rules_differ first", w)
 	}
 	same := *b
 	same.Config.Hash = a.Config.Hash
-	if w := Sum([]string{"a:1", "b:1"}, []*State{a, &same}).Wrong; len(w) != 1 || w[0].Code != telemetry.StoreUnavailable {
-		t.Errorf("with the same rules wrong is %+v, want the store alone", w)
+	if w := Sum([]string{"a:1", "b:1"}, []*State{a, &same}).Conditions; len(w) != 1 || w[0].Code != telemetry.StoreUnavailable {
+		t.Errorf("with the same rules the conditions are %+v, want only store_unavailable", w)
 	}
 	if !sum.Started.Equal(at(1)) || sum.HashKey != "k" || a.Domains[0].Rules[0].TotalHits != 100 || a.Events[0].Replica != "" {
 		t.Errorf("the sum is %+v, and of the first %+v", sum, a)

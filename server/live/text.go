@@ -6,34 +6,34 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// textBytes is how much of a descriptor is kept. It is what one entry costs where values are kept.
+// textBytes is the size of a stored descriptor. A longer one is cut.
 const textBytes = 128
 
-// cutMark ends what is not there as a whole.
-const cutMark = "…"
+// ellipsis ends a descriptor that was cut.
+const ellipsis = "…"
 
-// text is a descriptor as it was sent, cut at [textBytes]: each key and value has its length before it.
+// text is an encoded descriptor, cut at [textBytes]. Each key and value is preceded by its length.
 type text [textBytes]byte
 
-// write makes t a descriptor of these entries.
+// write encodes entries.
 func (t *text) write(entries []descriptors.Entry) {
 	rest := t[:]
 	for i := range entries {
-		rest = put(put(rest, entries[i].Key), entries[i].Value)
+		rest = putPart(putPart(rest, entries[i].Key), entries[i].Value)
 	}
 	if len(rest) > 0 {
-		rest[0] = 0 // no key is empty
+		rest[0] = 0 // terminates the text: keys are not empty
 	}
 }
 
-// DescriptorText returns a descriptor as people write it, cut at 128 bytes.
+// DescriptorText returns a descriptor as text, cut at 128 bytes.
 func DescriptorText(entries []descriptors.Entry) string {
 	var t text
 	t.write(entries)
 	return t.String()
 }
 
-func put(to, s []byte) (rest []byte) {
+func putPart(to, s []byte) (rest []byte) {
 	if len(to) == 0 {
 		return nil
 	}
@@ -41,8 +41,8 @@ func put(to, s []byte) (rest []byte) {
 	return to[1+copy(to[1:], s):]
 }
 
-// String returns the descriptor as people write it, k=v,k2=v2, with the backslashes that
-// [descriptors.ParseEntries] takes away, and an ellipsis where it is cut.
+// String returns the descriptor in the form k=v,k2=v2 of [descriptors.ParseEntries], with backslashes where necessary, and with an
+// ellipsis where it is cut.
 func (t *text) String() string {
 	var b strings.Builder
 	key, rest := true, t[:]
@@ -59,7 +59,7 @@ func (t *text) String() string {
 			b.WriteByte(c)
 		}
 		if len(part) < n {
-			b.WriteString(cutMark)
+			b.WriteString(ellipsis)
 			break
 		}
 		if key {

@@ -10,30 +10,29 @@ import (
 )
 
 const (
-	// unmatchedBudget is how many descriptors of a domain are looked at in a second. Others that match no rule cost a
-	// request one comparison.
+	// unmatchedBudget is the number of descriptors of a domain that are examined per second. A further one costs a comparison.
 	unmatchedBudget = 64
-	// unmatchedKey is how much of a key is kept, in bytes.
+	// unmatchedKey is the number of bytes of a key that are stored.
 	unmatchedKey = 64
 )
 
-// unmatched are the places at which descriptors of a domain match no rule.
+// unmatched records where in the rules the descriptors of a domain stop matching.
 type unmatched struct {
 	now    *atomic.Uint32
-	budget atomic.Int32 // of this second
+	budget atomic.Int32 // number of descriptors that may still be examined in this second
 
-	mu     sync.Mutex
-	places [MaxUnmatched]unmatchedPlace
+	mu      sync.Mutex
+	entries [MaxUnmatched]unmatchedEntry
 }
 
-// unmatchedPlace is free while seen is 0.
-type unmatchedPlace struct {
+// unmatchedEntry records the descriptors that stop matching at the same place. It is free while seen is 0.
+type unmatchedEntry struct {
 	at          descriptors.Unmatched
 	key         [unmatchedKey]byte
 	keyBytes    uint8
 	seen        uint64
 	first, last uint32
-	idle        uint8 // number of intervals that have ended since it was last seen
+	idle        uint8 // number of completed intervals since it was last seen
 }
 
 func newUnmatched(now *atomic.Uint32) *unmatched {
@@ -42,11 +41,11 @@ func newUnmatched(now *atomic.Uint32) *unmatched {
 	return u
 }
 
-// WantsUnmatched reports whether [Domain.Unmatched] would look at another descriptor in this second.
-func (d *Domain) WantsUnmatched() bool { return d.unmatched.Load().budget.Load() > 0 }
+// AcceptsUnmatched reports whether another descriptor may be examined in this second.
+func (d *Domain) AcceptsUnmatched() bool { return d.unmatched.Load().budget.Load() > 0 }
 
-// Unmatched notes a descriptor that no rule matched, as [descriptors.Set.Unmatched] tells of it.
-func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
+// RecordUnmatched records a descriptor that no rule matched, as [descriptors.Set.Unmatched] describes it.
+func (d *Domain) RecordUnmatched(at descriptors.Unmatched, key []byte) {
 	u := d.unmatched.Load()
 	u.budget.Add(-1)
 	if at == (descriptors.Unmatched{}) || !u.mu.TryLock() {
@@ -55,9 +54,9 @@ func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
 	defer u.mu.Unlock()
 	key = key[:min(len(key), unmatchedKey)]
 	now := u.now.Load()
-	oldest := &u.places[0]
-	for i := range u.places {
-		p := &u.places[i]
+	oldest := &u.entries[0]
+	for i := range u.entries {
+		p := &u.entries[i]
 		if p.seen > 0 && p.at == at && string(p.key[:p.keyBytes]) == string(key) {
 			p.seen++
 			p.last, p.idle = now, 0
@@ -67,24 +66,24 @@ func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
 			oldest = p
 		}
 	}
-	*oldest = unmatchedPlace{at: at, seen: 1, first: now, last: now}
+	*oldest = unmatchedEntry{at: at, seen: 1, first: now, last: now}
 	oldest.keyBytes = uint8(copy(oldest.key[:], key)) //nolint:gosec // at most unmatchedKey
 }
 
-// age orders places by when they were last seen, to an interval; free ones are the oldest.
-func (p *unmatchedPlace) age() uint8 {
+// age returns the number of intervals since the entry was last seen. Free entries have the maximum.
+func (p *unmatchedEntry) age() uint8 {
 	if p.seen == 0 {
 		return math.MaxUint8
 	}
 	return p.idle
 }
 
-// rotate ends an interval, which frees places that have not been seen for long.
+// rotate ends an interval and frees entries that have not been seen for a minute.
 func (u *unmatched) rotate(now uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for i := range u.places {
-		p := &u.places[i]
+	for i := range u.entries {
+		p := &u.entries[i]
 		p.first, p.last = min(p.first, now), min(p.last, now) // the clock may have been set back
 		if p.idle++; p.idle >= idleBound {
 			p.seen, p.idle = 0, 0
@@ -92,8 +91,8 @@ func (u *unmatched) rotate(now uint32) {
 	}
 }
 
-// Unmatched returns what no rule matched in about the last minute, by the domain's name, what was seen most often first.
-func (l *Live) Unmatched() map[string][]Unmatched {
+// Unmatched returns the unmatched descriptors of about the last minute, by domain, the most frequent first.
+func (l *Recorder) Unmatched() map[string][]Unmatched {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string][]Unmatched{}
@@ -108,10 +107,10 @@ func (l *Live) Unmatched() map[string][]Unmatched {
 
 func (u *unmatched) read(now uint32, all map[string][]Unmatched) {
 	u.mu.Lock()
-	places := u.places
+	entries := u.entries
 	u.mu.Unlock()
-	for i := range places {
-		p := &places[i]
+	for i := range entries {
+		p := &entries[i]
 		if p.seen == 0 {
 			continue
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// atOnce is how many bytes a connection reads at once.
-const atOnce = 16 << 10
+// readSize is the number of bytes that a connection passes on at once.
+const readSize = 16 << 10
 
-// fleet is Envoys that report as many buckets each.
+// fleet is a number of Envoys that report the same number of buckets each.
 type fleet struct {
-	passed  time.Duration
+	elapsed time.Duration
 	service *rlqs.Service
 	streams []*rlqs.Stream
 	reports [][]byte
@@ -32,12 +32,12 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	tb.Helper()
 	f, set := &fleet{}, servertest.Compile(tb, divided)
 	s := rlqs.New(rlqs.Options{
-		Elapsed: func() time.Duration { return f.passed }, Rules: func() *descriptors.Set { return set }, Metrics: servertest.Metrics(tb),
+		Elapsed: func() time.Duration { return f.elapsed }, Rules: func() *descriptors.Set { return set }, Metrics: servertest.Metrics(tb),
 		Count: func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 	})
 	tb.Cleanup(s.Close)
 	f.service = s
-	f.passed = time.Hour
+	f.elapsed = time.Hour
 	for i := range envoys {
 		st, err := s.Open(rlqs.Peer{Identity: strconv.Itoa(i)}, func() {})
 		must.OK(tb, err)
@@ -50,13 +50,13 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	return f
 }
 
-// report has all Envoys report, and take and confirm what there is for them.
+// report has all Envoys report, and receive and confirm all messages.
 func (f *fleet) report(tb testing.TB) {
 	tb.Helper()
-	f.passed += 5 * time.Second
+	f.elapsed += 5 * time.Second
 	for i, st := range f.streams {
 		for b := f.reports[i]; len(b) > 0; {
-			n := min(len(b), atOnce)
+			n := min(len(b), readSize)
 			must.OK(tb, st.Feed(b[:n], n == len(b)))
 			b = b[n:]
 		}
@@ -69,22 +69,22 @@ func (f *fleet) report(tb testing.TB) {
 	}
 }
 
-// BenchmarkReports is what the service takes for a bucket in a report, with its answer and the acknowledgement of that.
+// BenchmarkReports measures the CPU time for a bucket in a report, including its assignment and the confirmation.
 func BenchmarkReports(b *testing.B) {
 	const envoys, buckets = 2, 10_000
 	f := newFleet(b, envoys, buckets)
 	f.report(b)
 	b.ReportAllocs()
-	begun := processorTime(b)
+	begun := cpuTime(b)
 	for b.Loop() {
 		f.report(b)
 	}
-	// Of the processor: on a busy machine the clock says nothing.
-	b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N*envoys*buckets), "cpu-ns/bucket")
+	// CPU time, because elapsed time is meaningless on a busy machine.
+	b.ReportMetric(float64(cpuTime(b)-begun)/float64(b.N*envoys*buckets), "cpu-ns/bucket")
 }
 
-// processorTime is what the process has used.
-func processorTime(tb testing.TB) time.Duration {
+// cpuTime returns the CPU time of the process.
+func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
 	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
@@ -99,22 +99,22 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestBucketsTakeLittle compares what 100,000 buckets take with what the service says that it holds.
-func TestBucketsTakeLittle(t *testing.T) {
+// TestBucketMemory compares the memory of 100,000 buckets with MemoryBytes.
+func TestBucketMemory(t *testing.T) {
 	f := newFleet(t, 10, 10_000)
 	before := heap()
 	f.report(t)
 	f.report(t)
-	taken := heap() - before
-	if held := f.service.MemoryBytes(); taken > held || held > rlqs.MaxMemoryBytes {
-		t.Errorf("100,000 buckets take %d bytes, and %d are counted of %d", taken, held, rlqs.MaxMemoryBytes)
+	used := heap() - before
+	if estimate := f.service.MemoryBytes(); used > estimate || estimate > rlqs.MaxMemoryBytes {
+		t.Errorf("100,000 buckets use %d bytes; MemoryBytes is %d, its maximum %d", used, estimate, rlqs.MaxMemoryBytes)
 	}
-	t.Logf("100,000 buckets take %.1f MiB", float64(taken)/(1<<20))
+	t.Logf("100,000 buckets use %.1f MiB", float64(used)/(1<<20))
 	runtime.KeepAlive(f)
 }
 
-// TestStreamsTakeLittle compares what streams take that have sent a part of a report with what the service says that it holds.
-func TestStreamsTakeLittle(t *testing.T) {
+// TestStreamMemory compares the memory of streams, without a report and with an incomplete one, with MemoryBytes.
+func TestStreamMemory(t *testing.T) {
 	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MaxStreams/2)
 	before := heap()
 	for i := range streams {
@@ -125,21 +125,21 @@ func TestStreamsTakeLittle(t *testing.T) {
 	}
 	check := func(kind string) {
 		t.Helper()
-		taken, held := heap()-before, f.service.MemoryBytes()
-		if taken > held || held > rlqs.MaxMemoryBytes {
-			t.Errorf("%s take %d bytes, and %d are counted", kind, taken, held)
+		used, estimate := heap()-before, f.service.MemoryBytes()
+		if used > estimate || estimate > rlqs.MaxMemoryBytes {
+			t.Errorf("%s use %d bytes, but MemoryBytes is %d", kind, used, estimate)
 		}
-		t.Logf("%s take %d bytes each", kind, taken/int64(len(streams)))
+		t.Logf("%s use %d bytes each", kind, used/int64(len(streams)))
 	}
 	check("streams without a report")
 	for _, st := range streams {
 		must.OK(t, st.Feed([]byte("\x0a\x01d\x12\x7f"), false))
 	}
-	check("streams with a part of a report")
+	check("streams with an incomplete report")
 	for _, st := range streams {
 		st.Close()
 	}
-	if held := f.service.MemoryBytes(); held != 0 {
-		t.Errorf("without streams %d bytes are counted", held)
+	if n := f.service.MemoryBytes(); n != 0 {
+		t.Errorf("without streams MemoryBytes is %d", n)
 	}
 }

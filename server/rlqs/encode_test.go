@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// message is an action as protobuf has it.
+// message returns the protobuf message of an action.
 func message(a *quota.Action, id map[string]string) *rlqsv3.RateLimitQuotaResponse {
 	m := &rlqsv3.RateLimitQuotaResponse_BucketAction{BucketId: &rlqsv3.BucketId{Bucket: id}}
 	strategy := &typev3.RateLimitStrategy{}
@@ -58,7 +58,7 @@ func FuzzEncode(f *testing.F) {
 			u.addEntry(entry{[]byte(k), []byte(id[k])})
 		}
 		if !utf8.ValidString(k1+"|"+v1+"|"+k2+"|"+v2) || size > maxIDBytes {
-			return // it is never answered
+			return // it gets no action
 		}
 		a := &quota.Action{
 			ID: string(appendID(nil, u.entries)), Kind: quota.Assign + quota.Kind(kind%4), Rate: quota.Rate(rate), MaxTokens: tokens, TTL: time.Duration(seconds) * time.Second,
@@ -72,7 +72,7 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("%v, want %v", &got, want)
 		}
 		if more := len(b) - len(a.ID); more > maxActionBytes {
-			t.Fatalf("%d bytes beside the id", more)
+			t.Fatalf("%d bytes in addition to the ID", more)
 		}
 	})
 }

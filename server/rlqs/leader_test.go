@@ -21,432 +21,441 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A shelf has roles, by the time of a test. store.TestRoles holds that the store has them so.
-type shelf struct {
-	mu     sync.Mutex
-	held   map[string]string
-	until  map[string]time.Time
-	before func() (lost bool) // is called before an answer; nil for never
-	after  func() (lost bool) // is called when it is on its way
+// fakeElector is an elector in memory that uses the clock of the test. store.TestLeadership checks the same behavior
+// with a store.
+type fakeElector struct {
+	mu      sync.Mutex
+	leaders map[string]string
+	until   map[string]time.Time
+	// If not nil, these are called before and after a request is processed. If they return true, the request or the
+	// reply is lost.
+	beforeAcquire, afterAcquire func() (lost bool)
 }
 
-func newShelf() *shelf { return &shelf{held: map[string]string{}, until: map[string]time.Time{}} }
+func newFakeElector() *fakeElector {
+	return &fakeElector{leaders: map[string]string{}, until: map[string]time.Time{}}
+}
 
 // AcquireLeadership implements [rlqs.Elector].
-func (s *shelf) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
-	if s.before != nil && s.before() {
+func (s *fakeElector) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
+	if s.beforeAcquire != nil && s.beforeAcquire() {
 		return
 	}
-	had := make([]string, len(domains))
+	previous := make([]string, len(domains))
 	s.mu.Lock()
 	for i, domain := range domains {
 		if !time.Now().Before(s.until[domain]) {
-			delete(s.held, domain)
+			delete(s.leaders, domain)
 		}
-		if had[i] = s.held[domain]; had[i] == "" || had[i] == holder {
-			s.held[domain], s.until[domain] = holder, time.Now().Add(length)
+		if previous[i] = s.leaders[domain]; previous[i] == "" || previous[i] == candidate {
+			s.leaders[domain], s.until[domain] = candidate, time.Now().Add(ttl)
 		}
 	}
 	s.mu.Unlock()
-	if s.after != nil && s.after() {
+	if s.afterAcquire != nil && s.afterAcquire() {
 		return
 	}
 	for i := range domains {
-		answer(i, had[i])
+		report(i, previous[i])
 	}
 }
 
-// forget has the shelf lose all roles.
-func (s *shelf) forget() {
+// loseAll removes all leaderships, as a store does that restarts without its data.
+func (s *fakeElector) loseAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.held)
+	clear(s.leaders)
 }
 
-// roles implements [rlqs.Elector].
-type roles func(holder string, length time.Duration, domains []string, answer func(i int, before string))
+// electorFunc implements [rlqs.Elector].
+type electorFunc func(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
 
 // AcquireLeadership implements [rlqs.Elector].
-func (r roles) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
-	r(holder, length, domains, answer)
+func (f electorFunc) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
+	f(candidate, ttl, domains, report)
 }
 
-// playRoles runs a test with so many services that share roles.
-func playRoles(t *testing.T, shared []rlqs.Elector, test func(all []*stage)) {
+// runReplicas runs a test with one service for each elector, named host-0, host-1 and so on.
+func runReplicas(t *testing.T, electors []rlqs.Elector, test func(all []*testService)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
-		var all []*stage
-		for i, r := range shared {
-			s := &stage{t: t, metrics: metrics}
+		var all []*testService
+		for i, elector := range electors {
+			s := &testService{t: t, metrics: metrics}
 			s.set.Store(set)
 			begun := time.Now()
 			s.Service = rlqs.New(rlqs.Options{
 				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set.Load() }, Metrics: metrics,
 				Count:  func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
-				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Elector: r, Name: fmt.Sprintf("host-%d", i),
+				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Elector: elector, Name: fmt.Sprintf("host-%d", i),
 			})
 			all = append(all, s)
-			synctest.Wait() // so that the first is the first to ask
+			synctest.Wait() // so that the first service becomes the leader
 		}
 		defer func() {
 			for _, s := range all {
 				s.Close()
 			}
-			time.Sleep(time.Minute) // what was asked is answered
+			time.Sleep(time.Minute) // until all requests have been answered
 		}()
 		test(all)
 	})
 }
 
-// refusal opens a stream, and returns the answer to its first report.
-func (s *stage) refusal() error {
-	e := s.envoy()
+// reportOnNewStream opens a stream and returns the result of its first report.
+func (s *testService) reportOnNewStream() error {
+	e := s.openEnvoy()
 	defer e.Close()
 	return e.Feed(servertest.Marshal(s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al")}}), true)
 }
 
-// rate is what an Envoy was told last of al.
-func (e *envoy) rate() (perHour int) {
-	_, _ = fmt.Sscanf(e.told["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &perHour)
+// tokensPerFill returns the rate of the last assignment for the user al, 0 for none.
+func (e *envoy) tokensPerFill() (perHour int) {
+	_, _ = fmt.Sscanf(e.received["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &perHour)
 	return perHour
 }
 
-// TestOneOfSeveralDivides has two services share roles: one divides, and gives that back in the end.
-func TestOneOfSeveralDivides(t *testing.T) {
-	r := newShelf()
-	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
+// TestOneReplicaDivides has two services compete for a domain: one is the leader until it resigns.
+func TestOneReplicaDivides(t *testing.T) {
+	r := newFakeElector()
+	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		if !a.DividedDomains()["d"] || b.DividedDomains()["d"] || len(b.DividedDomains()) != 1 {
-			t.Fatalf("they serve %v and %v", a.DividedDomains(), b.DividedDomains())
+			t.Fatalf("the services divide %v and %v", a.DividedDomains(), b.DividedDomains())
 		}
-		if err := b.refusal(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "host-0") {
-			t.Errorf("who does not divide answers %v", err)
+		if err := b.reportOnNewStream(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "host-0") {
+			t.Errorf("the service that is not the leader returns %v", err)
 		}
 		time.Sleep(time.Minute)
-		e := a.envoy()
-		e.reports(user(1, 0, "al"))
-		if e.rate() != 360_000 {
-			t.Errorf("Envoy is told %q", e.told)
+		e := a.openEnvoy()
+		e.report(user(1, 0, "al"))
+		if e.tokensPerFill() != 360_000 {
+			t.Errorf("Envoy receives %q", e.received)
 		}
 		woken := e.wakes.Load()
 		a.Resign()
 		a.Resign()
 		if err := e.Err(); status.Code(err) != codes.Unavailable || e.wakes.Load() == woken {
-			t.Errorf("the stream of who resigned ends with %v, woken: %v", err, e.wakes.Load() > woken)
+			t.Errorf("after Resign the stream fails with %v, woken: %v", err, e.wakes.Load() > woken)
 		}
 		if err := e.Feed(nil, true); status.Code(err) != codes.Unavailable {
-			t.Errorf("its next report is answered by %v", err)
+			t.Errorf("its next report returns %v", err)
 		}
 		e.Close()
-		if err := a.refusal(); status.Code(err) != codes.Unavailable {
-			t.Errorf("who resigned answers %v", err)
+		if err := a.reportOnNewStream(); status.Code(err) != codes.Unavailable {
+			t.Errorf("after Resign a new stream returns %v", err)
 		}
 		if time.Sleep(time.Second); !b.DividedDomains()["d"] || a.DividedDomains()["d"] {
-			t.Error("the other does not divide a second later")
+			t.Error("the other service is not the leader a second later")
 		}
 	})
 }
 
-// TestResignsWhileItAsks has the question of a service that resigns come to the store late: it does not take the role again.
-func TestResignsWhileItAsks(t *testing.T) {
-	r := newShelf()
-	var late, asked atomic.Bool
-	slow := roles(func(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
-		if length > 0 && late.Load() {
-			asked.Store(true)
+// TestResignDuringRenewal has a renewal reach the store after the service has resigned: the service does not become the
+// leader again.
+func TestResignDuringRenewal(t *testing.T) {
+	r := newFakeElector()
+	var late, requested atomic.Bool
+	slow := electorFunc(func(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
+		if ttl > 0 && late.Load() {
+			requested.Store(true)
 			time.Sleep(100 * time.Millisecond)
 		}
-		r.AcquireLeadership(holder, length, domains, answer)
+		r.AcquireLeadership(candidate, ttl, domains, report)
 	})
-	playRoles(t, []rlqs.Elector{slow, r}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{slow, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
-		for late.Store(true); !asked.Load(); {
+		for late.Store(true); !requested.Load(); {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond) // when the other does not ask
+		time.Sleep(50 * time.Millisecond) // until the other service has no request in flight
 		a.Resign()
 		if time.Sleep(time.Second); !b.DividedDomains()["d"] || a.DividedDomains()["d"] {
-			t.Errorf("a second after the first resigned they serve %v and %v", a.DividedDomains(), b.DividedDomains())
+			t.Errorf("a second after Resign the services divide %v and %v", a.DividedDomains(), b.DividedDomains())
 		}
 	})
 }
 
-// TestTakesOver has a service die. The other knows nothing of shares: who admitted something goes on with that, and no more
-// is given to anybody until all that the first told has ended.
-func TestTakesOver(t *testing.T) {
-	r := newShelf()
-	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
+// TestFailover stops the leader without notice. Its successor does not know the shares: an Envoy keeps the rate that it
+// reports, and no Envoy gets more until all assignments of the first leader have expired.
+func TestFailover(t *testing.T) {
+	r := newFakeElector()
+	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
-		e := a.envoy()
-		e.reports(user(1, 0, "al"))
-		a.Close() // it is gone, and says nothing
+		e := a.openEnvoy()
+		e.report(user(1, 0, "al"))
+		a.Close() // without releasing the leadership
 		died := time.Now()
 		for !b.DividedDomains()["d"] {
 			time.Sleep(time.Millisecond)
 		}
 		took := time.Since(died)
 		if took < 3*time.Second || took > 5*time.Second {
-			t.Errorf("another divides after %v, want 3 to 5 s", took)
+			t.Errorf("the other service is the leader after %v, want 3 to 5 s", took)
 		}
-		e, f := b.envoy(), b.envoy()
-		e.reports(user(300, 0, "al"))
+		e, f := b.openEnvoy(), b.openEnvoy()
+		e.report(user(300, 0, "al"))
 		first := user(1, 0, "al")
 		first.TimeElapsed = nil
-		f.reports(first)
-		if e.rate() != 60*3600 {
-			t.Errorf("who admitted 60 a second is told %q", e.told)
+		f.report(first)
+		if e.tokensPerFill() != 60*3600 {
+			t.Errorf("an Envoy that admitted 60 requests a second receives %q", e.received)
 		}
-		whole := time.Duration(0)
-		for begun := time.Now(); whole == 0 && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
-			e.take()
-			f.take()
-			switch sum := e.rate() + f.rate(); {
+		divided := time.Duration(0) // when more than the reported rate is assigned
+		for begun := time.Now(); divided == 0 && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			e.receive()
+			f.receive()
+			switch sum := e.tokensPerFill() + f.tokensPerFill(); {
 			case sum > 360_000:
-				t.Fatalf("told are %d", sum)
+				t.Fatalf("the assigned rates add up to %d", sum)
 			case sum > 60*3600:
-				whole = time.Since(begun)
+				divided = time.Since(begun)
 			}
 			if since := time.Since(begun); since%(5*time.Second) == 0 {
-				e.reports(user(300, 0, "al"))
-				f.reports(user(300, 0, "al"))
+				e.report(user(300, 0, "al"))
+				f.report(user(300, 0, "al"))
 			}
 		}
-		// Three seconds in which the one before might still have told something, and 12.5 for which that acts.
-		if whole < 15*time.Second || whole > 21*time.Second {
-			t.Errorf("what nobody is known to have is divided after %v, want 15.5 s, or at the next report", whole)
+		// The first leader could assign rates for 3 s, and these last for 12.5 s.
+		if divided < 15*time.Second || divided > 21*time.Second {
+			t.Errorf("the rest of the limit is divided after %v, want 15.5 s, or at the next report", divided)
 		}
 	})
 }
 
-// TestRoleEndsByItself has the store say nothing any more, for ever: what is queued is not sent once the role may be
-// another's, and streams end. Nothing waits for the store.
-func TestRoleEndsByItself(t *testing.T) {
+// TestLeadershipExpires has the store stop responding. Queued messages are not sent once another service may be the
+// leader, and streams fail. Nothing waits for the store.
+func TestLeadershipExpires(t *testing.T) {
 	var silent atomic.Bool
-	r := newShelf()
-	r.before = func() bool {
+	r := newFakeElector()
+	r.beforeAcquire = func() bool {
 		if silent.Load() {
-			time.Sleep(30 * time.Second) // far longer than this test
+			time.Sleep(30 * time.Second) // far longer than the test takes
 		}
 		return false
 	}
-	playRoles(t, []rlqs.Elector{r}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{r}, func(all []*testService) {
 		time.Sleep(time.Minute)
-		e, f := all[0].envoy(), all[0].envoy()
-		e.reports(user(1, 0, "al"))
+		e, f := all[0].openEnvoy(), all[0].openEnvoy()
+		e.report(user(1, 0, "al"))
 		silent.Store(true)
-		time.Sleep(2400 * time.Millisecond) // it was kept half a second before, at most
-		e.reports(user(1, 0, "bo"))
-		if len(e.told) != 2 {
-			t.Errorf("in time Envoy is told %q", e.told)
+		time.Sleep(2400 * time.Millisecond) // the last renewal was at most half a second earlier
+		e.report(user(1, 0, "bo"))
+		if len(e.received) != 2 {
+			t.Errorf("while the service is the leader, Envoy receives %q", e.received)
 		}
-		f.reports(user(1, 0, "cy"))
+		f.report(user(1, 0, "cy"))
 		if err := e.Feed(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "di")}}), true); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(601 * time.Millisecond)
 		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
-			t.Errorf("%d bytes are sent when the role is over", len(b))
+			t.Errorf("%d bytes are sent after the leadership has expired", len(b))
 		}
 		time.Sleep(time.Second)
 		for _, stream := range []*envoy{e, f} {
 			if status.Code(stream.Err()) != codes.Unavailable {
-				t.Errorf("a stream has ended: %v", stream.Err())
+				t.Errorf("a stream fails with %v", stream.Err())
 			}
 			stream.Close()
 		}
 		if all[0].DividedDomains()["d"] {
-			t.Error("it serves without the role")
+			t.Error("the service divides without being the leader")
 		}
-		go all[0].Resign() // which may wait for the store
+		go all[0].Resign() // may wait for the store
 	})
 }
 
-// TestPausedProcess has a process pause, as when its machine stops: its clock goes on, its timers do not. What was queued
-// before is not sent after.
+// TestPausedProcess suspends a process, as when its machine stops: its clock continues, but its timers do not run.
+// Messages that were queued before are not sent afterwards.
 func TestPausedProcess(t *testing.T) {
-	playRoles(t, []rlqs.Elector{newShelf()}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
 		time.Sleep(time.Minute)
-		e := all[0].envoy()
-		e.reports(user(1, 0, "al"))
+		e := all[0].openEnvoy()
+		e.report(user(1, 0, "al"))
 		report := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}})
 		must.OK(t, e.Feed(report, true))
 		all[0].paused.Store(int64(3 * time.Second))
 		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
-			t.Errorf("%d bytes are sent when another may have the role", len(b))
+			t.Errorf("%d bytes are sent when another service may be the leader", len(b))
 		}
 		if err := e.Feed(report, true); err != nil && status.Code(err) != codes.Unavailable {
 			t.Error(err)
 		}
 		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
-			t.Errorf("%d bytes are sent when another may have the role", len(b))
+			t.Errorf("%d bytes are sent when another service may be the leader", len(b))
 		}
 		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
-			t.Errorf("the stream has ended: %v", e.Err())
+			t.Errorf("the stream fails with %v", e.Err())
 		}
 		e.Close()
 		if !all[0].DividedDomains()["d"] {
-			t.Error("it does not take the role that nobody has")
+			t.Error("it does not become the leader again")
 		}
 	})
 }
 
-// TestRoleIsTakenAnew has the store lose the role of the only one: others might have had it since, so streams end, and
-// Envoys go on at what they say that they admitted. What they were told under the old role does not count twice.
-func TestRoleIsTakenAnew(t *testing.T) {
-	r := newShelf()
-	playRoles(t, []rlqs.Elector{r}, func(all []*stage) {
+// TestLeadershipReacquired has the store lose the leadership of the only service. Another service might have had it in
+// between, so streams fail, and Envoys keep the rates that they report. Rates assigned in the earlier leadership do not
+// count twice.
+func TestLeadershipReacquired(t *testing.T) {
+	r := newFakeElector()
+	runReplicas(t, []rlqs.Elector{r}, func(all []*testService) {
 		time.Sleep(time.Minute)
-		e := all[0].envoy()
-		e.reports(user(300, 0, "al"))
-		r.forget()
+		e := all[0].openEnvoy()
+		e.report(user(300, 0, "al"))
+		r.loseAll()
 		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
-			t.Errorf("the stream has ended: %v", e.Err())
+			t.Errorf("the stream fails with %v", e.Err())
 		}
 		e.Close()
-		e = all[0].envoy()
-		if e.reports(user(300, 0, "al")); e.rate() != 60*3600 {
-			t.Errorf("who admitted 60 a second is told %q", e.told)
+		e = all[0].openEnvoy()
+		if e.report(user(300, 0, "al")); e.tokensPerFill() != 60*3600 {
+			t.Errorf("an Envoy that admitted 60 requests a second receives %q", e.received)
 		}
 	})
 }
 
-// TestForgetfulStore has the store lose roles: whoever has one there divides, and waits for what the other may have told
-// until it knew.
-func TestForgetfulStore(t *testing.T) {
-	r := newShelf()
+// TestStoreLosesLeadership has the store lose a leadership while the leader cannot reach it. Another service becomes the
+// leader, and assigns nothing until the last assignments of the first one have expired.
+func TestStoreLosesLeadership(t *testing.T) {
+	r := newFakeElector()
 	var silent atomic.Bool
-	cut := roles(func(holder string, length time.Duration, domains []string, answer func(i int, before string)) { // the first's way to it
+	unreachable := electorFunc(func(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
 		if !silent.Load() {
-			r.AcquireLeadership(holder, length, domains, answer)
+			r.AcquireLeadership(candidate, ttl, domains, report)
 		}
 	})
-	playRoles(t, []rlqs.Elector{cut, r}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{unreachable, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
-		e := a.envoy()
-		e.reports(user(1, 0, "al"))
+		e := a.openEnvoy()
+		e.report(user(1, 0, "al"))
 		silent.Store(true)
-		r.forget()
+		r.loseAll()
 		lost := time.Now()
 		for !b.DividedDomains()["d"] {
 			time.Sleep(time.Millisecond)
 		}
 		if !a.DividedDomains()["d"] {
-			t.Fatal("the first knows that the store has lost its role; then this says nothing")
+			t.Fatal("the first service is no longer the leader, so this test is void")
 		}
-		last := time.Time{} // when the first can last have told something
-		f := b.envoy()
+		last := time.Time{} // when the first service could last assign a rate
+		f := b.openEnvoy()
 		first := user(1, 0, "al")
 		first.TimeElapsed = nil
-		f.reports(first)
-		for begun := time.Now(); len(f.told) == 0 && time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		f.report(first)
+		for begun := time.Now(); len(f.received) == 0 && time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
 			if a.DividedDomains()["d"] {
 				last = time.Now()
 			}
-			if f.take(); time.Since(begun)%(5*time.Second) == 0 {
-				f.reports(user(0, 20, "al"))
+			if f.receive(); time.Since(begun)%(5*time.Second) == 0 {
+				f.report(user(0, 20, "al"))
 			}
 		}
 		if since := time.Since(last); since < 12500*time.Millisecond {
-			t.Errorf("%v after the store lost all, the second tells %q, %v after the first could", time.Since(lost), f.told, since)
+			t.Errorf("%v after the loss the second service assigns %q, only %v after the first one could", time.Since(lost), f.received, since)
 		}
 		silent.Store(false)
 		if time.Sleep(time.Second); a.DividedDomains()["d"] || !b.DividedDomains()["d"] {
-			t.Error("the first does not follow the store")
+			t.Error("the first service does not follow the store")
 		}
 	})
 }
 
-// TestRulesHaveRoles has rules lose their quotas, and get them again: the role is given back, and taken.
-func TestRulesHaveRoles(t *testing.T) {
-	r := newShelf()
+// TestRulesChangeLeadership removes quotas from the rules of the leader, which releases the leadership, and adds them
+// again.
+func TestRulesChangeLeadership(t *testing.T) {
+	r := newFakeElector()
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		with := a.set.Load()
 		a.set.Store(without)
 		a.RulesChanged()
 		if time.Sleep(2 * time.Second); len(a.DividedDomains()) > 0 || !b.DividedDomains()["d"] {
-			t.Errorf("they serve %v and %v, want the second", a.DividedDomains(), b.DividedDomains())
+			t.Errorf("the services divide %v and %v, want only the second to divide", a.DividedDomains(), b.DividedDomains())
 		}
-		if err := a.refusal(); err != nil { // it is about no quota
-			t.Errorf("without quotas a stream ends with %v", err)
+		if err := a.reportOnNewStream(); err != nil { // its domain has no quota
+			t.Errorf("without quotas a stream fails with %v", err)
 		}
-		e := a.envoy()
-		e.reports(user(1, 0, "al"))
+		e := a.openEnvoy()
+		e.report(user(1, 0, "al"))
 		a.set.Store(with)
 		a.RulesChanged()
-		if e.take(); len(e.told) > 0 {
-			t.Errorf("before the role is asked for, Envoy is told %q", e.told)
+		if e.receive(); len(e.received) > 0 {
+			t.Errorf("before the service is the leader, Envoy receives %q", e.received)
 		}
 		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
-			t.Errorf("the stream that another should have goes on: %v", e.Err())
+			t.Errorf("the stream of a service that is not the leader fails with %v", e.Err())
 		}
 		e.Close()
 		b.set.Store(without)
 		b.RulesChanged()
 		if time.Sleep(2 * time.Second); !a.DividedDomains()["d"] {
-			t.Error("the role that the second gave back is nobody's")
+			t.Error("the first service does not acquire the released leadership")
 		}
 	})
 }
 
-// TestRulesChangeWithinAReport has a stream end because of new rules that a part of its report is the first to meet.
-func TestRulesChangeWithinAReport(t *testing.T) {
+// TestRulesChangeDuringReport activates rules in the middle of a report. The service notices them in Feed, which fails
+// the stream, since the service is not the leader of the new domain.
+func TestRulesChangeDuringReport(t *testing.T) {
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	playRoles(t, []rlqs.Elector{newShelf()}, func(all []*stage) {
+	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
 		s := all[0]
 		with := s.set.Load()
 		s.set.Store(without)
 		s.RulesChanged()
-		e := s.envoy()
+		e := s.openEnvoy()
 		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
 			Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al"), user(1, 0, "bo")},
 		})
 		must.OK(t, e.Feed(b[:10], false))
 		s.set.Store(with)
 		if err := e.Feed(b[10:len(b)-5], false); status.Code(err) != codes.Unavailable {
-			t.Errorf("Report = %v, want UNAVAILABLE", err)
+			t.Errorf("Feed = %v, want UNAVAILABLE", err)
 		}
 		e.Close()
-		passes(time.Minute)
-		if held := s.MemoryBytes(); held != 0 {
-			t.Errorf("%d bytes are held without a stream", held)
+		advance(time.Minute)
+		if n := s.MemoryBytes(); n != 0 {
+			t.Errorf("%d bytes are in use without a stream", n)
 		}
 	})
 }
 
-// TestHostileRoles has stores lie: the service lives, and answers. What is divided then is docs/rlqs.md's to say.
-func TestHostileRoles(t *testing.T) {
+// TestHostileElector has electors report wrong leaders, nothing, or panic: the service keeps serving. docs/rlqs.md says
+// what is divided then.
+func TestHostileElector(t *testing.T) {
 	var n atomic.Int64
 	for name, tc := range map[string]struct {
-		lie     roles
-		divides bool // all the time
+		elector electorFunc
+		divides bool // whether the service always divides
 	}{
-		"it is yours":    {func(h string, _ time.Duration, _ []string, answer func(int, string)) { answer(0, h) }, true},
-		"it is nobody's": {func(h string, _ time.Duration, _ []string, answer func(int, string)) { answer(0, "") }, true},
-		"it is another's": {func(h string, _ time.Duration, _ []string, answer func(int, string)) {
-			answer(0, strings.Repeat("x\n\xff", 1000))
+		"the candidate": {func(candidate string, _ time.Duration, _ []string, report func(int, string)) { report(0, candidate) }, true},
+		"none":          {func(_ string, _ time.Duration, _ []string, report func(int, string)) { report(0, "") }, true},
+		"another": {func(_ string, _ time.Duration, _ []string, report func(int, string)) {
+			report(0, strings.Repeat("x\n\xff", 1000))
 		}, false},
-		"nothing": {func(string, time.Duration, []string, func(int, string)) {}, false},
-		"panics":  {func(string, time.Duration, []string, func(int, string)) { panic("lie") }, false},
-		"now this now that": {func(h string, _ time.Duration, _ []string, answer func(int, string)) {
-			answer(0, []string{h, "", "x"}[n.Add(1)%3])
+		"no report": {func(string, time.Duration, []string, func(int, string)) {}, false},
+		"a panic":   {func(string, time.Duration, []string, func(int, string)) { panic("elector") }, false},
+		"changing": {func(candidate string, _ time.Duration, _ []string, report func(int, string)) {
+			report(0, []string{candidate, "", "x"}[n.Add(1)%3])
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			playRoles(t, []rlqs.Elector{tc.lie}, func(all []*stage) {
+			runReplicas(t, []rlqs.Elector{tc.elector}, func(all []*testService) {
 				for range 60 {
 					time.Sleep(time.Second)
-					if err := all[0].refusal(); err != nil && (tc.divides || status.Code(err) != codes.Unavailable || len(err.Error()) > 300) {
-						t.Fatalf("a stream ends with %v", err)
+					if err := all[0].reportOnNewStream(); err != nil && (tc.divides || status.Code(err) != codes.Unavailable || len(err.Error()) > 300) {
+						t.Fatalf("a stream fails with %v", err)
 					}
 				}
 				if got := all[0].DividedDomains()["d"]; got != tc.divides && n.Load() == 0 {
-					t.Errorf("it divides: %v", got)
+					t.Errorf("the service divides: %v", got)
 				}
 				all[0].Resign()
 			})

@@ -39,29 +39,29 @@ descriptors:
   - { key: called, rate_limit: { unit: hour, requests_per_unit: 9 } }
 `
 
-// stage is a service, and what it counts.
-type stage struct {
+// testService is a service with the calls of its callbacks.
+type testService struct {
 	*rlqs.Service
-	t       *testing.T
-	set     atomic.Pointer[descriptors.Set]
-	metrics *telemetry.Metrics
-	counted []string
-	paused  atomic.Int64 // for how many nanoseconds its process has
-	asked   atomic.Int64 // how often the service asked for the rules
+	t          *testing.T
+	set        atomic.Pointer[descriptors.Set]
+	metrics    *telemetry.Metrics
+	counted    []string
+	paused     atomic.Int64 // nanoseconds by which the clock is ahead, as after a suspension
+	rulesReads atomic.Int64 // number of calls of Options.Rules
 }
 
-// play runs a test with a service, at a time of its own, past the time in which a predecessor's assignments may act.
-func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
+// runService runs a test with a service in a synctest bubble, after the assignments of a predecessor have expired.
+func runService(t *testing.T, allow *access.AllowList, test func(s *testService)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		s := &stage{t: t, metrics: metrics}
+		s := &testService{t: t, metrics: metrics}
 		s.set.Store(set)
 		s.Service = rlqs.New(rlqs.Options{
 			Elapsed: func() time.Duration { return time.Since(begun) },
 			Rules: func() *descriptors.Set {
-				s.asked.Add(1)
+				s.rulesReads.Add(1)
 				return s.set.Load()
 			},
 			Allow: allow, Metrics: metrics,
@@ -79,34 +79,35 @@ func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
 	})
 }
 
-// envoy is one with a stream.
+// envoy is an Envoy with a stream.
 type envoy struct {
 	*rlqs.Stream
-	s     *stage
-	wakes atomic.Int64
-	told  map[string]string // what it is told of buckets
+	s        *testService
+	wakes    atomic.Int64
+	received map[string]string // last action of each bucket, by its ID
 }
 
-func (s *stage) envoy() *envoy {
+// openEnvoy opens a stream of an unknown client.
+func (s *testService) openEnvoy() *envoy {
 	s.t.Helper()
 	return s.open(rlqs.Peer{})
 }
 
 // open opens a stream of a client.
-func (s *stage) open(p rlqs.Peer) *envoy {
+func (s *testService) open(p rlqs.Peer) *envoy {
 	s.t.Helper()
 	e, err := s.tryOpen(p)
 	must.OK(s.t, err)
 	return e
 }
 
-func (s *stage) tryOpen(p rlqs.Peer) (e *envoy, err error) {
-	e = &envoy{s: s, told: map[string]string{}}
+func (s *testService) tryOpen(p rlqs.Peer) (e *envoy, err error) {
+	e = &envoy{s: s, received: map[string]string{}}
 	e.Stream, err = s.Open(p, func() { e.wakes.Add(1) })
 	return e, err
 }
 
-// usage is an element of a report. The id is pairs of keys and values.
+// usage returns an element of a report. id lists keys and values alternately.
 func usage(allowed, denied uint64, id ...string) *rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage {
 	b := map[string]string{}
 	for i := 0; i < len(id); i += 2 {
@@ -117,19 +118,21 @@ func usage(allowed, denied uint64, id ...string) *rlqsv3.RateLimitQuotaUsageRepo
 	}
 }
 
+// user returns the usage of the bucket of a user.
 func user(allowed, denied uint64, name string) *rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage {
 	return usage(allowed, denied, "sluice", "user", "user", name)
 }
 
-// reports sends a report, takes what there is to take and confirms it.
-func (e *envoy) reports(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) {
+// report sends a report, and receives and confirms all messages.
+func (e *envoy) report(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) {
 	e.s.t.Helper()
 	b := servertest.Marshal(e.s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages})
 	must.OK(e.s.t, e.Feed(b, true))
-	e.take()
+	e.receive()
 }
 
-func (e *envoy) take() {
+// receive receives and confirms all messages.
+func (e *envoy) receive() {
 	e.s.t.Helper()
 	for more := true; more; {
 		var b []byte
@@ -138,7 +141,7 @@ func (e *envoy) take() {
 		var m rlqsv3.RateLimitQuotaResponse
 		must.OK(e.s.t, proto.Unmarshal(b, &m))
 		for _, a := range m.GetBucketAction() {
-			e.told[fmt.Sprint(a.GetBucketId().GetBucket())] = text(a)
+			e.received[fmt.Sprint(a.GetBucketId().GetBucket())] = describeAction(a)
 		}
 		if seq > 0 {
 			e.Confirm(seq)
@@ -146,8 +149,8 @@ func (e *envoy) take() {
 	}
 }
 
-// text is an action for people.
-func text(a *rlqsv3.RateLimitQuotaResponse_BucketAction) string {
+// describeAction formats an action.
+func describeAction(a *rlqsv3.RateLimitQuotaResponse_BucketAction) string {
 	assigned := a.GetQuotaAssignmentAction()
 	if assigned == nil {
 		return "abandon"
@@ -160,11 +163,11 @@ func text(a *rlqsv3.RateLimitQuotaResponse_BucketAction) string {
 	return strategy.GetBlanketRule().String() + ttl
 }
 
-// TestAssigns has an Envoy report buckets of all sorts of rules.
-func TestAssigns(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
-		e.reports(
+// TestAssignments has an Envoy report buckets of rules of all kinds.
+func TestAssignments(t *testing.T) {
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
+		e.report(
 			user(3, 0, "al"), usage(1, 2, "path", "/a", "sluice", "user,path", "user", "al"), usage(1, 0, "sluice", "free", "free", "x"),
 			usage(1, 0, "sluice", "none", "none", "x"), usage(1, 0, "sluice", "tried", "tried", "x"))
 		for id, want := range map[string]string{
@@ -174,44 +177,46 @@ func TestAssigns(t *testing.T) {
 			"map[none:x sluice:none]":               "DENY_ALL for 12s",
 			"map[sluice:tried tried:x]":             "ALLOW_ALL for 12s",
 		} {
-			if got := e.told[id]; got != want {
-				t.Errorf("of %s Envoy is told %q, want %q", id, got, want)
+			if got := e.received[id]; got != want {
+				t.Errorf("for %s Envoy receives %q, want %q", id, got, want)
 			}
 		}
 		want := []string{"user al 3 0", "user > path=/a al 1 2", "free x 1 0", "none x 1 0", "tried x 1 0"}
 		if !slices.Equal(s.counted, want) {
-			t.Errorf("counted are %q, want %q", s.counted, want)
+			t.Errorf("Count is called with %q, want %q", s.counted, want)
 		}
 	})
 }
 
-// TestShadowCountsWhatIsBeyond has Envoys report more than a limit in shadow mode: all may pass, and what is beyond counts.
-func TestShadowCountsWhatIsBeyond(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e, f := s.envoy(), s.envoy()
-		e.reports(usage(3, 0, "sluice", "tried", "tried", "x"))
-		f.reports(usage(3, 0, "sluice", "tried", "tried", "x"), usage(3, 0, "sluice", "tried", "tried", "y"), usage(99, 0, "sluice", "free", "free", "x"))
+// TestShadowHitsOverLimit has Envoys report more hits than a limit in shadow mode allows. All are allowed, and those over
+// the limit are counted.
+func TestShadowHitsOverLimit(t *testing.T) {
+	runService(t, nil, func(s *testService) {
+		e, f := s.openEnvoy(), s.openEnvoy()
+		e.report(usage(3, 0, "sluice", "tried", "tried", "x"))
+		f.report(usage(3, 0, "sluice", "tried", "tried", "x"), usage(3, 0, "sluice", "tried", "tried", "y"), usage(99, 0, "sluice", "free", "free", "x"))
 		if want := []string{"tried x 3 0", "tried x 3 0, 2 beyond", "tried y 3 0", "free x 99 0"}; !slices.Equal(s.counted, want) {
-			t.Errorf("counted are %q, want %q", s.counted, want)
+			t.Errorf("Count is called with %q, want %q", s.counted, want)
 		}
 	})
 }
 
-// TestCountsAreBounded has an Envoy report more requests than anybody has.
+// TestCountsAreBounded has an Envoy report impossible numbers of requests.
 func TestCountsAreBounded(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		s.envoy().reports(user(math.MaxUint64, 1, "al"), user(3, math.MaxUint64, "al"), usage(math.MaxUint64, math.MaxUint64, "sluice", "tried", "tried", "x"))
+	runService(t, nil, func(s *testService) {
+		s.openEnvoy().report(user(math.MaxUint64, 1, "al"), user(3, math.MaxUint64, "al"), usage(math.MaxUint64, math.MaxUint64, "sluice", "tried", "tried", "x"))
 		want := []string{"user al 4294967296 1", "user al 3 4294967296", "tried x 4294967296 4294967296, 4294967292 beyond"}
 		if !slices.Equal(s.counted, want) {
-			t.Errorf("counted are %q, want %q", s.counted, want)
+			t.Errorf("Count is called with %q, want %q", s.counted, want)
 		}
 	})
 }
 
-// TestUnmatched has ids that lead to no rule with quota: those in use are left alone, and others forgotten.
+// TestUnmatched reports bucket IDs that match no rule with quota. Buckets with requests are ignored, and idle ones are
+// abandoned.
 func TestUnmatched(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
 		for _, id := range [][]string{
 			{},
 			{"user", "al"},
@@ -229,24 +234,24 @@ func TestUnmatched(t *testing.T) {
 			{"sluice", "user,sluice", "user", "al"},
 			{"sluice", "unknown", "unknown", "x"},
 		} {
-			if e.reports(usage(1, 0, id...)); len(e.told) > 0 {
-				t.Errorf("of the bucket %q in use Envoy is told %q", id, e.told)
+			if e.report(usage(1, 0, id...)); len(e.received) > 0 {
+				t.Errorf("for the bucket %q with requests Envoy receives %q", id, e.received)
 			}
-			if e.reports(usage(0, 0, id...)); len(e.told) != 1 || e.told[fmt.Sprint(usage(0, 0, id...).GetBucketId().GetBucket())] != "abandon" {
-				t.Errorf("of the idle bucket %q Envoy is told %q", id, e.told)
+			if e.report(usage(0, 0, id...)); len(e.received) != 1 || e.received[fmt.Sprint(usage(0, 0, id...).GetBucketId().GetBucket())] != "abandon" {
+				t.Errorf("for the idle bucket %q Envoy receives %q", id, e.received)
 			}
-			clear(e.told)
+			clear(e.received)
 		}
 		if len(s.counted) > 0 {
-			t.Errorf("counted are %q", s.counted)
+			t.Errorf("Count is called with %q", s.counted)
 		}
 	})
 }
 
-// TestOneByteDisturbsNobody has an end client send what is no text in a bucket's id.
-func TestOneByteDisturbsNobody(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
+// TestInvalidUTF8AffectsOneBucket reports a bucket ID that is not valid UTF-8, as an end client can cause.
+func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
 		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
 			user(1, 0, "al"), user(0, 0, "b?b"), user(1, 0, "cy"), user(1, 0, strings.Repeat("x", 50_000)),
 		}})
@@ -255,14 +260,14 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 				b[i] = 0xff
 			}
 		}
-		for len(b) > 0 { // in pieces
+		for len(b) > 0 {
 			n := min(len(b), 11)
 			must.OK(t, e.Feed(b[:n], n == len(b)))
 			b = b[n:]
 		}
-		e.take()
-		if len(e.told) != 2 || e.told["map[sluice:user user:al]"] == "" || e.told["map[sluice:user user:cy]"] == "" {
-			t.Errorf("Envoy is told %q, want al's and cy's share", e.told)
+		e.receive()
+		if len(e.received) != 2 || e.received["map[sluice:user user:al]"] == "" || e.received["map[sluice:user user:cy]"] == "" {
+			t.Errorf("Envoy receives %q, want assignments for al and cy", e.received)
 		}
 		gathered := map[string]float64{}
 		all, err := s.metrics.Registry.Gather()
@@ -275,67 +280,67 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 			}
 		}
 		if gathered["invalid_utf8"] != 1 || gathered["too_large"] != 1 || gathered["too_many_buckets"] != 0 {
-			t.Errorf("ignored are %v", gathered)
+			t.Errorf("ignored usages by reason: %v", gathered)
 		}
 	})
 }
 
-// TestSharesAddUp has Envoys come and go: what they are told never adds up to more than the limit, and it is all used in
-// the end.
-func TestSharesAddUp(t *testing.T) {
-	play(t, nil, func(s *stage) {
+// TestSharesNeverExceedLimit has Envoys connect and disconnect. The assigned rates never add up to more than the limit,
+// and in the end the complete limit is assigned.
+func TestSharesNeverExceedLimit(t *testing.T) {
+	runService(t, nil, func(s *testService) {
 		rate := func(e *envoy) (n int) {
-			_, _ = fmt.Sscanf(e.told["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &n)
+			_, _ = fmt.Sscanf(e.received["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &n)
 			return n
 		}
-		a, b := s.envoy(), s.envoy()
+		a, b := s.openEnvoy(), s.openEnvoy()
 		for range 10 {
-			a.reports(user(500, 10, "al"))
-			b.reports(user(500, 10, "al"))
+			a.report(user(500, 10, "al"))
+			b.report(user(500, 10, "al"))
 			for range 3 {
-				a.take()
-				b.take()
+				a.receive()
+				b.receive()
 			}
 			if sum := rate(a) + rate(b); sum > 360_000 {
-				t.Fatalf("two Envoys are told %d and %d", rate(a), rate(b))
+				t.Fatalf("two Envoys are assigned %d and %d", rate(a), rate(b))
 			}
 			time.Sleep(5 * time.Second)
 		}
 		if rate(a) < 170_000 || rate(b) < 170_000 {
-			t.Errorf("two Envoys in the same need are told %d and %d", rate(a), rate(b))
+			t.Errorf("two Envoys with the same demand are assigned %d and %d", rate(a), rate(b))
 		}
 		b.Close()
 		b.Close()
 		if _, seq, more := b.AppendMessage(nil); seq != 0 || more {
-			t.Error("a stream that has ended has something to say")
+			t.Error("a closed stream has a message")
 		}
 		for range 4 {
-			a.reports(user(500, 10, "al"))
-			a.take()
+			a.report(user(500, 10, "al"))
+			a.receive()
 			time.Sleep(5 * time.Second)
 		}
 		if rate(a) < 350_000 {
-			t.Errorf("the Envoy that is left is told %d", rate(a))
+			t.Errorf("the remaining Envoy is assigned %d", rate(a))
 		}
 	})
 }
 
-// TestWakes has a stream that says nothing be told of what another's report changes.
-func TestWakes(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		a := s.envoy()
-		a.reports(user(500, 10, "al"))
-		b := s.envoy()
-		was := a.wakes.Load()
-		b.reports(user(500, 10, "al"))
+// TestReportWakesOtherStreams has the report of one stream change the assignment of another, which is woken.
+func TestReportWakesOtherStreams(t *testing.T) {
+	runService(t, nil, func(s *testService) {
+		a := s.openEnvoy()
+		a.report(user(500, 10, "al"))
+		b := s.openEnvoy()
+		before := a.wakes.Load()
+		b.report(user(500, 10, "al"))
 		time.Sleep(time.Second)
-		if a.wakes.Load() == was {
-			t.Error("an Envoy is not told that another needs a part of its share")
+		if a.wakes.Load() == before {
+			t.Error("a stream is not woken although its share has become smaller")
 		}
 	})
 }
 
-func TestErrorsEndTheStream(t *testing.T) {
+func TestErrorsEndStream(t *testing.T) {
 	allow, err := access.ParseAllowList([]string{"a=e"})
 	must.OK(t, err)
 	for name, tc := range map[string]struct {
@@ -344,17 +349,17 @@ func TestErrorsEndTheStream(t *testing.T) {
 		code  codes.Code
 	}{
 		"malformed":      {nil, "\x00", codes.InvalidArgument},
-		"half":           {nil, "\x0a\x05d", codes.InvalidArgument},
+		"truncated":      {nil, "\x0a\x05d", codes.InvalidArgument},
 		"no domain":      {nil, "\x0a\x00", codes.InvalidArgument},
 		"another domain": {nil, "\x0a\x01d\x0a\x01e", codes.InvalidArgument},
 		"not allowed":    {allow, "\x0a\x01d", codes.PermissionDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, tc.allow, func(s *stage) {
+			runService(t, tc.allow, func(s *testService) {
 				e := s.open(rlqs.Peer{Client: named(allow, "a")})
 				for range 2 {
 					if err := e.Feed([]byte(tc.piece), true); status.Code(err) != tc.code {
-						t.Errorf("Report = %v, want %v", err, tc.code)
+						t.Errorf("Feed = %v, want %v", err, tc.code)
 					}
 				}
 				e.Close()
@@ -363,13 +368,13 @@ func TestErrorsEndTheStream(t *testing.T) {
 	}
 }
 
-// named returns a client by the name in its certificate.
+// named returns the client with the given name in its certificate.
 func named(allow *access.AllowList, name string) *access.Client {
 	return allow.Client(&x509.Certificate{DNSNames: []string{name}})
 }
 
-// TestDomainsWithoutRules has a client open stream after stream, each for another domain that no rules are for: nothing of
-// them is kept.
+// TestDomainsWithoutRules has a client open many streams, each for another domain without rules. They leave no memory
+// behind.
 func TestDomainsWithoutRules(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
@@ -377,7 +382,7 @@ func TestDomainsWithoutRules(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	play(t, nil, func(s *stage) {
+	runService(t, nil, func(s *testService) {
 		before := heap()
 		const streams = 100_000
 		for n := range streams {
@@ -387,42 +392,42 @@ func TestDomainsWithoutRules(t *testing.T) {
 			e.Close()
 		}
 		if kept := (int64(heap()) - int64(before)) / streams; kept > 20 {
-			t.Errorf("of each stream %d bytes are kept", kept)
+			t.Errorf("each stream leaves %d bytes", kept)
 		}
 		runtime.KeepAlive(s)
 	})
 }
 
-// TestRulesChange has another number, and a rule that is gone, come into force with the next report.
+// TestRulesChange lowers a limit and then removes its rule. RulesChanged applies both without a further report.
 func TestRulesChange(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
-		e.reports(user(500, 10, "al"))
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
+		e.report(user(500, 10, "al"))
 		s.set.Store(servertest.Compile(t, strings.Replace(divided, "100", "50", 1)))
 		s.RulesChanged()
-		e.take()
-		if got := e.told["map[sluice:user user:al]"]; !strings.Contains(got, "180000 in") {
-			t.Errorf("Envoy is told %q, want half of what it was", got)
+		e.receive()
+		if got := e.received["map[sluice:user user:al]"]; !strings.Contains(got, "180000 in") {
+			t.Errorf("Envoy receives %q, want half of the previous rate", got)
 		}
 		s.set.Store(servertest.Compile(t, "domain: d"))
 		s.RulesChanged()
-		e.take()
-		if got := e.told["map[sluice:user user:al]"]; got != "abandon" {
-			t.Errorf("Envoy is told %q, want to abandon the bucket", got)
+		e.receive()
+		if got := e.received["map[sluice:user user:al]"]; got != "abandon" {
+			t.Errorf("Envoy receives %q, want to abandon the bucket", got)
 		}
 	})
 }
 
-// TestMillionIDs has end clients of an Envoy choose a million ids: as many as a stream may have are divided, and the others
-// cost nothing that lasts.
+// TestMillionIDs has an Envoy report a million bucket IDs. A stream's maximum of buckets is divided, and the others leave
+// no state behind.
 func TestMillionIDs(t *testing.T) {
 	chunks := 1000
 	if testing.Short() {
 		chunks = 30
 	}
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
-		e.reports(user(1, 0, "al"))
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
+		e.report(user(1, 0, "al"))
 		for chunk := range chunks {
 			m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
 			for i := range 1000 {
@@ -431,19 +436,19 @@ func TestMillionIDs(t *testing.T) {
 			must.OK(t, e.Feed(servertest.Marshal(t, m), chunk == chunks-1))
 			s.counted = nil
 		}
-		e.take()
-		if shares, room := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_usages_total"); shares != 10_000 || room != float64(chunks*1000-9_999) {
-			t.Errorf("%g buckets are divided and %g not, want 10,000 and the others", shares, room)
+		e.receive()
+		if shares, ignored := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_usages_total"); shares != 10_000 || ignored != float64(chunks*1000-9_999) {
+			t.Errorf("%g buckets are divided and %g ignored, want 10,000 and the others", shares, ignored)
 		}
-		e.reports(user(1, 0, "al")) // who was there before
-		if got := e.told["map[sluice:user user:al]"]; !strings.Contains(got, "tokens") {
-			t.Errorf("of a bucket from before Envoy is told %q", got)
+		e.report(user(1, 0, "al")) // whose bucket existed before
+		if got := e.received["map[sluice:user user:al]"]; !strings.Contains(got, "tokens") {
+			t.Errorf("for the existing bucket Envoy receives %q", got)
 		}
 	})
 }
 
 // metric returns the sum of a metric's series.
-func (s *stage) metric(name string) (sum float64) {
+func (s *testService) metric(name string) (sum float64) {
 	s.t.Helper()
 	families, err := s.metrics.Registry.Gather()
 	must.OK(s.t, err)

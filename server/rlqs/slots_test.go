@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// openAll opens streams of a client until there is no slot for one, or all slots are taken.
-func (s *stage) openAll(client string) (all []*envoy) {
+// openAll opens streams of a client until it gets no further slot, or all slots are in use.
+func (s *testService) openAll(client string) (all []*envoy) {
 	s.t.Helper()
 	for free := rlqs.MaxStreams - int(s.metric("sluice_quota_streams")); len(all) < free; {
 		e, err := s.tryOpen(rlqs.Peer{Identity: client})
@@ -26,42 +26,42 @@ func (s *stage) openAll(client string) (all []*envoy) {
 	return all
 }
 
-// reportsAll has streams report, so that each has made its first report.
-func (s *stage) reportsAll(all []*envoy) {
+// reportOnAll makes the first report on each stream.
+func (s *testService) reportOnAll(all []*envoy) {
 	s.t.Helper()
 	for _, e := range all {
 		must.OK(s.t, e.Feed([]byte("\x0a\x01d"), true))
 	}
 }
 
-// TestOneClientLeavesSlots has one client after another open as many streams as it may: each leaves slots.
+// TestOneClientLeavesSlots has several clients in turn open as many streams as they can. Each of them leaves free slots.
 func TestOneClientLeavesSlots(t *testing.T) {
-	play(t, nil, func(s *stage) {
+	runService(t, nil, func(s *testService) {
 		left := rlqs.MaxStreams
 		for i := range 5 {
 			all := s.openAll(fmt.Sprint("client ", i))
-			if len(all) != (left+1)/2 { // as many as are free then
-				t.Errorf("client %d gets %d streams of %d", i, len(all), left)
+			if len(all) != (left+1)/2 { // the same number stays free
+				t.Errorf("client %d gets %d of %d free slots", i, len(all), left)
 			}
-			s.reportsAll(all)
+			s.reportOnAll(all)
 			left -= len(all)
 		}
 		if n := s.metric("sluice_quota_streams"); n != float64(rlqs.MaxStreams-left) {
-			t.Errorf("%g streams are counted", n)
+			t.Errorf("%g streams are open", n)
 		}
 		e := s.open(rlqs.Peer{Identity: "another"})
 		e.Close()
 		e.Close()
 		if n := len(s.openAll("another")); n != (left+1)/2 {
-			t.Errorf("after it closed a stream a client gets %d more", n)
+			t.Errorf("after closing a stream, a client gets %d slots", n)
 		}
 	})
 }
 
-// TestGreediestLosesSlots has clients take all slots. Another client gets the slot of the oldest stream without a report of the
-// client with the most streams, and then that of its newest one.
-func TestGreediestLosesSlots(t *testing.T) {
-	play(t, nil, func(s *stage) {
+// TestClientWithMostStreamsLosesSlots has clients use all slots. Further clients take slots from the client with the most
+// streams: first those of its streams without a report, the oldest first, and then those of its newest streams.
+func TestClientWithMostStreamsLosesSlots(t *testing.T) {
+	runService(t, nil, func(s *testService) {
 		var first []*envoy
 		for free := rlqs.MaxStreams; free > 0; free /= 2 {
 			var all []*envoy
@@ -71,7 +71,7 @@ func TestGreediestLosesSlots(t *testing.T) {
 			if first == nil {
 				first, all = all, all[3:]
 			}
-			s.reportsAll(all)
+			s.reportOnAll(all)
 		}
 		if n := s.metric("sluice_quota_streams"); n != rlqs.MaxStreams {
 			t.Fatalf("%g streams are open", n)
@@ -79,9 +79,9 @@ func TestGreediestLosesSlots(t *testing.T) {
 		for i, loser := range []*envoy{first[0], first[1], first[2], first[len(first)-1], first[len(first)-2]} {
 			woken := loser.wakes.Load()
 			e := s.open(rlqs.Peer{Identity: fmt.Sprint("late ", i)})
-			s.reportsAll([]*envoy{e})
+			s.reportOnAll([]*envoy{e})
 			if err := loser.Err(); status.Code(err) != codes.ResourceExhausted || loser.wakes.Load() == woken {
-				t.Errorf("late client %d: the stream that is to lose its slot ends with %v", i, err)
+				t.Errorf("late client %d: the evicted stream fails with %v", i, err)
 			}
 		}
 		ended := 0
@@ -91,7 +91,7 @@ func TestGreediestLosesSlots(t *testing.T) {
 			}
 		}
 		if ended != 5 {
-			t.Errorf("%d streams lost their slots", ended)
+			t.Errorf("%d streams lost their slots, want 5", ended)
 		}
 		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MaxStreams)}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client with the most streams gets another: %v", err)
@@ -99,11 +99,11 @@ func TestGreediestLosesSlots(t *testing.T) {
 	})
 }
 
-// TestNoDomainNoSlot has a client that may use no domain: it gets no stream.
-func TestNoDomainNoSlot(t *testing.T) {
+// TestForbiddenClientGetsNoSlot checks that a client that may use no domain cannot open a stream.
+func TestForbiddenClientGetsNoSlot(t *testing.T) {
 	allow, err := access.ParseAllowList([]string{"a=d", "b=*"})
 	must.OK(t, err)
-	play(t, allow, func(s *stage) {
+	runService(t, allow, func(s *testService) {
 		for _, c := range []*access.Client{nil, named(allow, "stranger")} {
 			if _, err := s.tryOpen(rlqs.Peer{Client: c}); status.Code(err) != codes.PermissionDenied {
 				t.Errorf("Open = %v, want PERMISSION_DENIED", err)
@@ -113,10 +113,10 @@ func TestNoDomainNoSlot(t *testing.T) {
 			t.Errorf("%g streams are open", n)
 		}
 		for _, name := range []string{"a", "b"} {
-			s.reportsAll([]*envoy{s.open(rlqs.Peer{Client: named(allow, name)})})
+			s.reportOnAll([]*envoy{s.open(rlqs.Peer{Client: named(allow, name)})})
 		}
 		if n := s.metric("sluice_quota_rejected_streams_total"); n != 2 {
-			t.Errorf("%g streams are refused", n)
+			t.Errorf("%g streams were rejected, want 2", n)
 		}
 	})
 }

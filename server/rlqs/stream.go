@@ -57,7 +57,7 @@ func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 	defer s.mu.Unlock()
 	m := s.options.Metrics
 	m.Calls.Method(MethodName).Requests.Inc()
-	if s.options.Allow != nil && !p.Client.MayAny() {
+	if s.options.Allow != nil && !p.Client.CanAccessAny() {
 		m.Quota.RejectedStreams.Inc()
 		return nil, status.Error(codes.PermissionDenied, access.DeniedEverything(p.Client).Error())
 	}
@@ -207,7 +207,7 @@ func (r *reader) visitDomain(name []byte) error {
 	switch {
 	case len(name) == 0:
 		return status.Error(codes.InvalidArgument, "the domain of a report is empty")
-	case s.options.Allow != nil && !r.peer.Client.May(name):
+	case s.options.Allow != nil && !r.peer.Client.CanAccess(name):
 		return status.Error(codes.PermissionDenied, access.Denied(r.peer.Client, name).Error())
 	}
 	set := s.activeRulesLocked()

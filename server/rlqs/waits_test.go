@@ -13,45 +13,45 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// passes advances time and waits for the work that is due in it.
-func passes(d time.Duration) {
-	time.Sleep(d) // of the test's own clock
+// advance advances the clock of the synctest bubble and waits for all work that becomes due.
+func advance(d time.Duration) {
+	time.Sleep(d)
 	synctest.Wait()
 }
 
-// TestFirstReportTimeout has streams without a report, and with the first half of one: they fail, and others do not.
+// TestFirstReportTimeout checks that streams without a complete first report fail after 10 s, and others do not.
 func TestFirstReportTimeout(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		empty, half, nothing, reported := s.envoy(), s.envoy(), s.envoy(), s.envoy()
+	runService(t, nil, func(s *testService) {
+		empty, half, nothing, reported := s.openEnvoy(), s.openEnvoy(), s.openEnvoy(), s.openEnvoy()
 		if n := s.metric("sluice_quota_streams"); n != 4 {
-			t.Errorf("%g streams are counted", n)
+			t.Errorf("%g streams are open", n)
 		}
 		must.OK(t, half.Feed([]byte("\x0a\x01d\x12"), false))
-		if err := nothing.Feed(nil, true); err != nil { // which says nothing of a domain
+		if err := nothing.Feed(nil, true); err != nil { // without a domain
 			t.Fatal(err)
 		}
-		passes(9 * time.Second)
-		reported.reports(user(1, 0, "al"))
+		advance(9 * time.Second)
+		reported.report(user(1, 0, "al"))
 		if empty.Err() != nil || half.Err() != nil {
-			t.Error("after 9 s a stream has ended")
+			t.Error("after 9 s a stream has failed")
 		}
-		passes(time.Second)
+		advance(time.Second)
 		for name, e := range map[string]*envoy{"without a report": empty, "with half a report": half, "with an empty report": nothing} {
 			if err := e.Err(); status.Code(err) != codes.DeadlineExceeded || e.wakes.Load() == 0 {
-				t.Errorf("a stream %s ends with %v", name, err)
+				t.Errorf("a stream %s fails with %v", name, err)
 			}
 			e.Close()
 		}
-		passes(time.Hour)
+		advance(time.Hour)
 		if err := reported.Err(); err != nil {
-			t.Errorf("a stream that has reported ends with %v", err)
+			t.Errorf("a stream that has reported fails with %v", err)
 		}
 		if n := s.metric("sluice_quota_streams"); n != 1 {
-			t.Errorf("%g streams are counted", n)
+			t.Errorf("%g streams are open", n)
 		}
-		late := s.envoy()
-		if passes(10 * time.Second); late.Err() == nil {
-			t.Error("a stream that begins later does not end")
+		late := s.openEnvoy()
+		if advance(10 * time.Second); late.Err() == nil {
+			t.Error("a stream that is opened later does not fail")
 		}
 	})
 }
@@ -59,24 +59,25 @@ func TestFirstReportTimeout(t *testing.T) {
 // TestReportAfterCloseIsIgnored has a report arrive after its stream was closed, as with a transport that uses
 // goroutines.
 func TestReportAfterCloseIsIgnored(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		e := s.envoy()
-		e.reports(user(1, 0, "al"))
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
+		e.report(user(1, 0, "al"))
 		e.Close()
 		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}}
 		if err := e.Feed(servertest.Marshal(t, m), true); status.Code(err) != codes.Canceled {
-			t.Errorf("Report = %v, want CANCELLED", err)
+			t.Errorf("Feed = %v, want CANCELLED", err)
 		}
-		if passes(time.Minute); s.metric("sluice_quota_buckets") != 0 || s.MemoryBytes() != 0 {
+		if advance(time.Minute); s.metric("sluice_quota_buckets") != 0 || s.MemoryBytes() != 0 {
 			t.Errorf("%g buckets and %d bytes are left", s.metric("sluice_quota_buckets"), s.MemoryBytes())
 		}
 	})
 }
 
-// TestDeliveryTimeout has clients that receive no message, or receive each one late.
+// TestDeliveryTimeout checks that a stream fails if its client receives no message for 30 s, but not if it receives
+// messages late.
 func TestDeliveryTimeout(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		sends := func(e *envoy, name string) uint64 {
+	runService(t, nil, func(s *testService) {
+		sendReport := func(e *envoy, name string) uint64 {
 			t.Helper()
 			if err := e.Feed(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
 				Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, name)},
@@ -86,36 +87,36 @@ func TestDeliveryTimeout(t *testing.T) {
 			_, seq, _ := e.AppendMessage(nil)
 			return seq
 		}
-		deaf, late := s.envoy(), s.envoy()
+		unread, late := s.openEnvoy(), s.openEnvoy()
 		for range 2 {
-			sends(deaf, "al")
-			seq := sends(late, "bo")
-			passes(29 * time.Second)
-			if err := deaf.Err(); err != nil {
-				t.Fatalf("after 29 s the stream ends with %v", err)
+			sendReport(unread, "al")
+			seq := sendReport(late, "bo")
+			advance(29 * time.Second)
+			if err := unread.Err(); err != nil {
+				t.Fatalf("after 29 s the stream fails with %v", err)
 			}
 			late.Confirm(seq)
-			deaf.Confirm(1) // the second time, no more than before
+			unread.Confirm(1) // the second time, a message that was confirmed before
 		}
-		sent := s.envoy()
-		sends(sent, "cy")
-		sent.MarkSent(1) // what a transport that sees no acknowledgements says
-		seq := sends(late, "bo")
-		passes(time.Second)
-		sends(late, "bo")
-		late.Confirm(seq) // a part of what it was sent
-		passes(29 * time.Second)
-		if err := deaf.Err(); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("the stream of who takes in nothing ends with %v", err)
+		sent := s.openEnvoy()
+		sendReport(sent, "cy")
+		sent.MarkSent(1) // by a transport without acknowledgements
+		seq := sendReport(late, "bo")
+		advance(time.Second)
+		sendReport(late, "bo")
+		late.Confirm(seq) // not the last message
+		advance(29 * time.Second)
+		if err := unread.Err(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("the stream of a client that receives nothing fails with %v", err)
 		}
 		if err := late.Err(); err != nil {
-			t.Errorf("the stream of who is late ends with %v", err)
+			t.Errorf("the stream of a client that receives late fails with %v", err)
 		}
-		if passes(time.Second); late.Err() == nil {
-			t.Error("who takes in no more is not ended")
+		if advance(time.Second); late.Err() == nil {
+			t.Error("the stream of a client that receives nothing more does not fail")
 		}
-		if passes(time.Hour); sent.Err() != nil {
-			t.Errorf("a stream without acknowledgements ends with %v", sent.Err())
+		if advance(time.Hour); sent.Err() != nil {
+			t.Errorf("a stream without acknowledgements fails with %v", sent.Err())
 		}
 	})
 }

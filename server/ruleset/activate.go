@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// rulesSource is the name of the source of rules. The other sources have the names of their tables, which are not empty.
+// rulesSource is the name of the source of rules. The other sources have the names of their tables,
+// which are not empty.
 const rulesSource = ""
 
 // versions are versions by the names of their sources.
@@ -26,16 +27,17 @@ type versions map[string]*version
 type version struct {
 	rules *source.Update // nil for rows
 	rows  *tables.Rows   // nil for rules
-	// failed are the names of sources that changed at the same time as this version, or as an earlier version of its source that
-	// waited, and failed to load. The version waits until each has been read again.
+	// failed are the names of sources that changed at the same time as this version, or as an
+	// earlier version of its source that waited, and failed to load. The version waits until each
+	// has been read again.
 	failed map[string]bool
 }
 
 // LoadRules is [Loader.Load] for rules alone.
 func (l *Loader) LoadRules(u source.Update) error { return l.Load(source.Change{Rules: &u}) }
 
-// Load activates a change. It returns an error if the change has rules and these are not active now. It logs the reasons,
-// except for [source.ErrUsed].
+// Load activates a change. It returns an error if the change has rules and these are not active
+// now. It logs the reasons, except for [source.ErrUsed].
 func (l *Loader) Load(c source.Change) error {
 	l.tables.Lock()
 	waited := l.waiting[rulesSource]
@@ -74,7 +76,8 @@ func (l *Loader) loadLocked(c source.Change) error {
 // retry activates waiting versions, if that is possible now.
 func (l *Loader) retry() { _ = l.Load(source.Change{}) }
 
-// readLocked returns the versions of a change, and the names of the sources that failed to load, which it logs.
+// readLocked returns the versions of a change, and the names of the sources that failed to load,
+// which it logs.
 func (l *Loader) readLocked(c source.Change) (read versions, failed map[string]bool) {
 	read, failed = versions{}, map[string]bool{}
 	if u := c.Rules; u != nil {
@@ -101,8 +104,9 @@ func (l *Loader) readLocked(c source.Change) (read versions, failed map[string]b
 	return read, failed
 }
 
-// inheritFailedLocked adds to failed the sources that the waiting versions of the read sources wait for, unless they have been
-// read again: they still fail to load. Rules do not wait for a table that they do not name.
+// inheritFailedLocked adds to failed the sources that the waiting versions of the read sources wait
+// for, unless they have been read again: they still fail to load. Rules do not wait for a table
+// that they do not name.
 func (l *Loader) inheritFailedLocked(read versions, failed map[string]bool) {
 	inherited := map[string]bool{}
 	for name, v := range read {
@@ -119,8 +123,8 @@ func (l *Loader) inheritFailedLocked(read versions, failed map[string]bool) {
 	maps.Copy(failed, inherited)
 }
 
-// dropReplacedLocked removes the waiting versions of sources that have been read again. A version that waited for one of these
-// no longer waits for it, but for the sources that have failed now.
+// dropReplacedLocked removes the waiting versions of sources that have been read again. A version
+// that waited for one of these no longer waits for it, but for the sources that have failed now.
 func (l *Loader) dropReplacedLocked(read versions, failed map[string]bool) {
 	names := slices.Collect(maps.Keys(failed))
 	for name := range read {
@@ -156,8 +160,8 @@ func failedError(failed map[string]bool) error {
 	return errors.New("not active, because these changed at the same time and failed to load: " + strings.Join(all, ", "))
 }
 
-// activateLocked activates the read versions, if possible together with waiting ones. It returns why the read ones are not
-// active.
+// activateLocked activates the read versions, if possible together with waiting ones. It returns
+// why the read ones are not active.
 func (l *Loader) activateLocked(read versions) error {
 	all := maps.Clone(read)
 	for name, v := range l.waiting {
@@ -174,8 +178,8 @@ func (l *Loader) activateLocked(read versions) error {
 	return l.tryActivateLocked(all, read)
 }
 
-// tryActivateLocked activates all versions, except for rows that do not fit the rules. If such rows are among the required
-// ones, it returns an error and activates nothing.
+// tryActivateLocked activates all versions, except for rows that do not fit the rules. If such rows
+// are among the required ones, it returns an error and activates nothing.
 func (l *Loader) tryActivateLocked(all, required versions) error {
 	before := l.service.Rules()
 	set, rows := before, map[string]*tables.Rows{}
@@ -212,8 +216,8 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 	return nil
 }
 
-// tablesFitLocked returns an error if limits of the set do not fit the columns of their tables, with the given rows in place of
-// the active ones.
+// tablesFitLocked returns an error if limits of the set do not fit the columns of their tables,
+// with the given rows in place of the active ones.
 func (l *Loader) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.Rows) error {
 	return set.TablesFit(func(name string) *tables.Columns {
 		if rows[name] != nil {
@@ -224,8 +228,8 @@ func (l *Loader) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.R
 	})
 }
 
-// postponeLocked makes the read versions wait, since sources that changed at the same time have failed or the versions do not
-// fit, and logs the reasons.
+// postponeLocked makes the read versions wait, since sources that changed at the same time have
+// failed or the versions do not fit, and logs the reasons.
 func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error) {
 	set := l.service.Rules()
 	if v := read[rulesSource]; v != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// testLoader is a Loader with the tables a and b, which have their rows from files, and c, which is changed row by row.
+// testLoader is a Loader with the tables a and b, which have their rows from files, and c, which is
+// changed row by row.
 type testLoader struct {
 	*Loader
 	t     *testing.T
@@ -50,8 +51,8 @@ func newTestLoader(t *testing.T) *testLoader {
 
 var errBad = errors.New("bad")
 
-// rules returns an update with rules. Each word is a key and the table of its limit, such as user:a, or user!:a for a limit that
-// gives leases; "bad" does not load.
+// rules returns an update with rules. Each word is a key and the table of its limit, such as
+// user:a, or user!:a for a limit that gives leases; "bad" does not load.
 func (l *testLoader) rules(text string) *source.Update {
 	l.t.Helper()
 	if text == "bad" {
@@ -80,7 +81,8 @@ func (l *testLoader) options() descriptors.Options {
 	return descriptors.Options{Tables: l.tables, TablesLater: true, HashKey: l.table.Key()}
 }
 
-// rows returns an update of a table with a row of the given column and number, such as user=5; "bad" does not load.
+// rows returns an update of a table with a row of the given column and number, such as user=5;
+// "bad" does not load.
 func (l *testLoader) rows(table, text string) source.TableUpdate {
 	l.t.Helper()
 	e, err := l.tables.Table(table)
@@ -117,12 +119,12 @@ func (l *testLoader) active() (rules, a, b string) {
 	return rules, row("a"), row("b")
 }
 
-// TestWhatChangedTogetherIsActiveTogether has sources change, in part to what does not load or fit.
-func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
+// TestChangesAreActivatedTogether changes sources, in part to versions that fail to load or do not fit each other.
+func TestChangesAreActivatedTogether(t *testing.T) {
 	type step struct {
-		rules, a, b string // empty for what does not change
-		want        string // the active rules and rows, empty for no difference
-		fails       bool   // the rules
+		rules, a, b string // empty for a source that does not change
+		want        string // the active rules and rows, empty if they do not change
+		fails       bool   // the rules are not activated
 	}
 	first := step{"user:a path:b", "user=1", "path=1", "user:a path:b|user=1|path=1", false}
 	for name, steps := range map[string][]step{
@@ -202,7 +204,8 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 	}
 }
 
-// TestRulesWaitForColumnsThatAreBeingSaved has rules come while the first row of a table is saved, which decides its columns.
+// TestRulesWaitForColumnsThatAreBeingSaved loads rules while the first row of a table is being saved,
+// which determines the columns of the table.
 func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	l := newTestLoader(t)
 	e, err := l.tables.Table("c")
@@ -220,7 +223,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 		}
 	}
 	accepted := 0
-	take := func(rules string) {
+	load := func(rules string) {
 		u := *l.rules(rules)
 		u.Accepted = func() {
 			l.tables.Lock() // it is called without the lock
@@ -229,10 +232,10 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 		}
 		_ = l.LoadRules(u)
 	}
-	take("user:c")
+	load("user:c")
 
 	release := claim()
-	take("ip:c")
+	load("ip:c")
 	wantRules("while the row is saved", "user:c")
 	other := claim()
 	release()
@@ -248,35 +251,36 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	release()
 	wantRules("after it was deleted", "ip:c")
 
-	take("user:c")
+	load("user:c")
 	release = claim()
-	take("ip:c")
+	load("ip:c")
 	wantRules("while the row is saved again", "user:c")
 	release() // it could not be saved
 	wantRules("after that failed", "ip:c")
 	if accepted != 2 {
-		t.Errorf("%d rules are accepted after they were rejected, want 2", accepted)
+		t.Errorf("Accepted is called %d times for rejected rules, want 2", accepted)
 	}
 	misfit := errors.New("no such entry")
 	if _, err := l.tables.Claim(e, []string{"user"}, func() error { return misfit }); !errors.Is(err, misfit) {
-		t.Errorf("columns are claimed that the rules do not have: %v", err)
+		t.Errorf("Claim of columns that do not fit the rules returned %v", err)
 	}
 }
 
-// TestRulesReturnAfterOthersThatWaited has a source go back to rules after others, which it knows only as rejected, became active
-// together with a table. Requests may still read the first set, so nothing may write to it.
+// TestRulesReturnAfterOthersThatWaited reverts a source to its first rules after other rules, which it
+// knows only as rejected, became active together with a table. Requests may still read the first set,
+// so nothing may write to it.
 func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 	l := newTestLoader(t)
 	reload := source.Reload[string]{OnLoad: l.LoadRules}
-	take := func(rules string) error { return reload.Apply(rules, func() source.Update { return *l.rules(rules) }) }
-	takeRows := func(text string) { _ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", text)}}) }
-	must.OK(t, take("user:b"))
+	load := func(rules string) error { return reload.Apply(rules, func() source.Update { return *l.rules(rules) }) }
+	loadRows := func(text string) { _ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", text)}}) }
+	must.OK(t, load("user:b"))
 	first := l.service.Rules()
-	takeRows("ip=1")
-	if err := take("user!:a"); err == nil {
+	loadRows("ip=1")
+	if err := load("user!:a"); err == nil {
 		t.Fatal("rules are active that do not fit their table")
 	}
-	takeRows("user=1")
+	loadRows("user=1")
 	if rules, _, _ := l.active(); rules != "user:a" {
 		t.Fatalf("%s is active, want the rules that waited", rules)
 	}
@@ -287,11 +291,11 @@ func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 			{Entries: []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}},
 		}}, descriptors.Global{})
 	})
-	must.OK(t, take("user:b"))
+	must.OK(t, load("user:b"))
 	if rules, _, _ := l.active(); rules != "user:b" || l.service.Rules() == first {
 		t.Errorf("%s is active, the first set: %v; want a new set of the same rules", rules, l.service.Rules() == first)
 	}
-	if rejected := l.logs.FilterMessageSnippet("rules do not load").Len(); rejected != 1 {
-		t.Errorf("%d times rules are logged to be rejected, want once", rejected)
+	if rejected := l.logs.FilterMessageSnippet("failed to load rules").Len(); rejected != 1 {
+		t.Errorf("rejected rules are logged %d times, want once", rejected)
 	}
 }

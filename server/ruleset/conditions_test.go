@@ -27,42 +27,42 @@ func expectActive(t *testing.T, m *telemetry.Metrics, when, want string) {
 	}
 }
 
-// TestConditionsOfRules has rules that do not load, at the start and later.
+// TestConditionsOfRules uses rules that fail to load, at the start and later.
 func TestConditionsOfRules(t *testing.T) {
 	l := newTestLoader(t)
-	take := func(when, rules, want string) {
+	load := func(when, rules, want string) {
 		t.Helper()
 		_ = l.LoadRules(*l.rules(rules))
 		expectActive(t, l.opt.Metrics, when, want)
 	}
-	take("bad at the start", "bad", "rules_missing")
-	take("good", "user:a", "")
-	take("bad after good ones", "bad", "rules_rejected")
+	load("bad at the start", "bad", "rules_missing")
+	load("good", "user:a", "")
+	load("bad after good ones", "bad", "rules_rejected")
 	if lines := l.opt.Metrics.Conditions.Active(time.Now())[0].Lines; len(lines) != 1 || lines[0] != errBad.Error() {
 		t.Errorf("the lines are %q, want the error", lines)
 	}
-	take("other good ones", "path:b", "")
-	take("bad again", "bad", "rules_rejected")
+	load("other good ones", "path:b", "")
+	load("bad again", "bad", "rules_rejected")
 	_ = l.LoadRules(source.Update{Set: l.service.Rules()})
-	expectActive(t, l.opt.Metrics, "the file is as before", "")
+	expectActive(t, l.opt.Metrics, "the file is reverted", "")
 }
 
-// TestConditionsOfTables has a file of rows that does not load, and a journal that cannot be written.
+// TestConditionsOfTables uses a table file that fails to load, and a journal that cannot be written.
 func TestConditionsOfTables(t *testing.T) {
 	l := newTestLoader(t)
-	take := func(when, a, want string) {
+	load := func(when, a, want string) {
 		t.Helper()
 		_ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", a), l.rows("b", "path=1")}})
 		expectActive(t, l.opt.Metrics, when, want)
 	}
 	_ = l.LoadRules(*l.rules("user:a path:b"))
-	take("a bad table and one that waits for it", "bad", "table_rejected table_rejected")
-	take("good", "user=1", "")
+	load("a bad table and one that waits for it", "bad", "table_rejected table_rejected")
+	load("good", "user=1", "")
 
 	l.reportJournal("c", errors.New("no space"))
 	l.reportJournal("b", errors.New("no space"))
 	expectActive(t, l.opt.Metrics, "a full disk", "table_not_saved table_not_saved")
 	l.reportJournal("c", nil)
 	l.reportJournal("b", nil)
-	expectActive(t, l.opt.Metrics, "room on the disk", "")
+	expectActive(t, l.opt.Metrics, "space on the disk", "")
 }

@@ -1,7 +1,8 @@
-// Package ruleset activates the rules and the rows of tables that sources have read, in a service that answers requests.
-// It logs and counts what it activates or rejects.
+// Package ruleset activates the rules and the rows of tables that sources have read, in a service
+// that answers requests. It logs and counts what it activates or rejects.
 //
-// Rules and rows that were read at the same time are activated at the same time, so that a request is decided by all of
-// them or by none. If one of them fails to load, or they do not fit each other, none is activated. The others wait, and are
-// activated with the first later change that makes it possible.
+// Rules and rows that were read at the same time are activated at the same time, so that a request
+// is decided by all of them or by none. If one of them fails to load, or they do not fit each
+// other, none is activated. The others wait, and are activated with the first later change that
+// makes it possible.
 package ruleset

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// RulesError adds the remedy to the error of rules that fail to load: the flag that names a missing file. DefaultsFile is the
-// path of the file of defaults, empty if there is none.
+// RulesError adds the remedy to the error of rules that fail to load: the flag that names a missing
+// file. DefaultsFile is the path of the file of defaults, empty if there is none.
 func RulesError(err error, defaultsFile string) error {
 	if errors.Is(err, source.ErrNoFile) {
 		return fmt.Errorf("%w: set --config to another path, or allow it with --allow-empty", err)
@@ -24,7 +24,8 @@ func RulesError(err error, defaultsFile string) error {
 	return err
 }
 
-// TableError adds the name of the table, and the remedy, to the error of a table that fails to load.
+// TableError adds the name of the table, and the remedy, to the error of a table that fails to
+// load.
 func TableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("table %q: %v: set its file with --table %s=PATH", name, err, name) //nolint:errorlint // see RulesError, for missing rules

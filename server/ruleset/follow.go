@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// Follow loads files of rules, nil for none, and the files of tables. Until ctx ends it reloads them in group when they change.
+// Follow loads files of rules, nil for none, and the files of tables. Until ctx ends it reloads
+// them in group when they change.
 func (l *Loader) Follow(ctx context.Context, group *errgroup.Group, files *source.Files) error {
 	tableFiles := l.tableFiles()
 	if files == nil && len(tableFiles) == 0 {

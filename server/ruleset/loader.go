@@ -20,7 +20,8 @@ import (
 // Options configures a [Loader].
 type Options struct {
 	Service *answer.Service
-	// Tables are the tables that rules may name. TableMetrics has the metrics of each, from [NewTableMetrics].
+	// Tables are the tables that rules may name. TableMetrics has the metrics of each, from
+	// [NewTableMetrics].
 	Tables       *tables.Registry
 	TableMetrics map[string]*telemetry.Table
 	Metrics      *telemetry.Metrics
@@ -35,8 +36,8 @@ type Options struct {
 	// ExitOnBadStart makes Follow return an error if rules or tables fail to load at the start.
 	ExitOnBadStart bool
 
-	// The following settings are only used for warnings about rules that do not go with them. Allow is nil if all clients
-	// may ask for all domains.
+	// The following settings are only used for warnings about rules that do not go with them. Allow
+	// is nil if all clients may ask for all domains.
 	Allow        *access.AllowList
 	DrainTimeout time.Duration
 	SharedStore  bool // counters are in Redis or Valkey
@@ -50,7 +51,8 @@ type Loader struct {
 	tables  *tables.Registry
 	logger  *zap.Logger
 
-	// waiting are the versions that have loaded and are not active, by source. The lock of tables protects them.
+	// waiting are the versions that have loaded and are not active, by source. The lock of tables
+	// protects them.
 	waiting versions
 }
 
@@ -79,14 +81,15 @@ func (l *Loader) WarnUnwatched(err error) {
 	l.logger.Warn("cannot watch rule files; polling them every second", zap.Error(err))
 }
 
-// ReportRejected logs and counts rules that failed to load. Subject is the path of the file of defaults for the rules of a
-// management server, and otherwise empty.
+// ReportRejected logs and counts rules that failed to load. Subject is the path of the file of
+// defaults for the rules of a management server, and otherwise empty.
 func (l *Loader) ReportRejected(subject string, err error) {
 	l.opt.Metrics.ConfigRejected()
 	telemetry.RaiseWithLines(l.logger, rejectedCode(l.service.Rules()), subject, "rules: ", trimmedLines(RulesError(err, l.opt.DefaultsFile)))
 }
 
-// rejectedCode returns the code of the condition that rules fail to load. Active is nil if no rules are active.
+// rejectedCode returns the code of the condition that rules fail to load. Active is nil if no rules
+// are active.
 func rejectedCode(active *descriptors.Set) telemetry.Code {
 	if active == nil {
 		return telemetry.RulesMissing
@@ -101,7 +104,8 @@ func trimmedLines(err error) (lines []string) {
 	return lines
 }
 
-// reportActivated logs and counts that rules are active. Before are the rules that they replace, nil for none.
+// reportActivated logs and counts that rules are active. Before are the rules that they replace,
+// nil for none.
 func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	if set == before {
 		l.opt.Metrics.ConfigRestored()
@@ -141,8 +145,8 @@ func (l *Loader) logAdvice(set *descriptors.Set) {
 	}
 }
 
-// AllowListAdvice returns where an allow-list, which may be nil, and the domains of the rules do not fit together. One of the
-// two may be misspelt.
+// AllowListAdvice returns where an allow-list, which may be nil, and the domains of the rules do
+// not fit together. One of the two may be misspelt.
 func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 	if allow == nil {
 		return nil
@@ -155,7 +159,7 @@ func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 		}
 	}
 	for _, d := range domains {
-		if !allow.Open() && !slices.Contains(granted, d) {
+		if !allow.AllowsAnyDomain() && !slices.Contains(granted, d) {
 			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to no client: all requests for it are rejected", d))
 		}
 	}

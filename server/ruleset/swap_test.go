@@ -22,17 +22,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestSwapsUnderLoad replaces a volume that has rules and their table, as the kubelet does, while goroutines ask for what both
-// versions admit. The rules of a version deny all with the rows of the other version.
+// TestSwapsUnderLoad replaces a volume with rules and their table, as the kubelet does, while clients
+// send requests that both versions admit. The rules of one version with the rows of the other version
+// would deny every request.
 func TestSwapsUnderLoad(t *testing.T) {
-	const swaps, others, askers = 20, 1000, 2
+	const swaps, otherRules, clients = 20, 1000, 2
 	l := newTestLoader(t)
 	dir := t.TempDir()
 	mount := func(version int) {
 		key := []string{"customer", "client"}[version%2]
 		var b strings.Builder
 		fmt.Fprintf(&b, "domain: d\ndescriptors:\n- {key: %s, rate_limit: {unit: hour, requests_per_unit: 0, table: a}}\n", key)
-		for i := range others { // to compile them takes longer than to read the table
+		for i := range otherRules { // compiling them takes longer than reading the table
 			fmt.Fprintf(&b, "- {key: other, value: v%d, rate_limit: {unit: hour, requests_per_unit: %d}}\n", i, version+1)
 		}
 		if err := volumetest.Update(dir, map[string]string{"rules.yaml": b.String(), "a.csv": key + ",unlimited\nal,true\n"}); err != nil {
@@ -59,9 +60,9 @@ func TestSwapsUnderLoad(t *testing.T) {
 	defer cancel()
 	var running sync.WaitGroup
 	running.Go(func() { group.Run(ctx) })
-	request := askFor(t, "customer", "client")
+	request := requestWith(t, "customer", "client")
 	var answered, denied atomic.Int64
-	for range askers {
+	for range clients {
 		running.Go(func() {
 			for x := new(answer.Exchange); ctx.Err() == nil; answered.Add(1) {
 				if _, _, err := l.service.Answer(limiter.Time(time.Hour), time.Minute, x, request); err != nil {
@@ -81,12 +82,12 @@ func TestSwapsUnderLoad(t *testing.T) {
 	cancel()
 	running.Wait()
 	if n := denied.Load(); n > 0 {
-		t.Errorf("%d of %d requests are denied, which both versions admit", n, answered.Load())
+		t.Errorf("%d of %d requests are denied, although both versions admit them", n, answered.Load())
 	}
 }
 
-// askFor returns a request with a descriptor of each key and the value al.
-func askFor(t *testing.T, keys ...string) []byte {
+// requestWith returns a request with a descriptor for each key, with the value al.
+func requestWith(t *testing.T, keys ...string) []byte {
 	t.Helper()
 	request := &rls.RateLimitRequest{Domain: "d"}
 	for _, key := range keys {

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// NewTableMetrics registers the metrics of tables, unless there are none, and returns them by the names of tables.
+// NewTableMetrics registers the metrics of tables, unless there are none, and returns them by the
+// names of tables.
 func NewTableMetrics(m *telemetry.Metrics, all *tables.Registry) map[string]*telemetry.Table {
 	names := all.Names()
 	if len(names) == 0 {
@@ -19,7 +20,8 @@ func NewTableMetrics(m *telemetry.Metrics, all *tables.Registry) map[string]*tel
 	})
 }
 
-// OpenJournals opens the tables of dir, which are those without a file. After an error the caller closes the others, too.
+// OpenJournals opens the tables of dir, which are those without a file. After an error the caller
+// closes the others, too.
 func (l *Loader) OpenJournals(dir string) error {
 	for _, name := range l.tables.Names() {
 		e, _ := l.tables.Table(name) // the name exists
@@ -46,7 +48,8 @@ func (l *Loader) CloseJournals() {
 	}
 }
 
-// reportJournal logs that the journal of a table cannot be written, or for a nil error that it can be written again.
+// reportJournal logs that the journal of a table cannot be written, or for a nil error that it can
+// be written again.
 func (l *Loader) reportJournal(name string, err error) {
 	field := zap.String("table", name)
 	unsaved := l.opt.TableMetrics[name].Unsaved

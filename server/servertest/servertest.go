@@ -1,5 +1,4 @@
-// Package servertest has helpers for the tests of package server and its subpackages: services with rules and metrics of
-// their own, and requests.
+// Package servertest provides services, requests and assertions for the tests of package server and its subpackages.
 package servertest
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Compile compiles one file of rules.
+// Compile compiles a rule file.
 func Compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
 	return CompileWith(tb, text, descriptors.Options{})
@@ -47,7 +46,7 @@ func CompileWith(tb testing.TB, text string, o descriptors.Options) *descriptors
 	return set
 }
 
-// Metrics returns metrics of their own.
+// Metrics returns new metrics.
 func Metrics(tb testing.TB) *telemetry.Metrics {
 	tb.Helper()
 	m, err := telemetry.New(telemetry.Options{})
@@ -57,7 +56,7 @@ func Metrics(tb testing.TB) *telemetry.Metrics {
 	return m
 }
 
-// Table returns memory for counters.
+// Table returns a new table of counters.
 func Table(tb testing.TB) *limiter.Table {
 	tb.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -67,31 +66,31 @@ func Table(tb testing.TB) *limiter.Table {
 	return table
 }
 
-// Service returns a service of its own with these rules, or without any.
+// Service returns a new service with the given rules, or without rules.
 func Service(tb testing.TB, settings answer.Settings, rules string) *answer.Service {
 	tb.Helper()
 	return ServiceOn(tb, Table(tb), settings, rules)
 }
 
-// ServiceOn is [Service] on a table.
+// ServiceOn is [Service] with the given table.
 func ServiceOn(tb testing.TB, table *limiter.Table, settings answer.Settings, rules string) *answer.Service {
 	tb.Helper()
 	settings.Bounds = Bounds(settings.Bounds)
 	s := answer.NewService(settings, table, Metrics(tb))
 	if rules != "" {
-		if err := s.Serve(0, Compile(tb, rules)); err != nil {
+		if err := s.SetRules(0, Compile(tb, rules)); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	return s
 }
 
-// Entry returns an entry of a descriptor.
+// Entry returns a descriptor entry.
 func Entry(key, value string) *rlcommon.RateLimitDescriptor_Entry {
 	return &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
 }
 
-// Marshal returns the bytes of a message.
+// Marshal encodes a message.
 func Marshal(tb testing.TB, m proto.Message) []byte {
 	tb.Helper()
 	b, err := proto.Marshal(m)
@@ -101,8 +100,8 @@ func Marshal(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// Gathered returns the values of a metric by its only label, those that are 0 left out.
-func Gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
+// MetricByLabel returns the nonzero values of a metric by its only label.
+func MetricByLabel(t *testing.T, s *answer.Service, name string) map[string]float64 {
 	t.Helper()
 	families, err := s.Metrics().Registry.Gather()
 	if err != nil {
@@ -125,25 +124,25 @@ func Gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
 	return values
 }
 
-// EndedBy returns how many connections were ended, by reason.
-func EndedBy(t *testing.T, s *answer.Service) map[string]float64 {
+// EndedConnections returns the number of closed connections by reason.
+func EndedConnections(t *testing.T, s *answer.Service) map[string]float64 {
 	t.Helper()
-	return Gathered(t, s, "sluice_grpc_connections_closed_total")
+	return MetricByLabel(t, s, "sluice_grpc_connections_closed_total")
 }
 
-// Await waits until a condition holds.
-func Await(t *testing.T, what string, holds func() bool) {
+// WaitFor waits until a condition is true.
+func WaitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
 		select {
 		case <-t.Context().Done():
-			t.Fatal("it never was so that", what)
+			t.Fatal("timeout while waiting until", what)
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// Bounds gives the fields that are zero the values that a test rarely needs to say.
+// Bounds replaces zero fields by defaults for tests.
 func Bounds(b answer.Bounds) answer.Bounds {
 	return answer.Bounds{
 		MessageBytes: cmp.Or(b.MessageBytes, 4<<20),
@@ -153,7 +152,7 @@ func Bounds(b answer.Bounds) answer.Bounds {
 	}
 }
 
-// Limits does the same as [Bounds].
+// Limits replaces zero fields by defaults for tests.
 func Limits(l transport.Limits) transport.Limits {
 	return transport.Limits{
 		MaxMessageBytes:       cmp.Or(l.MaxMessageBytes, 4<<20),
@@ -179,12 +178,12 @@ func OneDescriptor(key, value string) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}}}}
 }
 
-// SimpleRequest has the descriptor (k, v) in the domain d.
+// SimpleRequest returns a request for the domain d with the descriptor (k, v).
 func SimpleRequest() *rls.RateLimitRequest {
 	return OneDescriptor("k", "v")
 }
 
-// CheckOK makes that request, which must be let pass.
+// CheckOK sends a [SimpleRequest], which must be admitted.
 func CheckOK(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), SimpleRequest())
@@ -193,12 +192,12 @@ func CheckOK(t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// Hit takes hits of one descriptor of the domain d now, with its own limit unless that is nil.
+// Hit makes a request for the domain d with the given hits and, unless it is nil, the given limit.
 func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
 	t.Helper()
 	request := OneDescriptor(key, value)
 	request.Descriptors[0].HitsAddend, request.Descriptors[0].Limit = wrapperspb.UInt64(hits), limit
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil { //nolint:forbidigo // of a test whose windows are long
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil { //nolint:forbidigo // the windows of these tests are long
 		t.Fatal(err)
 	}
 }
@@ -228,31 +227,31 @@ func Fetch(t *testing.T, method, url, body string, header ...string) (code int, 
 	return response.StatusCode, response.Header, string(b)
 }
 
-// Loopback is the address of a listener that only this machine can reach.
+// Loopback is the address of a listener that can only be reached from this machine.
 var Loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}
 
-// AskAt asks a handler over a connection that a listener at the given address has accepted.
-func AskAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *Deadlines {
+// RequestAt calls a handler with a request over a connection that a listener at the given address has accepted.
+func RequestAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *DeadlineRecorder {
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, own)
 	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	w := &Deadlines{ResponseRecorder: httptest.NewRecorder()}
+	w := &DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	h.ServeHTTP(w, r)
 	return w
 }
 
-// Deadlines records the write deadlines of a response.
-type Deadlines struct {
+// DeadlineRecorder records the write deadlines of a response.
+type DeadlineRecorder struct {
 	*httptest.ResponseRecorder
 
 	Set []time.Time
 }
 
 // SetWriteDeadline is for [http.ResponseController].
-func (d *Deadlines) SetWriteDeadline(at time.Time) error {
+func (d *DeadlineRecorder) SetWriteDeadline(at time.Time) error {
 	d.Set = append(d.Set, at)
 	return nil
 }

@@ -20,25 +20,24 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	// PEM is the authority's own certificate.
+	// PEM is the authority's certificate.
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// Pair is a certificate and its key in PEM.
+// Pair is a certificate and its private key in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// Leaf says what a certificate holds. The zero value holds for a day and names
-// nobody.
+// Leaf describes a certificate. The zero value is valid for a day and has no names.
 type Leaf struct {
 	// Names are DNS names, IP addresses, or URIs.
 	Names []string
-	// Expires is the end of its validity. Zero means in a day.
+	// Expires is the end of its validity. Zero means a day from now.
 	Expires time.Time
 }
 
-// New returns an authority of that name.
+// New returns an authority with the given name.
 func New(name string) (*Authority, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().AddDate(1, 0, 0),
@@ -54,7 +53,7 @@ func New(name string) (*Authority, error) {
 	return a, err
 }
 
-// Issue returns a certificate for servers and clients alike.
+// Issue returns a certificate for servers and clients.
 func (a *Authority) Issue(l Leaf) (Pair, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "leaf"}, NotAfter: l.Expires,
@@ -84,7 +83,7 @@ func (a *Authority) Issue(l Leaf) (Pair, error) {
 	return Pair{Cert: cert, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})}, nil
 }
 
-// sign makes a key and signs the template, by itself for an authority.
+// sign generates a key and signs the template. An authority without a certificate signs itself.
 func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -105,18 +104,18 @@ func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, []byte,
 	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Files are the paths of PEM files, named as in a Secret of Kubernetes.
+// Files contains the paths of PEM files, named as in a Kubernetes Secret.
 type Files struct{ Cert, Key, CA string }
 
-// In returns the paths of the files in dir.
-func In(dir string) Files {
+// PathsIn returns the paths of the files in dir.
+func PathsIn(dir string) Files {
 	return Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 }
 
-// Mount puts the files into dir as Kubernetes mounts a Secret: they are links
-// through ..data, a link that one rename moves from the old files to the new.
+// Mount writes the files to dir as Kubernetes mounts a Secret: as links through ..data, a link that a rename switches from the old to
+// the new files.
 func Mount(dir string, p Pair, ca []byte) (Files, error) {
-	f := In(dir)
+	f := PathsIn(dir)
 	return f, volumetest.Update(dir, map[string][]byte{
 		filepath.Base(f.Cert): p.Cert, filepath.Base(f.Key): p.Key, filepath.Base(f.CA): ca,
 	})

@@ -1,4 +1,4 @@
-// Package web bounds the time, the size and the origin of requests over HTTP, for package server and its subpackages.
+// Package web bounds the duration, size and origin of HTTP requests, for package server and its subpackages.
 package web
 
 import (
@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// MaxBody is the largest body of a request, in bytes, unless its page has a bound of its own.
+// MaxBody is the maximum size of a request body, in bytes, unless a page has a bound of its own.
 const MaxBody = 64 << 10
 
-// WriteTime is the time that a client has to read a response.
-const WriteTime = 10 * time.Second
+// WriteTimeout is the time within which a client must read a response.
+const WriteTimeout = 10 * time.Second
 
-// AllowTime sets the time that a client has to read the response.
-func AllowTime(w http.ResponseWriter, d time.Duration) error {
+// SetWriteTimeout sets the time within which the client must read the response.
+func SetWriteTimeout(w http.ResponseWriter, d time.Duration) error {
 	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) //nolint:forbidigo // of a socket
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
@@ -22,22 +22,22 @@ func AllowTime(w http.ResponseWriter, d time.Duration) error {
 	return err
 }
 
-// PacedPart is the number of bytes of a long response that a client has [WriteTime] to read.
-const PacedPart = 1 << 20
+// PacedBytes is the number of bytes of a long response that a client must read within [WriteTimeout].
+const PacedBytes = 1 << 20
 
-// Paced writes a response of any length, such as a table, to a client that may take as long as it reads each part in time.
-type Paced struct {
+// PacedWriter writes a response of any length. The client must read each PacedBytes within [WriteTimeout].
+type PacedWriter struct {
 	http.ResponseWriter
 
-	left int // number of bytes in the part that is being written
+	left int // remaining bytes until the deadline is extended
 }
 
 // Write implements [io.Writer].
-func (p *Paced) Write(b []byte) (written int, err error) {
+func (p *PacedWriter) Write(b []byte) (written int, err error) {
 	for len(b) > 0 && err == nil {
 		if p.left == 0 {
-			p.left = PacedPart
-			if err := AllowTime(p.ResponseWriter, WriteTime); err != nil {
+			p.left = PacedBytes
+			if err := SetWriteTimeout(p.ResponseWriter, WriteTimeout); err != nil {
 				return written, err
 			}
 		}

@@ -11,14 +11,14 @@ import (
 // written in small pieces or at once.
 func TestPacedResponsesHaveTimeByTheirLength(t *testing.T) {
 	for _, piece := range []int{100, 3 << 20} {
-		w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
-		p := &Paced{ResponseWriter: w}
+		w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+		p := &PacedWriter{ResponseWriter: w}
 		for size := 0; size < 3<<20; size += piece {
 			if n, err := p.Write(make([]byte, piece)); n != piece || err != nil {
 				t.Fatalf("Write() = %d, %v", n, err)
 			}
 		}
-		if want := (w.Body.Len() + PacedPart - 1) / PacedPart; w.Body.Len() < 3<<20 || len(w.Set) != want {
+		if want := (w.Body.Len() + PacedBytes - 1) / PacedBytes; w.Body.Len() < 3<<20 || len(w.Set) != want {
 			t.Errorf("%d bytes in pieces of %d have %d deadlines, want %d", w.Body.Len(), piece, len(w.Set), want)
 		}
 	}

@@ -7,45 +7,45 @@ import (
 	"slices"
 )
 
-// csvFormat is lines of fields with commas between them (RFC 4180), the first of which
-// names them. A field cannot have a new line.
+// csvFormat reads comma-separated values (RFC 4180) with a header line. A field cannot contain a
+// newline.
 type csvFormat struct {
-	named
+	namedFields
 	header  []byte
 	columns []string
 	slots   []int
 }
 
 var (
-	errQuote  = errors.New("has a quote without its end, or text after one")
-	errFields = errors.New("has more or fewer fields than the header")
+	errQuote  = errors.New("unterminated quote, or text after a quote")
+	errFields = errors.New("the number of fields differs from the header")
 )
 
-func (*csvFormat) about() kind { return fieldKind("csv", "CSV", mostLine) }
+func (*csvFormat) info() formatInfo { return fieldFormatInfo("csv", "CSV", maxLineBytes) }
 
-func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &csvFormat{named: named{names: names}, header: sample[0]}
+func newCSVFormat(names map[string]string, sample [][]byte) (lineParser, error) {
+	f := &csvFormat{namedFields: namedFields{renamed: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
-		f.learn(string(value))
-		f.columns = append(f.columns, string(value)) // of two fields with one name the first counts
+		f.observeName(string(value))
+		f.columns = append(f.columns, string(value)) // the first of several fields with one name counts
 	})
 	if err != nil || len(f.columns) < 2 {
-		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
+		return nil, fmt.Errorf("the first line is not a CSV header: %q", truncate(sample[0]))
 	}
 	for _, line := range sample[1:] {
-		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // a line that is none is counted later
+		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // bad lines are counted later
 			if i < len(f.columns) {
-				f.see(f.columns[i], value)
+				f.observeValue(f.columns[i], value)
 			}
 		})
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-func (f *csvFormat) use(l *layout) error {
+func (f *csvFormat) bind(l *layout) error {
 	f.slots = slices.Repeat([]int{-1}, len(f.columns))
 	for slot, name := range l.names {
-		if i := slices.Index(f.columns, f.calledIn(name)); i >= 0 {
+		if i := slices.Index(f.columns, f.logName(name)); i >= 0 {
 			f.slots[i] = slot
 		}
 	}
@@ -59,7 +59,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func(error) error) error 
 	n := 0
 	err := eachField(line, &l.Scratch, func(i, column int, value []byte) {
 		n++
-		if i < len(f.slots) && f.slots[i] >= 0 && !isNone(value) {
+		if i < len(f.slots) && f.slots[i] >= 0 && !isAbsent(value) {
 			l.set(f.slots[i], column, value)
 		}
 	})
@@ -73,8 +73,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func(error) error) error 
 	}
 }
 
-// eachField calls use with each field of a line. Those with quotes in them are put into
-// scratch.
+// eachField calls use with each field of a line. Fields with quotes are unescaped into scratch.
 func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byte)) error {
 	for i, at := 0, 0; ; i++ {
 		column := at

@@ -1,19 +1,19 @@
-// Package accesslog reads access logs: lines of text, JSON or CSV become requests, each of
-// which has a time and values by field.
+// Package accesslog reads requests from access logs of text, JSON, CSV and other formats. A request
+// has a time and named field values.
 //
-// [Recognise] finds the [Format] of logs. Who reads them says which fields are wanted
-// ([Format.Want], [Expression.Resolve]) and settles the format. [Format.Chunks] cuts a log
-// into chunks of whole lines, and a [Reader] of each goroutine reads chunks: it calls a
+// [Recognise] detects the [Format] of logs. The caller selects the fields that it needs
+// ([Format.Select], [Expression.Resolve]) and then calls [Format.Prepare]. [Format.ReadChunks]
+// splits a log into chunks of complete lines. A [Reader] per goroutine parses chunks and calls a
 // function with the [Line] of each request.
 //
-// # What is not known
+// # Ambiguous and unreadable lines
 //
-// Nothing is guessed. A value of a line that can be read in several ways, because text logs
-// escape nothing, is not certain ([Line.IsUnsure]). A line that cannot be read costs that
-// line, and is counted and shown ([Counts]).
+// Text logs of Envoy escape nothing, so a line may have several readings. A value that differs
+// between them is ambiguous ([Line.IsAmbiguous]); the package never guesses. An unreadable line is
+// skipped and counted ([Counts]).
 //
 // # Cost
 //
-// Values are views of the line, and reading a line allocates nothing. A line of text costs
-// one search for each thing that stands between values.
+// Values are views of the line, and reading a line allocates nothing. A text line costs one search
+// per literal of its format.
 package accesslog

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Expression is text with fields in braces, such as {x-user}.
+// Expression is a text with fields in braces, such as {x-user}.
 type Expression struct {
 	text  string
 	parts []part
 }
 
-// part is a literal, or a field that goes through filters.
+// part is a literal, or a field and its filters.
 type part struct {
 	literal []byte
 	field   string
@@ -23,7 +23,7 @@ type part struct {
 	slot    int
 }
 
-// ParseExpression reads an expression.
+// ParseExpression parses an expression.
 func ParseExpression(text string) (*Expression, error) {
 	e := &Expression{text: text}
 	rest := text
@@ -37,7 +37,7 @@ func ParseExpression(text string) (*Expression, error) {
 		}
 		inner, next, found := strings.Cut(after, "}")
 		if !found {
-			return nil, fmt.Errorf("%q has a { without a }", text)
+			return nil, fmt.Errorf("unclosed { in %q", text)
 		}
 		p, err := newPart(inner)
 		if err != nil {
@@ -49,11 +49,10 @@ func ParseExpression(text string) (*Expression, error) {
 	return e, nil
 }
 
-// String returns what was parsed.
+// String returns the parsed text.
 func (e *Expression) String() string { return e.text }
 
-// IsConstant reports whether the expression has no field, so that it is the same for each
-// line.
+// IsConstant reports whether the expression has no field.
 func (e *Expression) IsConstant() bool {
 	return !slices.ContainsFunc(e.parts, func(p part) bool { return p.field != "" })
 }
@@ -62,7 +61,7 @@ func newPart(inner string) (part, error) {
 	texts := strings.Split(inner, "|")
 	p := part{field: texts[0]}
 	if p.field == "" {
-		return p, errors.New("no field: write {x-user}")
+		return p, errors.New("no field; write {x-user}")
 	}
 	for _, text := range texts[1:] {
 		f, err := newFilter(text)
@@ -74,36 +73,36 @@ func newPart(inner string) (part, error) {
 	return p, nil
 }
 
-// Resolve says where fields come from. It returns an error for one that the log lacks.
+// Resolve selects the fields of the expression. It returns an error if the log lacks one.
 func (e *Expression) Resolve(f *Format) error {
 	for i := range e.parts {
 		p := &e.parts[i]
 		if p.field == "" {
 			continue
 		}
-		if p.slot = f.Want(p.field); p.slot < 0 {
-			return fmt.Errorf("{%s}: the log has no such field: it has %s%s", p.field, f.FieldList(), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
+		if p.slot = f.Select(p.field); p.slot < 0 {
+			return fmt.Errorf("{%s}: unknown field; the log has %s%s", p.field, f.FieldList(), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
 		}
 	}
 	return nil
 }
 
-// State is what is known of a value.
+// State describes the value of an expression.
 type State uint8
 
-// A value is there, is absent, or differs between the ways in which the line can be read.
+// A value is present, absent, or differs between the readings of a line.
 const (
 	Present State = iota
 	Absent
-	Unsure
+	Ambiguous
 )
 
-// Value returns the expression's value, which stands until the next one is asked for.
+// Value returns the expression's value. It is valid until the next call for the line.
 func (e *Expression) Value(l *Line) ([]byte, State) {
 	if len(e.parts) == 1 && len(e.parts[0].filters) == 0 {
 		return e.parts[0].value(l)
 	}
-	l.made = l.made[:0]
+	l.expanded = l.expanded[:0]
 	for i := range e.parts {
 		p := &e.parts[i]
 		value, s := p.value(l)
@@ -118,20 +117,20 @@ func (e *Expression) Value(l *Line) ([]byte, State) {
 			}
 			value = out
 		}
-		l.made = append(l.made, value...)
+		l.expanded = append(l.expanded, value...)
 	}
-	return l.made, Present
+	return l.expanded, Present
 }
 
-// value is that of the part before it goes through filters.
+// value returns the part's value before filtering.
 func (p *part) value(l *Line) ([]byte, State) {
 	if p.field == "" {
 		return p.literal, Present
 	}
-	if l.IsUnsure(p.slot) {
-		return nil, Unsure
+	if l.IsAmbiguous(p.slot) {
+		return nil, Ambiguous
 	}
-	if value := l.of[p.slot]; value != nil {
+	if value := l.values[p.slot]; value != nil {
 		return value, Present
 	}
 	return nil, Absent

@@ -1,14 +1,14 @@
 package accesslog
 
-// The names of fields that mean something to the simulation. Headers have their own, in
-// lower case, and other operators of Envoy theirs.
+// Fields used by the simulation. A header's field is its name in lower case; fields of other
+// operators are named like the operator.
 const (
 	FieldMetadata = "metadata"
 	FieldRemote   = "downstream_remote_address"
 	FieldDirect   = "downstream_direct_remote_address"
 	FieldRoute    = "route_name"
 	FieldXFF      = "x-forwarded-for"
-	// FieldDuration is how long a request took, in the unit that [Format.DurationUnit] says.
+	// FieldDuration is the duration of a request, in the unit of [Format.DurationUnit].
 	FieldDuration = "duration"
 
 	fieldTime   = "time"
@@ -16,5 +16,5 @@ const (
 	fieldFlags  = "flags"
 )
 
-// RateLimitMetadata is where Envoy keeps what the service's reply says.
+// RateLimitMetadata is the namespace of the rate limit filter's dynamic metadata.
 const RateLimitMetadata = "envoy.filters.http.ratelimit"

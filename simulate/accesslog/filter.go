@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// filter appends what it makes of a value; ok is false if the value is nothing that it can
-// take, which is as if the field were absent.
+// filter appends the filtered value to to. If ok is false, the filter does not apply to the value,
+// and the field counts as absent.
 type filter func(to, value []byte) (out []byte, ok bool)
 
 func newFilter(text string) (filter, error) {
@@ -26,7 +26,7 @@ func newFilter(text string) (filter, error) {
 		short, err1 := strconv.ParseUint(v4, 10, 8)
 		long, err2 := strconv.ParseUint(v6, 10, 8)
 		if !ok || err1 != nil || err2 != nil || short > 32 || long > 128 {
-			return nil, fmt.Errorf("%q: want prefix:V4:V6, the lengths of the networks, such as prefix:24:64", text)
+			return nil, fmt.Errorf("%q: want prefix:V4:V6, the prefix lengths for IPv4 and IPv6, such as prefix:24:64", text)
 		}
 		return network(int(short), int(long)), nil
 	case "xff":
@@ -36,7 +36,7 @@ func newFilter(text string) (filter, error) {
 		}
 		return fromRight(int(n)), nil
 	default:
-		return nil, fmt.Errorf("%q is not known: the filters are path, lower, ip, prefix:24:64 and xff:N", text)
+		return nil, fmt.Errorf("unknown filter %q; want path, lower, ip, prefix:24:64 or xff:N", text)
 	}
 }
 
@@ -97,7 +97,7 @@ func fromRight(n int) filter {
 	}
 }
 
-// parseAddress reads an address, which may have a port: 192.0.2.1:443, [2001:db8::1]:443.
+// parseAddress parses an address with an optional port: 192.0.2.1:443, [2001:db8::1]:443.
 func parseAddress(value []byte) (netip.Addr, bool) {
 	text := string(value)
 	if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {

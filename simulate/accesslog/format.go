@@ -7,98 +7,98 @@ import (
 	"time"
 )
 
-// Format is how the lines of logs are read, the same for all goroutines.
+// Format describes how to read the lines of logs. All goroutines share it.
 type Format struct {
-	lines  lineFormat
+	parser lineParser
 	layout *layout
 }
 
-// lineFormat reads lines of one kind.
-type lineFormat interface {
-	about() kind
-	// calledIn returns what a field is called in the log, "" if lines lack it, and fields
-	// lists those that they have.
-	calledIn(name string) string
+// lineParser parses the lines of one kind of log.
+type lineParser interface {
+	info() formatInfo
+	// logName returns the log's name of a field, or "" if lines lack it. fields lists the fields of
+	// lines.
+	logName(name string) string
 	fields() []string
-	// use tells the format which fields are wanted.
-	use(l *layout) error
-	// read fills in the values of each request in a line, and calls request with nil, or with
-	// the reason why one of several requests cannot be read. It returns the error of request,
-	// an error of the line itself, or errHeader if the line is not meant to have requests.
+	// bind sets the slots of the selected fields.
+	bind(l *layout) error
+	// read parses a line and calls request for each of its requests, after filling in the values or
+	// with the reason why this request cannot be read. It returns the error of request, an error of
+	// the line, or errHeader for a line without requests by design.
 	read(line []byte, l *Line, request func(error) error) error
 }
 
-// kind is what lines of one kind have in common.
-type kind struct {
-	// name is for people. timeHint and statusHint tell them how to name the field of the time and
-	// that of the status.
+// formatInfo describes a kind of log.
+type formatInfo struct {
+	// name is the format's name in messages. The hints explain how to specify the fields of the
+	// time and the status.
 	name, timeHint, statusHint string
-	// longest is the longest line, in bytes.
-	longest int
+	// maxLine is the maximum length of a line in bytes.
+	maxLine int
 }
 
-// fieldKind is the kind of a format whose fields have names. Format is how --format calls it.
-func fieldKind(format, name string, longest int) kind {
+// fieldFormatInfo returns the info of a format with named fields. format is its name in --format.
+func fieldFormatInfo(format, name string, maxLine int) formatInfo {
 	hint := func(field string) string { return fmt.Sprintf("--format '%s %s=FIELD'", format, field) }
-	return kind{name, hint(fieldTime), hint(fieldStatus), longest}
+	return formatInfo{name, hint(fieldTime), hint(fieldStatus), maxLine}
 }
 
 var (
-	errHeader    = errors.New("is the header") // of another log
+	errHeader    = errors.New("is the header") // of a concatenated log
 	errNoRequest = errors.New("has no request")
 )
 
-func newFormat(lines lineFormat) *Format {
-	return &Format{lines: lines, layout: newLayout()}
+func newFormat(lines lineParser) *Format {
+	return &Format{parser: lines, layout: newLayout()}
 }
 
 // Has reports whether lines have a field.
-func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
+func (f *Format) Has(name string) bool { return f.parser.logName(name) != "" }
 
-// StatusHint explains how to name the field that has the status of a request. It is empty if
-// that is known.
+// StatusHint explains how to specify the field of the response status, or returns "" if it is
+// known.
 func (f *Format) StatusHint() string {
 	if f.Has(fieldStatus) || f.Has(fieldFlags) {
 		return ""
 	}
-	return f.lines.about().statusHint
+	return f.parser.info().statusHint
 }
 
-// Fields returns the fields that lines have, as far as is known.
-func (f *Format) Fields() []string { return f.lines.fields() }
+// Fields returns the known fields of lines.
+func (f *Format) Fields() []string { return f.parser.fields() }
 
-// DurationUnit returns the unit of [FieldDuration]: milliseconds, unless the log is of a server that
-// is known to have another.
+// DurationUnit returns the unit of [FieldDuration]: milliseconds, unless the log's server is known
+// to use another.
 func (f *Format) DurationUnit() time.Duration {
-	called := f.lines.calledIn(FieldDuration)
-	if called == FieldDuration && f.lines.calledIn(":path") == caddyPath {
+	logName := f.parser.logName(FieldDuration)
+	if logName == FieldDuration && f.parser.logName(":path") == caddyPath {
 		return time.Second
 	}
-	return cmp.Or(durationUnits[called], time.Millisecond)
+	return cmp.Or(durationUnits[logName], time.Millisecond)
 }
 
-// FieldList writes the fields that lines have for people, of many the first.
-func (f *Format) FieldList() string { return list(f.Fields()) }
+// FieldList formats the first fields of lines for messages.
+func (f *Format) FieldList() string { return joinNames(f.Fields()) }
 
-// Want returns the slot in which lines have the value of a field, -1 if they lack it.
-func (f *Format) Want(name string) int {
-	called := f.lines.calledIn(name)
-	if called == "" {
+// Select selects a field and returns its slot in lines, or -1 if lines lack it.
+func (f *Format) Select(name string) int {
+	logName := f.parser.logName(name)
+	if logName == "" {
 		return -1
 	}
 	l := f.layout
-	if cut := partsOf(called)[name]; cut != nil {
-		of := f.Want(called)
-		name = called + " " + name // which no log calls anything
+	if extract := partExtractors(logName)[name]; extract != nil {
+		source := f.Select(logName)
+		name = logName + " " + name // not a name in any log
 		slot := l.slot(name)
 		if slot < 0 {
 			slot = len(l.names)
-			l.names, l.parts = append(l.names, name), append(l.parts, requestPart{slot, of, cut})
+			l.names, l.derived = append(l.names, name), append(l.derived, derivedField{slot, source, extract})
 		}
 		return slot
 	}
-	for slot, other := range l.names { // a field may have two names
-		if f.lines.calledIn(other) == called {
+	for slot, other := range l.names { // the field may be selected under two names
+		if f.parser.logName(other) == logName {
 			return slot
 		}
 	}
@@ -106,30 +106,30 @@ func (f *Format) Want(name string) int {
 	return len(l.names) - 1
 }
 
-// Settle makes the format ready for readers. Nothing may be wanted after it.
-func (f *Format) Settle() error {
+// Prepare completes the format for readers. No field may be selected after it.
+func (f *Format) Prepare() error {
 	for _, name := range []string{":method", ":path"} {
-		if called := f.lines.calledIn(name); called != "" {
-			f.layout.request = append(f.layout.request, f.Want(called))
+		if logName := f.parser.logName(name); logName != "" {
+			f.layout.requestSlots = append(f.layout.requestSlots, f.Select(logName))
 		}
 	}
-	if len(f.layout.names) > mostSlots {
-		return fmt.Errorf("%d fields are wanted: at most %d can be", len(f.layout.names), mostSlots)
+	if len(f.layout.names) > maxSlots {
+		return fmt.Errorf("%d fields are selected; the maximum is %d", len(f.layout.names), maxSlots)
 	}
-	return f.lines.use(f.layout)
+	return f.parser.bind(f.layout)
 }
 
-// fitting counts the lines that have a format.
-func fitting(f lineFormat, sample [][]byte) int {
+// countMatching returns the number of lines that f can read.
+func countMatching(f lineParser, sample [][]byte) int {
 	l := newLayout()
-	if f.use(l) != nil {
+	if f.bind(l) != nil {
 		return 0
 	}
 	v := newLine(l)
 	n := 0
 	timed := func(err error) error {
 		if err == nil {
-			err = v.readTime(l.clock)
+			err = v.readTime(l.timeFormat)
 		}
 		return err
 	}

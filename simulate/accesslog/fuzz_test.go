@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRecognise reads any bytes as a log of which nothing is known. They are in no format, or each
-// line is a request, a bad one or a comment.
+// FuzzRecognise reads any bytes as a log of unknown format. The format is unknown, or each line is
+// a request, bad or a comment.
 func FuzzRecognise(f *testing.F) {
 	for _, test := range serverLogs {
 		f.Add([]byte(test.log))
@@ -23,11 +23,11 @@ func FuzzRecognise(f *testing.F) {
 			return
 		}
 		for _, name := range []string{FieldRemote, ":method", ":path", ":authority", "user-agent", "a.b"} {
-			if slot := found.Want(name); (slot >= 0) != found.Has(name) {
+			if slot := found.Select(name); (slot >= 0) != found.Has(name) {
 				t.Errorf("the slot of %s is %d", name, slot)
 			}
 		}
-		if err := found.Settle(); err != nil {
+		if err := found.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		requests := 0
@@ -38,7 +38,7 @@ func FuzzRecognise(f *testing.F) {
 			return nil
 		})
 		var counts Counts
-		err = found.Chunks(bytes.NewReader(text), func(c Chunk) error {
+		err = found.ReadChunks(bytes.NewReader(text), func(c Chunk) error {
 			of := r.Read(c)
 			counts.Add(&of, "log", counts.Rows)
 			c.Free()

@@ -8,108 +8,108 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// jsonFormat is lines of JSON objects.
+// jsonFormat reads lines with a JSON object each.
 type jsonFormat struct {
-	named
+	namedFields
 
 	root node
-	// text is the field whose text is a line of another format, as programs write that take
-	// lines from containers; nil if there is none.
-	text *node
-	// line reads it.
-	line lineFormat
+	// embedded is the field that contains a line of another format, as collectors of container logs
+	// write it, or nil.
+	embedded *node
+	// inner parses the embedded line.
+	inner lineParser
 }
 
 // node is a key of an object.
 type node struct {
-	// name is the key, behind those of the objects that it stands in, with points between them.
-	name  string
-	below map[string]*node
-	// slot is where the value goes, -1 for nowhere.
+	// name is the key after those of the surrounding objects, separated by dots.
+	name     string
+	children map[string]*node
+	// slot is the value's slot, or -1.
 	slot int
-	// isText says that the value is the text of another line, and within that some value below
-	// is wanted.
-	isText, within bool
+	// embedded marks the field with the embedded line, and wantedBelow an object with selected
+	// fields.
+	embedded, wantedBelow bool
 }
 
-// mostDepth bounds how deep fields stand.
-const mostDepth = 8
+// maxDepth limits the depth of fields.
+const maxDepth = 8
 
-func (*jsonFormat) about() kind { return fieldKind("json", "JSON", mostLine) }
+func (*jsonFormat) info() formatInfo { return fieldFormatInfo("json", "JSON", maxLineBytes) }
 
-func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &jsonFormat{named: named{names: fields}}
+func newJSONFormat(fields map[string]string, sample [][]byte) (lineParser, error) {
+	f := &jsonFormat{namedFields: namedFields{renamed: fields}}
 	var first error
 	for _, line := range sample {
-		if err := f.look(line); err != nil && first == nil {
-			first = fmt.Errorf("%w: %q", err, shorten(line))
+		if err := f.observeLine(line); err != nil && first == nil {
+			first = fmt.Errorf("%w: %q", err, truncate(line))
 		}
 	}
-	if len(f.first) == 0 {
+	if len(f.observed) == 0 {
 		return nil, fmt.Errorf("no line is a JSON object: %w", first)
 	}
-	f.wrap(sample)
-	return f, f.check()
+	f.detectEmbedded(sample)
+	return f, f.checkRenamed()
 }
 
-// look learns the fields of a line.
-func (f *jsonFormat) look(line []byte) error {
+// observeLine adds the fields of a line.
+func (f *jsonFormat) observeLine(line []byte) error {
 	s := jsonview.Scanner{Bytes: line, HexEscapes: true}
-	err := f.learnObject(&s, &f.root, 1)
+	err := f.observeObject(&s, &f.root, 1)
 	if err == nil && s.Next() != 0 {
 		return jsonview.ErrSyntax
 	}
 	return err
 }
 
-func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error {
+func (f *jsonFormat) observeObject(s *jsonview.Scanner, of *node, depth int) error {
 	return s.Object(func(key []byte) error {
-		n := of.below[string(key)]
+		n := of.children[string(key)]
 		if n == nil {
 			n = &node{name: string(key)}
 			if of != &f.root {
 				n.name = of.name + "." + n.name
 			}
-			if of.below == nil {
-				of.below = map[string]*node{}
+			if of.children == nil {
+				of.children = map[string]*node{}
 			}
-			of.below[string(key)] = n
+			of.children[string(key)] = n
 		}
-		f.learn(n.name)
+		f.observeName(n.name)
 		from := s.Offset
-		if s.Next() == '{' && depth < mostDepth {
+		if s.Next() == '{' && depth < maxDepth {
 			if f.objects == nil {
 				f.objects = map[string]bool{}
 			}
 			f.objects[n.name] = true
-			if err := f.learnObject(s, n, depth+1); err != nil {
+			if err := f.observeObject(s, n, depth+1); err != nil {
 				return err
 			}
 			s.Offset = from
 		}
 		value, _, err := s.Value(nil)
-		f.see(n.name, value)
+		f.observeValue(n.name, value)
 		return err
 	})
 }
 
-// textNames are the fields in which a line of another format may stand: in logs of docker, of
-// journald and of what collects logs.
-var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload", "line"}
+// embeddedNames are the fields in which docker, journald and collectors write lines of another
+// format.
+var embeddedNames = []string{"log", "message", "MESSAGE", "msg", "textPayload", "line"}
 
-// wrap finds out whether the lines have lines of another format in them.
-func (f *jsonFormat) wrap(sample [][]byte) {
-	if f.calledIn(fieldStatus) != "" || f.calledIn(FieldMetadata) != "" || f.known["descriptors"] > 0 {
+// detectEmbedded finds a field with lines of another format.
+func (f *jsonFormat) detectEmbedded(sample [][]byte) {
+	if f.logName(fieldStatus) != "" || f.logName(FieldMetadata) != "" || f.seen["descriptors"] > 0 {
 		return
 	}
-	for _, name := range textNames {
-		if f.root.below[name] == nil {
+	for _, name := range embeddedNames {
+		if f.root.children[name] == nil {
 			continue
 		}
 		var lines [][]byte
 		for _, line := range sample {
 			s := jsonview.Scanner{Bytes: line, HexEscapes: true}
-			_ = s.Object(func(key []byte) error { // of a line that is none the begin counts
+			_ = s.Object(func(key []byte) error { // the fields before a syntax error count
 				value, _, err := s.Value(nil)
 				if text := bytes.TrimRight(value, "\r\n"); string(key) == name && len(text) > 0 {
 					lines = append(lines, text)
@@ -120,47 +120,46 @@ func (f *jsonFormat) wrap(sample [][]byte) {
 		if len(lines) == 0 {
 			continue
 		}
-		if inner, err := recogniseLine(lines); err == nil && inner != nil && inner.calledIn(fieldTime) != "" {
-			f.text, f.line = f.root.below[name], inner
+		if inner, err := recogniseLine(lines); err == nil && inner != nil && inner.logName(fieldTime) != "" {
+			f.embedded, f.inner = f.root.children[name], inner
 			return
 		}
 	}
 }
 
-func (f *jsonFormat) calledIn(name string) string {
-	if f.line != nil {
-		if to := f.line.calledIn(name); to != "" {
+func (f *jsonFormat) logName(name string) string {
+	if f.inner != nil {
+		if to := f.inner.logName(name); to != "" {
 			return to
 		}
 	}
-	return f.named.calledIn(name)
+	return f.namedFields.logName(name)
 }
 
 func (f *jsonFormat) fields() []string {
-	if f.line == nil {
-		return f.first
+	if f.inner == nil {
+		return f.observed
 	}
-	return append(f.line.fields(), f.first...)
+	return append(f.inner.fields(), f.observed...)
 }
 
-var errNoObject = errors.New("is no JSON object")
+var errNotObject = errors.New("not a JSON object")
 
-func (f *jsonFormat) use(l *layout) error {
-	f.root.place(f.slots(l, f.line))
-	if f.line == nil {
+func (f *jsonFormat) bind(l *layout) error {
+	f.root.assignSlots(f.slotsByName(l, f.inner))
+	if f.inner == nil {
 		return nil
 	}
-	f.text.isText = true
-	return f.line.use(l)
+	f.embedded.embedded = true
+	return f.inner.bind(l)
 }
 
-// place says where the values of a node and of those below it go. It reports whether any is
-// wanted.
-func (n *node) place(slots map[string]int) bool {
-	n.within = false
-	for _, below := range n.below {
-		if below.place(slots) {
-			n.within = true
+// assignSlots sets the slots of a node and of those below it. It reports whether any is selected.
+func (n *node) assignSlots(slots map[string]int) bool {
+	n.wantedBelow = false
+	for _, below := range n.children {
+		if below.assignSlots(slots) {
+			n.wantedBelow = true
 		}
 	}
 	slot, wanted := slots[n.name]
@@ -168,45 +167,45 @@ func (n *node) place(slots map[string]int) bool {
 		slot = -1
 	}
 	n.slot = slot
-	return wanted || n.within
+	return wanted || n.wantedBelow
 }
 
 func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error {
 	s := &jsonview.Scanner{Bytes: line, HexEscapes: true}
 	if s.Next() != '{' {
-		return &LineError{l.base + s.Offset, errNoObject}
+		return &LineError{l.baseColumn + s.Offset, errNotObject}
 	}
-	l.text = nil
-	err := l.members(s, &f.root)
+	l.embedded = nil
+	err := l.readObject(s, &f.root)
 	if err == nil && s.Next() != 0 {
 		err = jsonview.ErrSyntax
 	}
 	if err != nil {
-		return &LineError{l.base + s.Offset, err}
+		return &LineError{l.baseColumn + s.Offset, err}
 	}
-	if f.line != nil && l.text != nil {
-		l.base = l.textAt
-		return f.line.read(bytes.TrimRight(l.text, "\r\n"), l, request)
+	if f.inner != nil && l.embedded != nil {
+		l.baseColumn = l.embeddedAt
+		return f.inner.read(bytes.TrimRight(l.embedded, "\r\n"), l, request)
 	}
 	return request(nil)
 }
 
-// members takes an object. With [jsonview.Scanner.Object] a line would take a fifteenth longer.
-func (l *Line) members(s *jsonview.Scanner, of *node) error {
+// readObject reads an object. With [jsonview.Scanner.Object] a line would take 1/15 longer.
+func (l *Line) readObject(s *jsonview.Scanner, of *node) error {
 	s.Offset++ // the brace
 	if s.Next() == '}' {
 		s.Offset++
 		return nil
 	}
 	for {
-		n, err := l.order.take(s, of)
+		n, err := l.keys.readKey(s, of)
 		if err != nil {
 			return err
 		}
 		if n == nil {
 			err = s.Skip()
 		} else {
-			err = l.member(s, n)
+			err = l.readMember(s, n)
 		}
 		if err != nil {
 			return err
@@ -218,35 +217,34 @@ func (l *Line) members(s *jsonview.Scanner, of *node) error {
 	}
 }
 
-// member takes the value of a key.
-func (l *Line) member(s *jsonview.Scanner, n *node) (err error) {
+func (l *Line) readMember(s *jsonview.Scanner, n *node) (err error) {
 	first, column := s.Next(), s.Offset
-	if n.slot < 0 && n.within && first == '{' {
-		return l.members(s, n)
+	if n.slot < 0 && n.wantedBelow && first == '{' {
+		return l.readObject(s, n)
 	}
 	var value []byte
 	value, l.Scratch, err = s.Value(l.Scratch)
 	if first == '[' {
-		value, l.Scratch = onlyText(value, l.Scratch)
+		value, l.Scratch = singleText(value, l.Scratch)
 	}
-	if n.isText && first == '"' {
-		l.text, l.textAt = value, column
+	if n.embedded && first == '"' {
+		l.embedded, l.embeddedAt = value, column
 	}
 	if n.slot >= 0 && value != nil && (first != '"' || string(value) != "-") {
 		l.set(n.slot, column, value)
 	}
-	if err == nil && n.within && first == '{' {
+	if err == nil && n.wantedBelow && first == '{' {
 		end := s.Offset
 		s.Offset = column
-		err = l.members(s, n)
+		err = l.readObject(s, n)
 		s.Offset = end
 	}
 	return err
 }
 
-// onlyText returns the text of a list that has one, as headers are written, and any other list
-// as it is.
-func onlyText(value, scratch []byte) (text, grown []byte) {
+// singleText returns the text of a list with one string, as headers are logged, and other lists
+// unchanged.
+func singleText(value, scratch []byte) (text, grown []byte) {
 	s := jsonview.Scanner{Bytes: value, Offset: 1}
 	if s.Next() != '"' {
 		return value, scratch

@@ -8,24 +8,24 @@ import (
 	"slices"
 )
 
-// layout says which fields are wanted and where their values go.
+// layout maps the selected fields to slots.
 type layout struct {
-	names []string
-	clock *clock
-	// parts are the values that are parts of others.
-	parts []requestPart
-	// request has the slots of the method and the path, or of what they are parts of. It is empty if
-	// lines have neither.
-	request []int
+	names      []string
+	timeFormat *timeFormat
+	// derived are the fields that are parts of another field.
+	derived []derivedField
+	// requestSlots are the slots of the method and the path, or of the fields that contain them. It
+	// is empty if lines have neither.
+	requestSlots []int
 }
 
-// requestPart is a value that is cut out of another.
-type requestPart struct {
-	slot, of int
-	cut      func(line []byte) []byte
+// derivedField is a field extracted from another one.
+type derivedField struct {
+	slot, source int
+	extract      func(line []byte) []byte
 }
 
-// The slots that every layout has.
+// Slots of every layout.
 const (
 	slotTime = iota
 	slotStatus
@@ -34,98 +34,96 @@ const (
 )
 
 func newLayout() *layout {
-	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: anyClock}
+	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, timeFormat: anyTimeFormat}
 }
 
-// slot returns where a field goes, -1 if nobody wants it.
+// slot returns the slot of a field, or -1 if it is not selected.
 func (l *layout) slot(name string) int { return slices.Index(l.names, name) }
 
-// Line is what the line of a request has: its values by slot, as views of the line or of
-// Scratch, which the next line overwrites.
+// Line is a parsed request. Its values are views of the line or of Scratch, which the next line
+// overwrites.
 type Line struct {
 	// At is the time of the request in nanoseconds since 1970.
 	At int64
-	// Scratch is room for values that do not stand in the line as they are.
+	// Scratch stores values that differ from their text in the line, such as unescaped ones.
 	Scratch []byte
 
-	// of is nil for an absent value.
-	of [][]byte
-	// columns is where a value stands, from 0.
+	// values are by slot; nil if absent.
+	values [][]byte
+	// columns are the positions of the values in the line, from 0.
 	columns []int
-	// unsure has a bit for each slot whose value is not certain.
-	unsure uint64
-	// made and filtered are for expressions.
-	made     []byte
+	// ambiguous has a bit for each slot with an ambiguous value.
+	ambiguous uint64
+	// expanded and filtered are buffers for expressions.
+	expanded []byte
 	filtered [2][]byte
-	// order is of JSON keys.
-	order keyOrder
-	// text is the line within a line of JSON, and textAt where it stands.
-	text   []byte
-	textAt int
-	// base is where a line within a line begins.
-	base int
-	// part says how the lines below the last #Fields: are read.
-	part *w3cPart
-	// day is that of the last #Date:, nil without one.
-	day *w3cDay
-	// second is the last one.
-	second second
-	// starts and ends are for text formats.
+	keys     keyCache
+	// embedded is the line in a field of a JSON line, and embeddedAt its column.
+	embedded   []byte
+	embeddedAt int
+	// baseColumn is the column of an embedded line in the outer one.
+	baseColumn int
+	// w3c are the columns of the last #Fields: line.
+	w3c *w3cColumns
+	// w3cDate is the date of the last #Date: line, or nil.
+	w3cDate    *w3cDay
+	lastSecond parsedSecond
+	// starts and ends are the positions of values in text formats.
 	starts, ends []int
 }
 
 func newLine(l *layout) *Line {
-	return &Line{of: make([][]byte, len(l.names)), columns: make([]int, len(l.names))}
+	return &Line{values: make([][]byte, len(l.names)), columns: make([]int, len(l.names))}
 }
 
-// mostSlots is how many fields can be wanted.
-const mostSlots = 64
+// maxSlots is the number of bits of Line.ambiguous.
+const maxSlots = 64
 
 func (l *Line) clear() {
-	clear(l.of)
-	l.unsure = 0
+	clear(l.values)
+	l.ambiguous = 0
 	l.Scratch = l.Scratch[:0]
-	l.base, l.order.next = 0, 0
+	l.baseColumn, l.keys.next = 0, 0
 }
 
-// set sets a value that stands at a column.
+// set sets a value and its column in the line.
 func (l *Line) set(slot, column int, value []byte) {
-	l.of[slot], l.columns[slot] = value, l.base+column
+	l.values[slot], l.columns[slot] = value, l.baseColumn+column
 }
 
-// cut fills in the values that are parts of others.
-func (l *Line) cut(parts []requestPart) {
+// derive sets the values of derived fields.
+func (l *Line) derive(parts []derivedField) {
 	for _, p := range parts {
-		if l.IsUnsure(p.of) {
-			l.unsure |= 1 << p.slot
-		} else if value := p.cut(l.of[p.of]); len(value) > 0 {
-			l.of[p.slot], l.columns[p.slot] = value, l.columns[p.of]
+		if l.IsAmbiguous(p.source) {
+			l.ambiguous |= 1 << p.slot
+		} else if value := p.extract(l.values[p.source]); len(value) > 0 {
+			l.values[p.slot], l.columns[p.slot] = value, l.columns[p.source]
 		}
 	}
 }
 
-// hasRequest reports whether the line is about a request. Servers write lines about connections, and
-// other messages, into the same log: those have neither method nor path nor the status of a response.
+// hasRequest reports whether the line is about a request. Servers also log connections and other
+// messages, which have neither a method nor a path nor a response status.
 func (l *Line) hasRequest(slots []int) bool {
-	if status := l.of[slotStatus]; len(slots) == 0 || isCode(status) && string(status) != "0" {
+	if status := l.values[slotStatus]; len(slots) == 0 || isStatusCode(status) && string(status) != "0" {
 		return true
 	}
-	return slices.ContainsFunc(slots, func(slot int) bool { return l.of[slot] != nil || l.IsUnsure(slot) })
+	return slices.ContainsFunc(slots, func(slot int) bool { return l.values[slot] != nil || l.IsAmbiguous(slot) })
 }
 
-// Value returns the value of a slot, nil if it is absent.
+// Value returns the value of a slot, or nil if it is absent.
 func (l *Line) Value(slot int) []byte {
 	if slot < 0 {
 		return nil
 	}
-	return l.of[slot]
+	return l.values[slot]
 }
 
-// IsUnsure reports whether the line can be read in several ways, in which the value of a slot
-// differs. Value is nil then.
-func (l *Line) IsUnsure(slot int) bool { return slot >= 0 && l.unsure&(1<<slot) != 0 }
+// IsAmbiguous reports whether the value of a slot differs between the readings of the line. Value
+// is then nil.
+func (l *Line) IsAmbiguous(slot int) bool { return slot >= 0 && l.ambiguous&(1<<slot) != 0 }
 
-// Column returns where the value of a slot stands in the line, from 0; 0 if it is absent.
+// Column returns the position of a slot's value in the line, from 0, or 0 if it is absent.
 func (l *Line) Column(slot int) int {
 	if l.Value(slot) == nil {
 		return 0
@@ -133,8 +131,8 @@ func (l *Line) Column(slot int) int {
 	return l.columns[slot]
 }
 
-// Address returns the address of a slot, which may have a port; the zero Addr if there is
-// none.
+// Address parses the value of a slot as an address with an optional port. It returns the zero Addr
+// if there is none.
 func (l *Line) Address(slot int) netip.Addr {
 	value := l.Value(slot)
 	if value == nil {
@@ -145,62 +143,62 @@ func (l *Line) Address(slot int) netip.Addr {
 }
 
 var (
-	errNoTime    = errors.New("has no time")
-	errAmbiguous = errors.New("can be read in several ways, since values have what stands between them")
+	errNoTime    = errors.New("no time")
+	errAmbiguous = errors.New("ambiguous: a value contains a separator of the format")
 )
 
-// readTime reads the time of the request.
-func (l *Line) readTime(c *clock) (err error) {
-	at := l.of[slotTime]
+// readTime sets l.At.
+func (l *Line) readTime(c *timeFormat) (err error) {
+	at := l.values[slotTime]
 	switch {
-	case at == nil && l.IsUnsure(slotTime):
+	case at == nil && l.IsAmbiguous(slotTime):
 		return &LineError{0, errAmbiguous}
 	case at == nil:
 		return &LineError{0, errNoTime}
 	}
-	if l.At, err = c.read(at, &l.second); err != nil {
-		return &LineError{l.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}
+	if l.At, err = c.parse(at, &l.lastSecond); err != nil {
+		return &LineError{l.columns[slotTime], fmt.Errorf("%q: %w", truncate(at), err)}
 	}
 	return nil
 }
 
-// Recorded is what a log says became of a request.
+// Recorded is the outcome of a request according to the log.
 type Recorded byte
 
-// What a log says became of a request: nothing, or what the service decided.
+// The recorded outcomes.
 const (
 	NotRecorded Recorded = iota
 	Admitted
 	Denied
 )
 
-// Recorded returns what the line says became of the request. Envoy's flag for what a rate
-// limit denied, or the status for that, is a denial.
+// Recorded returns the recorded outcome of the request. Status 429 and Envoy's rate limit flag are
+// denials.
 func (l *Line) Recorded() Recorded {
-	status, flags := l.of[slotStatus], l.of[slotFlags]
+	status, flags := l.values[slotStatus], l.values[slotFlags]
 	switch {
-	case isTooMany(status), hasFlag(flags):
+	case is429(status), hasRateLimitFlag(flags):
 		return Denied
-	case !isCode(status) && flags == nil:
+	case !isStatusCode(status) && flags == nil:
 		return NotRecorded
 	default:
 		return Admitted
 	}
 }
 
-// isCode reports whether a status is a number, and not a word such as "ok".
-func isCode(status []byte) bool {
+// isStatusCode reports whether a status is numeric, not a word such as "ok".
+func isStatusCode(status []byte) bool {
 	return len(status) > 0 && len(bytes.Trim(status, "-.0123456789")) == 0
 }
 
-// isTooMany reports whether a status is 429, which some programs write as 429.0.
-func isTooMany(status []byte) bool {
+// is429 reports whether a status is 429, which some programs write as 429.0.
+func is429(status []byte) bool {
 	rest, ok := bytes.CutPrefix(status, []byte("429"))
 	return ok && (len(rest) == 0 || rest[0] == '.' && len(bytes.Trim(rest[1:], "0")) == 0)
 }
 
-// hasFlag reports whether flags such as RL,UF have RL, or its long name.
-func hasFlag(flags []byte) bool {
+// hasRateLimitFlag reports whether flags such as RL,UF contain RL or its long name.
+func hasRateLimitFlag(flags []byte) bool {
 	for len(flags) > 1 {
 		var flag []byte
 		flag, flags, _ = bytes.Cut(flags, []byte(","))
@@ -211,29 +209,29 @@ func hasFlag(flags []byte) bool {
 	return false
 }
 
-// edges returns room for n starts and ends.
-func (l *Line) edges(n int) (starts, ends []int) {
+// bounds returns buffers for n starts and ends.
+func (l *Line) bounds(n int) (starts, ends []int) {
 	if len(l.starts) < n {
 		l.starts, l.ends = make([]int, n), make([]int, n)
 	}
 	return l.starts[:n], l.ends[:n]
 }
 
-// LineError is why a line cannot be read.
+// LineError explains why a line cannot be read.
 type LineError struct {
 	// Column counts from 0, in bytes.
 	Column int
-	Why    error
+	Err    error
 }
 
-// Error says the column, from 1, and why.
-func (e *LineError) Error() string { return fmt.Sprintf("column %d: %v", e.Column+1, e.Why) }
+// Error formats the column, counted from 1, and the cause.
+func (e *LineError) Error() string { return fmt.Sprintf("column %d: %v", e.Column+1, e.Err) }
 
-// Unwrap returns Why.
-func (e *LineError) Unwrap() error { return e.Why }
+// Unwrap returns Err.
+func (e *LineError) Unwrap() error { return e.Err }
 
-// shorten cuts what is shown of a line.
-func shorten(b []byte) string {
+// truncate shortens a line for messages.
+func truncate(b []byte) string {
 	const most = 40
 	if len(b) <= most {
 		return string(b)
@@ -241,5 +239,5 @@ func shorten(b []byte) string {
 	return string(b[:most]) + "..."
 }
 
-// isNone reports whether Envoy wrote that there is no value.
-func isNone(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
+// isAbsent reports whether a value is empty or -, which Envoy writes for an absent one.
+func isAbsent(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }

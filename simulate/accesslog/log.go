@@ -11,80 +11,78 @@ import (
 	"sync"
 )
 
-// Log is what is to be read.
+// Log is an access log.
 type Log struct {
-	// Name is how people call it.
+	// Name identifies the log in messages.
 	Name string
-	// Open opens it for reading from its begin. It is called once for each run over the
-	// log.
+	// Open opens the log at its start. It is called once for each pass over the log.
 	Open func() (io.ReadCloser, error)
 }
 
 const (
-	// chunkBytes is how much of a log is parsed at once.
+	// chunkBytes is the size of most chunks.
 	chunkBytes = 256 << 10
-	// mostLine is the longest line. Envoy takes 60 KiB of headers.
-	mostLine = 1 << 20
-	// mostOTLPLine is for what a collector writes as a line: many requests.
-	mostOTLPLine = 64 << 20
+	// maxLineBytes is the maximum length of a line. Envoy accepts 60 KiB of headers.
+	maxLineBytes = 1 << 20
+	// maxOTLPLineBytes is the maximum for a line of a collector, which contains many requests.
+	maxOTLPLineBytes = 64 << 20
 )
 
-// byteOrderMark is how some programs begin a text.
 const byteOrderMark = "\ufeff"
 
-// Chunk is whole lines of a log.
+// Chunk contains complete lines of a log.
 type Chunk struct {
 	Bytes []byte
-	// tooLong says that the chunk is the begin of a line that is too long, which costs
-	// that line.
+	// tooLong marks a chunk that stands for the start of a line above the maximum length. The line
+	// is counted as unreadable.
 	tooLong bool
-	// comments are the last #Fields: and the last #Date: above the chunk, in logs of the W3C's format; nil where there is none.
+	// comments are the last #Fields: and #Date: lines above the chunk in W3C logs, or nil.
 	comments [][]byte
 	memory   *[chunkBytes]byte
 }
 
-// freeChunks is memory of chunks to be used again: it need not be zeroed.
-var freeChunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+// chunkPool recycles the memory of chunks, which need not be zeroed.
+var chunkPool = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
 
-// newChunk returns a chunk with room for more than a begin, which it has.
-func newChunk(begin []byte) Chunk {
+// newChunk returns a chunk that starts with prefix and has capacity for more.
+func newChunk(prefix []byte) Chunk {
 	var c Chunk
-	if len(begin) < chunkBytes/2 {
-		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:forcetypeassert // nothing else is there
+	if len(prefix) < chunkBytes/2 {
+		c.memory = chunkPool.Get().(*[chunkBytes]byte) //nolint:forcetypeassert // nothing else is there
 		c.Bytes = c.memory[:]
 	} else {
-		c.Bytes = make([]byte, 2*len(begin))
+		c.Bytes = make([]byte, 2*len(prefix))
 	}
-	c.Bytes = c.Bytes[:copy(c.Bytes, begin)]
+	c.Bytes = c.Bytes[:copy(c.Bytes, prefix)]
 	return c
 }
 
-// Free gives a chunk's memory back. Nothing may refer to it any more.
+// Free recycles the memory of the chunk. The caller must have no reference to it.
 func (c *Chunk) Free() {
 	if c.memory != nil {
-		freeChunks.Put(c.memory)
+		chunkPool.Put(c.memory)
 	}
 	*c = Chunk{}
 }
 
-// chunks reads a log, gzipped or not, and yields it in chunks, to each of which it gives
-// memory of its own. It returns an error of the log itself.
-func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
-	// What is read is longer than this buffer, and so does not go through it.
+// readChunks reads a log, which may be gzipped, and yields chunks that own their memory. It returns
+// the read error or that of yield.
+func readChunks(in io.Reader, maxLine int, yield func(Chunk) error) error {
+	// Reads are longer than this buffer, so they bypass it.
 	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		zip, err := gzip.NewReader(bufio.NewReaderSize(buffered, chunkBytes))
 		if err != nil {
-			return fmt.Errorf("unzip: %w", err)
+			return fmt.Errorf("gzip: %w", err)
 		}
-		buffered = bufio.NewReader(unzipped{zip})
+		buffered = bufio.NewReader(gzipText{zip})
 	}
 	if mark, _ := buffered.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
-		_, _ = buffered.Discard(len(byteOrderMark)) // it is there
+		_, _ = buffered.Discard(len(byteOrderMark)) // cannot fail after Peek
 	}
 	skipping := false
 	for c := newChunk(nil); ; {
-		n := len(c.Bytes) // the begin of a line
+		n := len(c.Bytes) // length of the incomplete line
 		m, err := io.ReadFull(buffered, c.Bytes[n:cap(c.Bytes)])
 		c.Bytes = c.Bytes[:n+m]
 		end := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -104,11 +102,11 @@ func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
 			last := bytes.LastIndexByte(c.Bytes, '\n')
 			c.Bytes, carry = c.Bytes[:last+1], c.Bytes[last+1:]
 		}
-		tooLong := len(carry) > longest
+		tooLong := len(carry) > maxLine
 		if tooLong {
 			carry, skipping = nil, true
 		}
-		next := newChunk(carry) // before the chunk may be freed
+		next := newChunk(carry) // before the consumer may free the chunk
 		if len(c.Bytes) > 0 {
 			if err := yield(c); err != nil {
 				return err
@@ -129,37 +127,37 @@ func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
 	}
 }
 
-// unzipped is the text of a gzipped log. That ends only where the log says so.
-type unzipped struct{ *gzip.Reader }
+// gzipText decompresses a log. Unlike gzip.Reader, it explains the error of a truncated file.
+type gzipText struct{ *gzip.Reader }
 
-func (z unzipped) Read(p []byte) (int, error) {
+func (z gzipText) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("the gzipped log is cut: for what is there, pipe it: gzip -dc LOG | sluice simulate -")
+		err = errors.New("the gzip file is truncated; to simulate its beginning, run: gzip -dc LOG | sluice simulate -")
 	}
 	return n, err
 }
 
-// Once returns a log that can be read only once, such as a pipe. It remembers the first
-// part, by which the format is recognised.
-func Once(name string, in io.Reader) Log {
-	var begun bytes.Buffer
+// FromStream returns a log that can be read only once, such as a pipe. It buffers the first lines,
+// from which the format is recognised, for the second Open.
+func FromStream(name string, in io.Reader) Log {
+	var prefix bytes.Buffer
 	opened := 0
 	return Log{Name: name, Open: func() (io.ReadCloser, error) {
 		opened++
 		switch opened {
 		case 1:
-			return io.NopCloser(io.TeeReader(in, &begun)), nil
+			return io.NopCloser(io.TeeReader(in, &prefix)), nil
 		case 2:
-			return io.NopCloser(io.MultiReader(&begun, in)), nil
+			return io.NopCloser(io.MultiReader(&prefix, in)), nil
 		default:
-			return nil, fmt.Errorf("%s can be read only once: save it to a file first", name)
+			return nil, fmt.Errorf("%s can be read only once; save it to a file first", name)
 		}
 	}}
 }
 
-// NoLines is the error that logs have no lines.
-func NoLines(logs []Log) error {
+// NoLinesError returns the error for logs without lines.
+func NoLinesError(logs []Log) error {
 	var names []string
 	for _, l := range logs {
 		names = append(names, l.Name)

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// TestChunksMayBeOverwritten overwrites each chunk before it gives the memory back, as the next
-// owner does. The lines of the log are whole all the same.
-func TestChunksMayBeOverwritten(t *testing.T) {
+// TestChunksOwnTheirMemory overwrites each chunk before it frees the memory, as its next owner
+// does, and checks that the lines remain complete.
+func TestChunksOwnTheirMemory(t *testing.T) {
 	var log strings.Builder
 	for i := range 30_000 {
 		fmt.Fprintf(&log, "%d%s\n", i, strings.Repeat("x", i%97))
 	}
 	log.WriteString(strings.Repeat("y", chunkBytes*3) + "\n" + "the last") // longer than a chunk
 	var got bytes.Buffer
-	err := chunks(strings.NewReader(log.String()), mostLine, func(c Chunk) error {
+	err := readChunks(strings.NewReader(log.String()), maxLineBytes, func(c Chunk) error {
 		got.Write(c.Bytes)
 		clear(c.Bytes[:cap(c.Bytes)])
 		c.Free()
@@ -27,13 +27,12 @@ func TestChunksMayBeOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != log.String() {
-		t.Errorf("chunks have %d bytes that are not the %d of the log", got.Len(), log.Len())
+		t.Errorf("chunks differ from the log: %d bytes, want %d", got.Len(), log.Len())
 	}
 }
 
-// TestCutGzipIsNoWholeLog cuts a gzipped log at each of its bytes: lines that are lost must not be
-// passed over in silence.
-func TestCutGzipIsNoWholeLog(t *testing.T) {
+// TestTruncatedGzip truncates a gzipped log at each byte: the loss of lines must be an error.
+func TestTruncatedGzip(t *testing.T) {
 	var log bytes.Buffer
 	w := gzip.NewWriter(&log)
 	for i := range 100 {
@@ -43,14 +42,14 @@ func TestCutGzipIsNoWholeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(n int) error {
-		return chunks(bytes.NewReader(log.Bytes()[:n]), mostLine, func(c Chunk) error {
+		return readChunks(bytes.NewReader(log.Bytes()[:n]), maxLineBytes, func(c Chunk) error {
 			c.Free()
 			return nil
 		})
 	}
-	for n := 2; n < log.Len(); n++ { // which begins as gzip does
+	for n := 2; n < log.Len(); n++ { // at least gzip's magic number
 		if read(n) == nil {
-			t.Errorf("%d of %d bytes are taken for a whole log", n, log.Len())
+			t.Errorf("the first %d of %d bytes: no error for a truncated log", n, log.Len())
 		}
 	}
 	if err := read(log.Len()); err != nil {

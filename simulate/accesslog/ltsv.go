@@ -5,48 +5,49 @@ import (
 	"errors"
 )
 
-// ltsvFormat is Labeled Tab-separated Values (ltsv.org): LABEL:VALUE with tabs between them.
+// ltsvFormat reads Labeled Tab-separated Values (ltsv.org): LABEL:VALUE, separated by tabs.
 type ltsvFormat struct {
-	named
+	namedFields
 	slots map[string]int
 }
 
-// ltsvNames are the labels that ltsv.org recommends which elsewhere mean something else or nothing.
+// ltsvNames maps labels recommended by ltsv.org that are unknown or mean something else in other
+// formats.
 var ltsvNames = map[string]string{
 	"host": "remote_addr", "req": requestLine, "ua": "user-agent", "forwardedfor": FieldXFF, "reqtime": "request_time", "reqid": "request_id",
 }
 
-var errLTSV = errors.New("is no LABEL:VALUE")
+var errLTSV = errors.New("not LABEL:VALUE")
 
-func (*ltsvFormat) about() kind { return fieldKind("ltsv", "LTSV", mostLine) }
+func (*ltsvFormat) info() formatInfo { return fieldFormatInfo("ltsv", "LTSV", maxLineBytes) }
 
-func newLTSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &ltsvFormat{named: named{names: names}}
+func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error) {
+	f := &ltsvFormat{namedFields: namedFields{renamed: names}}
 	for name, label := range names {
 		names[name] = ltsvName([]byte(label))
 	}
-	first := errors.New("no line is LABEL:VALUE with tabs between them")
+	first := errors.New("no line has tab-separated LABEL:VALUE pairs")
 	for _, line := range sample {
-		_ = eachLabel(line, func(label, value []byte, _ int) { // a line that is none is counted later
-			f.learn(ltsvName(label))
-			f.see(ltsvName(label), value)
+		_ = eachLabel(line, func(label, value []byte, _ int) { // bad lines are counted later
+			f.observeName(ltsvName(label))
+			f.observeValue(ltsvName(label), value)
 		})
 	}
-	if len(f.first) < 2 {
+	if len(f.observed) < 2 {
 		return nil, first
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-func (f *ltsvFormat) use(l *layout) error {
-	f.slots = f.named.slots(l, nil)
+func (f *ltsvFormat) bind(l *layout) error {
+	f.slots = f.slotsByName(l, nil)
 	return nil
 }
 
 func (f *ltsvFormat) read(line []byte, l *Line, request func(error) error) error {
 	err := eachLabel(line, func(label, value []byte, column int) {
 		slot, wanted := f.slots[ltsvName(label)]
-		if !wanted || isNone(value) {
+		if !wanted || isAbsent(value) {
 			return
 		}
 		if slot == slotTime && value[0] == '[' {
@@ -67,7 +68,7 @@ func ltsvName(label []byte) string {
 	return string(label)
 }
 
-// eachLabel calls use with each value of a line, and where it stands.
+// eachLabel calls use with each value of a line and its column.
 func eachLabel(line []byte, use func(label, value []byte, column int)) error {
 	for at := 0; at <= len(line); {
 		cell, _, _ := bytes.Cut(line[at:], []byte{'\t'})
@@ -81,7 +82,6 @@ func eachLabel(line []byte, use func(label, value []byte, column int)) error {
 	return nil
 }
 
-// isLabel reports whether text has only the letters of labels.
 func isLabel(text []byte) bool {
 	for _, c := range text {
 		switch {

@@ -8,57 +8,56 @@ import (
 
 // operator is a command of a format string.
 type operator struct {
-	// name is the field's.
-	name string
-	// class bounds what the value can be.
-	class class
-	// layout is the strftime format of START_TIME; empty for Envoy's own.
+	// name is the name of the field.
+	name  string
+	class valueClass
+	// layout is the strftime format of START_TIME, or empty for Envoy's default.
 	layout string
 }
 
-// fieldNames are what the fields of operators are called if not as they are.
-var fieldNames = map[string]string{
+// operatorFields maps operators to fields with another name.
+var operatorFields = map[string]string{
 	"START_TIME": fieldTime, "RESPONSE_CODE": fieldStatus, "RESPONSE_FLAGS": fieldFlags, "RESPONSE_FLAGS_LONG": fieldFlags,
 	"UPSTREAM_CLUSTER_RAW":                          "upstream_cluster",
 	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":        FieldRemote,
 	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": FieldDirect,
 }
 
-// classes are those of operators whose values are known to be more than free text.
-var classes = map[class][]string{
-	digits: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
-	tight: strings.Fields(`
+// operatorClasses are the operators whose values are more restricted than free text.
+var operatorClasses = map[valueClass][]string{
+	integer: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
+	word: strings.Fields(`
 DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_LOCAL_ADDRESS
 DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT PROTOCOL REQUESTED_SERVER_NAME
 RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG UPSTREAM_CLUSTER UPSTREAM_CLUSTER_RAW
 UPSTREAM_HOST UPSTREAM_LOCAL_ADDRESS`),
 }
 
-// newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
+// newOperator parses a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {
 	name, rest, hasArgument := strings.Cut(command, "(")
 	argument, length := "", ""
 	if hasArgument {
 		i := strings.LastIndexByte(rest, ')')
 		if i < 0 {
-			return operator{}, fmt.Errorf("%%%s%% has no )", command)
+			return operator{}, fmt.Errorf("missing ) in %%%s%%", command)
 		}
 		argument, length = rest[:i], rest[i+1:]
 	} else if i := strings.IndexByte(name, ':'); i >= 0 {
 		name, length = name[:i], name[i:]
 	}
 	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-		return operator{}, fmt.Errorf("%%%s%% is no operator of Envoy: they are in capitals, such as %%REQ(X-USER)%%; a percent sign is %%%%", command)
+		return operator{}, fmt.Errorf("%%%s%% is not an operator of Envoy; operators are in capitals, such as %%REQ(X-USER)%%, and a percent sign is %%%%", command)
 	}
 	if err := checkOperator(name); err != nil {
 		return operator{}, err
 	}
 	free := operator{name: strings.ToLower(name)}
 	op := free
-	if field, ok := fieldNames[name]; ok {
+	if field, ok := operatorFields[name]; ok {
 		op.name = field
 	}
-	for class, commands := range classes {
+	for class, commands := range operatorClasses {
 		if slices.Contains(commands, name) {
 			op.class = class
 		}
@@ -69,11 +68,11 @@ func newOperator(command string) (operator, error) {
 	case name == "REQ" || name == "REQUEST_HEADER":
 		op = requestHeader(strings.ToLower(argument))
 	case name == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
-		op = operator{name: FieldMetadata, class: object}
+		op = operator{name: FieldMetadata, class: jsonObject}
 	case hasArgument && op == free:
 		op.name += "(" + strings.ToLower(argument) + ")"
 	}
-	if length != "" { // the value is cut
+	if length != "" { // a truncated value is another field
 		op.name += length
 	}
 	return op, nil
@@ -83,14 +82,14 @@ func requestHeader(argument string) operator {
 	name, other, ok := strings.Cut(argument, "?")
 	switch {
 	case ok && name == "x-envoy-original-path" && other == ":path":
-		// What the router kept when it wrote another path: what the rate limit filter saw.
+		// The router saves the path before it rewrites it; the rate limit filter saw this one.
 		name = other
 	case ok:
 		name = argument
 	}
 	op := operator{name: name}
 	if name == ":method" || name == ":scheme" {
-		op.class = tight
+		op.class = word
 	}
 	return op
 }

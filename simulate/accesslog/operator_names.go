@@ -12,18 +12,18 @@ import (
 //go:embed operators.txt
 var operatorsText string
 
-// operatorNames are Envoy's, those of the extensions that come with it among them.
+// operatorNames are Envoy's operators, including those of its extensions, sorted.
 var operatorNames = strings.Fields(operatorsText)
 
-// Operators returns the operators that a format string may have, in the order of the alphabet.
+// Operators returns the operators that a format string may contain, sorted.
 func Operators() []string { return slices.Clone(operatorNames) }
 
-// checkOperator returns an error for an operator that Envoy does not have. Else a slip in the
-// name of what the simulation needs, such as the status, would leave that out in silence.
+// checkOperator returns an error for an operator that Envoy lacks. Otherwise a typo in a required
+// operator, such as the status, would silently remove it.
 func checkOperator(name string) error {
 	if _, known := slices.BinarySearch(operatorNames, name); known {
 		return nil
 	}
-	return fmt.Errorf("%%%s%% is no operator of Envoy (write %%REQ(ANY)%% in place of one of your own extensions)%s",
+	return fmt.Errorf("%%%s%% is not an operator of Envoy; for one of your own extensions, write %%REQ(ANY)%%%s",
 		name, rules.DidYouMean(rules.Nearest(name, operatorNames)))
 }

@@ -8,41 +8,43 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,
-// each of which has the attributes of a request, or Envoy's text as its body.
+// otlpFormat reads OpenTelemetry collectors' JSON lines. A line has several records, each with the
+// attributes of a request, or with Envoy's text log line as its body.
 type otlpFormat struct {
-	named
-	// slots is where values go, by what fields are called in the log.
+	namedFields
+	// slots are by the log's name of the field.
 	slots map[string]int
-	// body reads the text, if that has what is wanted; nil if it does not.
-	body lineFormat
+	// body parses the records' text bodies, or is nil.
+	body lineParser
 }
 
-var errOTLP = errors.New("has no resourceLogs")
+var errOTLP = errors.New("no resourceLogs")
 
-func (*otlpFormat) about() kind { return fieldKind("otlp", "OpenTelemetry's JSON", mostOTLPLine) }
+func (*otlpFormat) info() formatInfo {
+	return fieldFormatInfo("otlp", "OpenTelemetry's JSON", maxOTLPLineBytes)
+}
 
-func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &otlpFormat{named: named{names: names}}
+func newOTLPFormat(names map[string]string, sample [][]byte) (lineParser, error) {
+	f := &otlpFormat{namedFields: namedFields{renamed: names}}
 	var bodies [][]byte
 	var first error
 	for _, line := range sample {
 		err := eachRecord(line, func(s *jsonview.Scanner) error {
-			return fieldsOf(s, new([]byte), func(name, value []byte, _ int) {
+			return readRecord(s, new([]byte), func(name, value []byte, _ int) {
 				switch {
 				case name != nil:
-					f.learn(string(name))
-					f.see(string(name), value)
+					f.observeName(string(name))
+					f.observeValue(string(name), value)
 				case len(value) > 0:
 					bodies = append(bodies, value)
 				}
 			})
 		})
 		if err != nil && first == nil {
-			first = fmt.Errorf("%w: %q", err, shorten(line))
+			first = fmt.Errorf("%w: %q", err, truncate(line))
 		}
 	}
-	if len(f.first) == 0 && len(bodies) == 0 {
+	if len(f.observed) == 0 && len(bodies) == 0 {
 		return nil, fmt.Errorf("no line has log records of OpenTelemetry: %w", first)
 	}
 	if len(bodies) > 0 {
@@ -51,29 +53,29 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error)
 			return nil, err
 		}
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-func (f *otlpFormat) calledIn(name string) string {
-	if to := f.named.calledIn(name); to != "" || f.body == nil {
+func (f *otlpFormat) logName(name string) string {
+	if to := f.namedFields.logName(name); to != "" || f.body == nil {
 		return to
 	}
-	return f.body.calledIn(name)
+	return f.body.logName(name)
 }
 
 func (f *otlpFormat) fields() []string {
 	if f.body == nil {
-		return f.first
+		return f.observed
 	}
-	return append(slices.Clip(f.first), f.body.fields()...)
+	return append(slices.Clip(f.observed), f.body.fields()...)
 }
 
-func (f *otlpFormat) use(l *layout) error {
-	f.slots = f.named.slots(l, nil)
+func (f *otlpFormat) bind(l *layout) error {
+	f.slots = f.slotsByName(l, nil)
 	if f.body == nil {
 		return nil
 	}
-	return f.body.use(l)
+	return f.body.bind(l)
 }
 
 func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error {
@@ -81,7 +83,7 @@ func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error
 		l.clear()
 		var body []byte
 		bodyAt := 0
-		err := fieldsOf(s, &l.Scratch, func(name, value []byte, column int) {
+		err := readRecord(s, &l.Scratch, func(name, value []byte, column int) {
 			if name == nil {
 				body, bodyAt = value, column
 			} else if slot, wanted := f.slots[string(name)]; wanted && value != nil && string(value) != "-" {
@@ -94,22 +96,22 @@ func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error
 		case f.body == nil || body == nil:
 			return request(nil)
 		}
-		l.base = bodyAt
-		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // its time is the request's
+		l.baseColumn = bodyAt
+		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // the record's time is the request's
 			return request(err)
 		}
 		return nil
 	})
 }
 
-// eachRecord calls use with each record of a line. Use takes it.
+// eachRecord calls use with each record of a line. use must consume it.
 func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	s := jsonview.Scanner{Bytes: line}
 	found := false
-	err := within(&s, "resourceLogs", func() error {
+	err := eachElement(&s, "resourceLogs", func() error {
 		found = true
-		return within(&s, "scopeLogs", func() error {
-			return within(&s, "logRecords", func() error { return use(&s) })
+		return eachElement(&s, "scopeLogs", func() error {
+			return eachElement(&s, "logRecords", func() error { return use(&s) })
 		})
 	})
 	switch at := (&LineError{}); {
@@ -126,8 +128,8 @@ func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	}
 }
 
-// within takes an object and calls element for each of the list that has a name in it.
-func within(s *jsonview.Scanner, name string, element func() error) error {
+// eachElement consumes an object and calls element for each element of its list name.
+func eachElement(s *jsonview.Scanner, name string, element func() error) error {
 	return s.Object(func(key []byte) error {
 		if string(key) != name {
 			return s.Skip()
@@ -136,9 +138,9 @@ func within(s *jsonview.Scanner, name string, element func() error) error {
 	})
 }
 
-// fieldsOf takes a record and calls use with what it has, and where: its time, its attributes
-// and, without a name, its body.
-func fieldsOf(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
+// readRecord consumes a record and calls use with its time, its attributes and, with a nil name,
+// its body.
+func readRecord(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.Object(func(key []byte) (err error) {
 		s.Next()
 		column := s.Offset
@@ -146,14 +148,14 @@ func fieldsOf(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte,
 		switch string(key) {
 		case otlpTime:
 			if value, *scratch, err = s.Value(*scratch); string(value) == "0" {
-				value = nil // as it is written if there is none
+				value = nil // no time
 			}
 			use(key, value, column)
 		case "body":
-			value, err = anyValue(s, scratch)
+			value, err = readAnyValue(s, scratch)
 			use(nil, value, column)
 		case "attributes":
-			return attributes(s, scratch, use)
+			return readAttributes(s, scratch, use)
 		default:
 			return s.Skip()
 		}
@@ -161,8 +163,8 @@ func fieldsOf(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte,
 	})
 }
 
-// anyValue takes an AnyValue and returns its text: nil of a list.
-func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
+// readAnyValue consumes an AnyValue and returns its text, or nil for a list.
+func readAnyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 	err = s.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "stringValue", "intValue", "doubleValue", "boolValue":
@@ -175,8 +177,7 @@ func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 	return value, err
 }
 
-// attributes takes a list of KeyValue.
-func attributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
+func readAttributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.List(func() error {
 		var name, value []byte
 		column := s.Offset
@@ -185,7 +186,7 @@ func attributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byt
 			case "key":
 				name, *scratch, err = s.Value(*scratch)
 			case "value":
-				value, err = anyValue(s, scratch)
+				value, err = readAnyValue(s, scratch)
 			default:
 				err = s.Skip()
 			}

@@ -7,70 +7,70 @@ import (
 	"io"
 )
 
-// BadLine is a line that could not be read.
+// BadLine is an unreadable line.
 type BadLine struct {
 	Log string `json:"log"`
 	// Line and Column are counted from 1.
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 	Reason string `json:"reason"`
-	// Begin is what the line begins with.
-	Begin string `json:"begin"`
+	// Excerpt is the start of the line.
+	Excerpt string `json:"excerpt"`
 }
 
-// String writes a bad line for people.
+// String formats the line for messages.
 func (b BadLine) String() string {
-	return fmt.Sprintf("%s:%d:%d: %s: %q", b.Log, b.Line, b.Column, b.Reason, b.Begin)
+	return fmt.Sprintf("%s:%d:%d: %s: %q", b.Log, b.Line, b.Column, b.Reason, b.Excerpt)
 }
 
-// Counts are those of lines.
+// Counts counts lines.
 type Counts struct {
-	// Rows counts all lines, and Read those of them that are not empty. Of a line with
-	// several requests Read counts these.
+	// Rows counts all lines, and Read the nonempty ones. A line with several requests counts in
+	// Read once for each.
 	Rows, Read int
-	// NoRequest counts the lines about something else than a request.
+	// NoRequest counts the lines that are not about a request.
 	NoRequest int
-	// Bad counts the lines that cannot be read, and Worst has the first of them.
-	Bad   int
-	Worst []BadLine
+	// Bad counts the unreadable lines; FirstBad contains the first of them.
+	Bad      int
+	FirstBad []BadLine
 }
 
-// shownBad is how many bad lines are kept.
-const shownBad = 5
+// maxFirstBad limits Counts.FirstBad.
+const maxFirstBad = 5
 
-// Add adds the counts of lines of a log that stand below row other ones.
+// Add adds the counts of a chunk that starts after the given row of a log.
 func (c *Counts) Add(of *Counts, log string, row int) {
 	c.Rows += of.Rows
 	c.Read += of.Read
 	c.NoRequest += of.NoRequest
 	c.Bad += of.Bad
-	for _, bad := range of.Worst[:min(len(of.Worst), shownBad-len(c.Worst))] {
+	for _, bad := range of.FirstBad[:min(len(of.FirstBad), maxFirstBad-len(c.FirstBad))] {
 		bad.Log, bad.Line = log, row+bad.Line
-		c.Worst = append(c.Worst, bad)
+		c.FirstBad = append(c.FirstBad, bad)
 	}
 }
 
-// Reader reads chunks of logs. One goroutine uses it.
+// Reader parses chunks of logs. It is not safe for concurrent use.
 type Reader struct {
 	format *Format
 	now    int64
-	// longest is the longest line, in bytes.
-	longest int
-	use     func(*Line) error
-	// each is the method request.
-	each func(error) error
+	// maxLine is the maximum length of a line in bytes.
+	maxLine int
+	handle  func(*Line) error
+	// onRequest is countRequest, stored to avoid an allocation per line.
+	onRequest func(error) error
 
-	line   *Line
-	text   []byte
-	counts Counts
+	line    *Line
+	current []byte
+	counts  Counts
 }
 
-// NewReader returns a reader of a settled format. It calls use with each request whose time
-// can be read and is not after now, in nanoseconds since 1970. An error of use makes the
-// line a bad one.
+// NewReader returns a reader for a prepared format. It calls handle for each request with a
+// readable time that is not after now, in nanoseconds since 1970. If handle returns an error, the
+// line counts as bad.
 func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
-	r := &Reader{format: f, now: now, longest: f.lines.about().longest, use: use, line: newLine(f.layout)}
-	r.each = r.request
+	r := &Reader{format: f, now: now, maxLine: f.parser.info().maxLine, handle: use, line: newLine(f.layout)}
+	r.onRequest = r.countRequest
 	return r
 }
 
@@ -80,30 +80,29 @@ var (
 	errFuture = errors.New("is in the future")
 )
 
-// errTooLong returns the error of a line that is longer than the longest one.
-func errTooLong(longest int) error { return fmt.Errorf("is longer than %d MiB", longest>>20) }
+func errTooLong(maxLine int) error { return fmt.Errorf("line is longer than %d MiB", maxLine>>20) }
 
-// Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
-// with them. It returns an error of the log itself, or that of yield.
-func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
-	if _, ok := f.lines.(*w3cFormat); ok {
-		yield = rememberComments(yield)
+// ReadChunks splits a log into chunks that own their memory and calls yield with each. It returns
+// the read error or that of yield.
+func (f *Format) ReadChunks(in io.Reader, yield func(Chunk) error) error {
+	if _, ok := f.parser.(*w3cFormat); ok {
+		yield = trackComments(yield)
 	}
-	return chunks(in, f.lines.about().longest, yield)
+	return readChunks(in, f.parser.info().maxLine, yield)
 }
 
-// Read reads a chunk and returns what is to be counted of it.
+// Read parses a chunk and returns its counts.
 func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
-		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
-		r.bad(&LineError{0, errTooLong(r.longest)})
+		r.counts.Rows, r.counts.Read, r.current = 1, 1, nil
+		r.countBad(&LineError{0, errTooLong(r.maxLine)})
 		return r.counts
 	}
-	r.line.part, r.line.day = nil, nil
-	if f, ok := r.format.lines.(*w3cFormat); ok {
+	r.line.w3c, r.line.w3cDate = nil, nil
+	if f, ok := r.format.parser.(*w3cFormat); ok {
 		for _, line := range c.comments {
-			f.comment(r.line, line)
+			f.applyComment(r.line, line)
 		}
 	}
 	for rest := c.Bytes; len(rest) > 0; {
@@ -111,68 +110,67 @@ func (r *Reader) Read(c Chunk) Counts {
 		line, rest, _ = bytes.Cut(rest, newline)
 		r.counts.Rows++
 		if line = bytes.TrimSuffix(line, carriageReturn); len(line) > 0 {
-			r.one(line)
+			r.readLine(line)
 		}
 	}
 	return r.counts
 }
 
-// one reads a line.
-func (r *Reader) one(line []byte) {
-	r.text = line
-	if len(line) > r.longest {
+func (r *Reader) readLine(line []byte) {
+	r.current = line
+	if len(line) > r.maxLine {
 		r.counts.Read++
-		r.bad(&LineError{0, errTooLong(r.longest)})
+		r.countBad(&LineError{0, errTooLong(r.maxLine)})
 		return
 	}
 	r.line.clear()
-	if err := r.format.lines.read(line, r.line, r.each); err != nil && !errors.Is(err, errHeader) {
+	if err := r.format.parser.read(line, r.line, r.onRequest); err != nil && !errors.Is(err, errHeader) {
 		r.counts.Read++
-		r.bad(err)
+		r.countBad(err)
 	}
 }
 
-// request counts one request of a line, whose values are in r.line unless err says why they cannot
-// be read. It returns nil, since the other requests of the line are read all the same.
-func (r *Reader) request(err error) error {
+// countRequest counts one request of a line. Its values are in r.line, unless err explains why it
+// cannot be read. It returns nil so that the parser continues with the line's other requests.
+func (r *Reader) countRequest(err error) error {
 	r.counts.Read++
 	if err == nil {
-		err = r.deliver()
+		err = r.handleRequest()
 	}
 	switch {
 	case errors.Is(err, errNoRequest):
 		r.counts.NoRequest++
 	case err != nil:
-		r.bad(err)
+		r.countBad(err)
 	}
 	return nil
 }
 
-// deliver passes on the request whose values are in r.line.
-func (r *Reader) deliver() error {
-	if !r.line.hasRequest(r.format.layout.request) {
+// handleRequest passes the request in r.line to the handler.
+func (r *Reader) handleRequest() error {
+	if !r.line.hasRequest(r.format.layout.requestSlots) {
 		return errNoRequest
 	}
-	r.line.cut(r.format.layout.parts)
-	err := r.line.readTime(r.format.layout.clock)
+	r.line.derive(r.format.layout.derived)
+	err := r.line.readTime(r.format.layout.timeFormat)
 	if err == nil && r.line.At > r.now {
-		err = &LineError{r.line.Column(slotTime), fmt.Errorf("the time %q %w", r.line.of[slotTime], errFuture)}
+		err = &LineError{r.line.Column(slotTime), fmt.Errorf("time %q %w", r.line.values[slotTime], errFuture)}
 	}
 	if err == nil {
-		err = r.use(r.line)
+		err = r.handle(r.line)
 	}
 	return err
 }
 
-// bad counts a line that cannot be read.
-func (r *Reader) bad(err error) {
+// countBad counts an unreadable line.
+func (r *Reader) countBad(err error) {
 	r.counts.Bad++
-	if len(r.counts.Worst) == shownBad {
+	if len(r.counts.FirstBad) == maxFirstBad {
 		return
 	}
 	column := 0
 	if at, ok := errors.AsType[*LineError](err); ok {
-		column, err = at.Column, at.Why
+		column, err = at.Column, at.Err
 	}
-	r.counts.Worst = append(r.counts.Worst, BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Begin: shorten(r.text)})
+	r.counts.FirstBad = append(r.counts.FirstBad, BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Excerpt: truncate(r.current)})
 }

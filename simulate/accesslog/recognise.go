@@ -8,131 +8,129 @@ import (
 	"strings"
 )
 
-// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv, ltsv,
-// w3c, requests, or a format string of Envoy; after those with names of fields may stand NAME=FIELD,
-// which says what a field is called. With auto the first log that is not empty tells it.
+// Recognise detects the format of logs, which all have the same. format is auto, json, otlp, csv,
+// ltsv, w3c, requests, or a format string of Envoy or nginx. NAME=FIELD after a format with named
+// fields names the log's field. With auto, the first nonempty log determines the format.
 func Recognise(logs []Log, format string) (*Format, error) {
 	if len(logs) == 0 {
-		return nil, errors.New("no log: name a file, or - for standard input")
+		return nil, errors.New("no logs; name a file, or - for standard input")
 	}
 	var first sample
-	var found lineFormat
+	var found lineParser
 	for _, in := range logs {
 		var s sample
-		switch err := s.take(in); {
+		switch err := s.read(in); {
 		case err != nil:
 			return nil, err
 		case len(s.lines) == 0:
 		case found == nil:
-			if found, err = newLineFormat(format, &s); err != nil {
+			if found, err = newLineParser(format, &s); err != nil {
 				return nil, err
 			}
-			if found.calledIn(fieldTime) == "" {
-				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first lines have %s",
-					&s, found.about().timeHint, list(found.fields()))
+			if found.logName(fieldTime) == "" {
+				return nil, fmt.Errorf("%v: no known time field; specify it with %s; the first lines have %s",
+					&s, found.info().timeHint, joinNames(found.fields()))
 			}
 			first = s
 		default:
-			if err := s.alike(found, &first, format); err != nil {
+			if err := s.checkFormat(found, &first, format); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if found == nil {
-		return nil, NoLines(logs)
+		return nil, NoLinesError(logs)
 	}
 	return newFormat(found), nil
 }
 
-// alike returns an error if the log is not in the format of the first one. Where --format
-// says the format, lines that do not have it are counted.
-func (s *sample) alike(f lineFormat, first *sample, name string) error {
+// checkFormat returns an error if the log does not have the format of the first one. If --format is
+// explicit, other lines are counted as bad instead.
+func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
 	if csv, ok := f.(*csvFormat); ok {
-		// A part of a log that was cut has no header.
-		if !bytes.Equal(s.lines[0], csv.header) && fitting(f, s.lines[:1]) == 0 {
-			return fmt.Errorf("%v: this is not the header of %v, so that fields would be taken for others: simulate these logs one by one: %q",
-				s, first, shorten(s.lines[0]))
+		// A later part of a split log has no header.
+		if !bytes.Equal(s.lines[0], csv.header) && countMatching(f, s.lines[:1]) == 0 {
+			return fmt.Errorf("%v: the CSV header differs from that of %v; simulate these logs separately: %q",
+				s, first, truncate(s.lines[0]))
 		}
 		return nil
 	}
 	if _, ok := f.(*w3cFormat); ok && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
-		return nil // the log of a while without requests
+		return nil // a period without requests
 	}
-	if name != "auto" || fitting(f, s.lines) > 0 {
+	if name != "auto" || countMatching(f, s.lines) > 0 {
 		return nil
 	}
-	return fmt.Errorf("%v: this log is not in the format of %v, which is %s: simulate logs of different formats one by one: %q",
-		s, first, f.about().name, shorten(s.lines[0]))
+	return fmt.Errorf("%v: the format differs from that of %v (%s); simulate logs of different formats separately: %q",
+		s, first, f.info().name, truncate(s.lines[0]))
 }
 
-// namedFormats are those that --format names, and how they are read from the first lines.
-var namedFormats = map[string]func(fields map[string]string, sample [][]byte) (lineFormat, error){
-	"auto": func(fields map[string]string, sample [][]byte) (lineFormat, error) {
+// formatsByName are the names in --format and their constructors, which receive the first lines.
+var formatsByName = map[string]func(fields map[string]string, sample [][]byte) (lineParser, error){
+	"auto": func(fields map[string]string, sample [][]byte) (lineParser, error) {
 		if len(fields) > 0 {
-			return nil, errors.New("--format auto: takes no fields: write json or csv before them")
+			return nil, errors.New("--format auto accepts no fields; write json or csv before them")
 		}
 		return recognise(sample)
 	},
 	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat, "ltsv": newLTSVFormat, "w3c": newW3CFormat,
 }
 
-// newLineFormat reads --format.
-func newLineFormat(format string, of *sample) (lineFormat, error) {
+// newLineParser returns the parser for --format.
+func newLineParser(format string, s *sample) (lineParser, error) {
 	parts := strings.Fields(format)
 	if len(parts) == 0 || strings.ContainsAny(format, "%$") {
 		return newTextFormat(format)
 	}
-	fields, err := renamed(parts[1:])
+	fields, err := parseRenamings(parts[1:])
 	if err != nil {
 		return nil, err
 	}
-	read := namedFormats[parts[0]]
+	read := formatsByName[parts[0]]
 	if read == nil {
-		return nil, errNoFormat(format)
+		return nil, errUnknownFormat(format)
 	}
-	f, err := read(fields, of.lines)
+	f, err := read(fields, s.lines)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", of, err)
+		return nil, fmt.Errorf("%v: %w", s, err)
 	}
 	return f, nil
 }
 
-// enough is the share of the first lines that a format must have: programs write other lines
-// too when they start.
-const enough = 10
+// sampleDivisor determines the required share of the first lines, 1/10, that a format must match:
+// programs also write other lines when they start.
+const sampleDivisor = 10
 
-// recognise finds the format of the first lines.
-func recognise(sample [][]byte) (lineFormat, error) {
-	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := namesOfFields(line); return ok }) {
+func recognise(sample [][]byte) (lineParser, error) {
+	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := cutFieldsComment(line); return ok }) {
 		return newW3CFormat(nil, sample)
 	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
 	}
-	if f, err := recogniseBehind(sample); f != nil || err != nil {
+	if f, err := recognisePrefixed(sample); f != nil || err != nil {
 		return f, err
 	}
-	if f, err := newLTSVFormat(nil, sample); err == nil && fitting(f, sample)*enough >= len(sample) {
+	if f, err := newLTSVFormat(nil, sample); err == nil && countMatching(f, sample)*sampleDivisor >= len(sample) {
 		return f, nil
 	}
-	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
+	if f, err := newCSVFormat(nil, sample); err == nil && f.logName(fieldTime) != "" {
 		return f, nil
 	}
 	if !slices.ContainsFunc(sample, func(line []byte) bool { return line[0] != '#' }) {
-		return nil, fmt.Errorf("the first lines are comments, and none is a #Fields:, which names values: name a log with requests: %q", shorten(sample[0]))
+		return nil, fmt.Errorf("the first lines are comments without #Fields:, which names the columns; give a log with requests: %q", truncate(sample[0]))
 	}
 	return nil, errUnrecognised(sample[0])
 }
 
-// recogniseLine finds the format that most of the first lines have from their begin, nil if there
-// is none.
-func recogniseLine(sample [][]byte) (lineFormat, error) {
-	objects, whole := 0, 0
+// recogniseLine returns the parser that matches most of the first lines from their start, or nil.
+func recogniseLine(sample [][]byte) (lineParser, error) {
+	objects, complete := 0, 0
 	for _, line := range sample {
 		if line[0] == '{' {
 			objects++
 			if line[len(line)-1] == '}' {
-				whole++
+				complete++
 			}
 		}
 	}
@@ -142,22 +140,22 @@ func recogniseLine(sample [][]byte) (lineFormat, error) {
 	if f, err := recogniseText(sample); f != nil || err != nil {
 		return f, err
 	}
-	if whole*enough >= len(sample) {
+	if complete*sampleDivisor >= len(sample) {
 		return newObjectFormat(sample)
 	}
 	return nil, nil
 }
 
-func newObjectFormat(sample [][]byte) (lineFormat, error) {
+func newObjectFormat(sample [][]byte) (lineParser, error) {
 	if bytes.Contains(sample[0], []byte(`"resourceLogs"`)) {
 		return newOTLPFormat(nil, sample)
 	}
 	return newJSONFormat(nil, sample)
 }
 
-// recogniseText finds the text format that most of the first lines have, nil if there is none. One
-// that stands further down in the table must fit better by a twentieth.
-func recogniseText(sample [][]byte) (lineFormat, error) {
+// recogniseText returns the text format that matches most of the first lines, or nil. A later row
+// of the table wins only if it matches more lines by over 5 % of the sample.
+func recogniseText(sample [][]byte) (lineParser, error) {
 	var best *textFormat
 	most := 0
 	for _, t := range textFormats {
@@ -165,24 +163,23 @@ func recogniseText(sample [][]byte) (lineFormat, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.server, f.none = t.server, t.none
-		f.requestOp = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
-		if n := fitting(f, sample); n > most+len(sample)/20 {
+		f.server, f.noRequest = t.server, t.noRequest
+		f.requestIndex = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
+		if n := countMatching(f, sample); n > most+len(sample)/20 {
 			best, most = f, n
 		}
 		if most == len(sample) {
 			break
 		}
 	}
-	if most == 0 || most*enough < len(sample) {
+	if most == 0 || most*sampleDivisor < len(sample) {
 		return nil, nil
 	}
 	return best, nil
 }
 
-// recogniseBehind finds the format of lines before which something else stands, nil if there is
-// none.
-func recogniseBehind(sample [][]byte) (lineFormat, error) {
+// recognisePrefixed returns the format of lines that follow one of prefixes, or nil.
+func recognisePrefixed(sample [][]byte) (lineParser, error) {
 	for _, prefix := range prefixes {
 		f, err := newTextFormat(prefix)
 		if err != nil {
@@ -191,15 +188,15 @@ func recogniseBehind(sample [][]byte) (lineFormat, error) {
 		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
 		var lines [][]byte
 		for _, line := range sample {
-			if _, bad := f.fencedIn(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
+			if _, bad := f.scanDelimited(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
 				lines = append(lines, line[starts[len(f.ops)-1]:])
 			}
 		}
-		if len(lines)*enough < len(sample) || len(lines) == 0 {
+		if len(lines)*sampleDivisor < len(sample) || len(lines) == 0 {
 			continue
 		}
 		if inner, err := recogniseLine(lines); err == nil && inner != nil {
-			if f.line = inner; fitting(f, sample)*enough >= len(sample) {
+			if f.inner = inner; countMatching(f, sample)*sampleDivisor >= len(sample) {
 				return f, nil
 			}
 		}
@@ -209,11 +206,11 @@ func recogniseBehind(sample [][]byte) (lineFormat, error) {
 
 func errUnrecognised(line []byte) error {
 	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
-		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
+		return fmt.Errorf("the log looks like JSON, but most lines are not objects; write one object per line, as jq -c does: %q", truncate(line))
 	}
-	for _, o := range otherFiles {
-		if bytes.HasPrefix(line, []byte(o.begin)) {
-			return fmt.Errorf("this is %s: pipe it as text: %s LOG | sluice simulate -", o.is, o.command)
+	for _, o := range fileSignatures {
+		if bytes.HasPrefix(line, []byte(o.prefix)) {
+			return fmt.Errorf("the log is %s; pipe it as text: %s LOG | sluice simulate -", o.kind, o.command)
 		}
 	}
 	const shown = 200
@@ -221,12 +218,12 @@ func errUnrecognised(line []byte) error {
 	if len(line) > shown {
 		text += "..."
 	}
-	return fmt.Errorf("the line is in no format that is known%s: give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
-		nearest(line), text)
+	return fmt.Errorf("unknown log format%s; give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
+		nearestFormat(line), text)
 }
 
-// otherFiles are what begins files that are not read as they are, and what makes text of them.
-var otherFiles = []struct{ begin, is, command string }{
+// fileSignatures are the first bytes of files that must be converted to text first.
+var fileSignatures = []struct{ prefix, kind, command string }{
 	{"BZh", "compressed by bzip2", "bzip2 -dc"},
 	{"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc"},
 	{"\xfd7zXZ\x00", "compressed by xz", "xz -dc"},
@@ -235,57 +232,57 @@ var otherFiles = []struct{ begin, is, command string }{
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
-// nearest says which text format a line has the most of, from its begin or behind one of prefixes, "" if
-// it has little of any.
-func nearest(line []byte) string {
-	begins := []int{0}
+// nearestFormat describes the text format most similar to a line, from its start or after one of
+// prefixes, or returns "" if none is similar.
+func nearestFormat(line []byte) string {
+	starts := []int{0}
 	for _, prefix := range prefixes {
-		if at := behind(prefix, line); at > 0 {
-			begins = append(begins, at)
+		if at := skipPrefix(prefix, line); at > 0 {
+			starts = append(starts, at)
 		}
 	}
-	best, said := 0.05, ""
+	best, hint := 0.05, ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
-			continue // a test holds that there is none
+			continue // impossible; checked by a test
 		}
-		for _, begin := range begins {
-			if share, at := f.likeness(line[begin:]); share > best {
-				best, said = share, fmt.Sprintf("; the nearest is %s, %s, from which it differs at column %d", t.server, t.format, begin+at+1)
+		for _, start := range starts {
+			if share, at := f.similarity(line[start:]); share > best {
+				best, hint = share, fmt.Sprintf(" (most similar: %s, %s; differs at column %d)", t.server, t.format, start+at+1)
 			}
 		}
 	}
-	return said
+	return hint
 }
 
-// behind returns where a line begins behind a prefix, 0 if it does not have that.
-func behind(prefix string, line []byte) int {
+// skipPrefix returns the length of a prefix that the line has, or 0.
+func skipPrefix(prefix string, line []byte) int {
 	f, err := newTextFormat(prefix)
 	if err != nil {
-		return 0 // a test holds that there is none
+		return 0 // impossible; checked by a test
 	}
 	starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
-	if _, bad := f.fencedIn(line, starts, ends); bad >= 0 {
+	if _, bad := f.scanDelimited(line, starts, ends); bad >= 0 {
 		return 0
 	}
 	for i := range f.ops {
-		if f.unlikely(i, line[starts[i]:ends[i]]) {
+		if f.implausible(i, line[starts[i]:ends[i]]) {
 			return 0
 		}
 	}
 	return starts[len(f.ops)-1]
 }
 
-// likeness returns how much a line has of a format, up to 1, and the column where it differs: the part of
-// the format that fits times the part of the line that this takes.
-func (f *textFormat) likeness(line []byte) (share float64, at int) {
+// similarity returns how similar a line is to a format, up to 1, and the column of the first
+// difference: the share of operators that match, times the share of the line that they cover.
+func (f *textFormat) similarity(line []byte) (share float64, at int) {
 	n := 0
-	if f.fenced {
+	if f.delimited {
 		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
-		n, at = f.fencedIn(line, starts, ends)
+		n, at = f.scanDelimited(line, starts, ends)
 		for i := range n {
-			if f.unlikely(i, line[starts[i]:ends[i]]) {
+			if f.implausible(i, line[starts[i]:ends[i]]) {
 				n, at = i, starts[i]
 				break
 			}
@@ -293,7 +290,7 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 	} else {
 		for i, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
-			if j < 0 || i == 0 && j > 0 || i > 0 && f.unlikely(i-1, line[at:at+j]) {
+			if j < 0 || i == 0 && j > 0 || i > 0 && f.implausible(i-1, line[at:at+j]) {
 				break
 			}
 			n, at = n+1, at+j+len(literal)
@@ -303,19 +300,19 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 	return float64(n) / float64(len(f.ops)) * float64(at) / float64(max(len(line), 1)), at
 }
 
-// unlikely reports whether a value fits an operator only because any word does: there is none, or it is
-// no time or address where one is.
-func (f *textFormat) unlikely(i int, value []byte) bool {
+// implausible reports whether a value matches an operator only because any word does: it is empty,
+// or not a time or address where one is expected.
+func (f *textFormat) implausible(i int, value []byte) bool {
 	op := &f.ops[i]
 	switch {
-	case op.class == tight && len(value) == 0:
+	case op.class == word && len(value) == 0:
 		return true
 	case op.name == "remote_addr":
-		return !isNone(value) && !bytes.ContainsAny(value, ".:")
+		return !isAbsent(value) && !bytes.ContainsAny(value, ".:")
 	}
-	if !slices.Contains(otherNames[fieldTime], op.name) {
+	if !slices.Contains(fieldAliases[fieldTime], op.name) {
 		return false
 	}
-	at, err := anyClock.read(value, &second{})
-	return err != nil || at < 1e17 // a number of other things, as of a day, is a time in 1970
+	at, err := anyTimeFormat.parse(value, &parsedSecond{})
+	return err != nil || at < 1e17 // numbers with another meaning, such as a day, read as times in 1970
 }

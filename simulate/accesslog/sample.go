@@ -6,25 +6,25 @@ import (
 	"fmt"
 )
 
-// sample is the first lines of a log that are not empty.
+// sample contains the first nonempty lines of a log.
 type sample struct {
 	log   string
 	lines [][]byte
-	// row numbers the first of them.
+	// row is the line number of the first of them.
 	row int
 }
 
 const (
-	// sampleLines is by how many lines a log is recognised.
+	// A log is recognised by its first sampleLines lines or sampleBytes bytes.
 	sampleLines = 1000
 	sampleBytes = 4 << 20
 )
 
 func (s *sample) String() string { return fmt.Sprintf("%s:%d", s.log, s.row) }
 
-// take reads the sample of a log. It ends before a line that is longer than any format has, of which
-// there may be more than memory holds.
-func (s *sample) take(in Log) error {
+// read reads the sample of a log. It stops at a line longer than the maximum of any format, which
+// might not fit into memory.
+func (s *sample) read(in Log) error {
 	f, err := in.Open()
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s *sample) take(in Log) error {
 	defer f.Close()
 	enough := errors.New("enough")
 	read, empty, tooLong := 0, 0, false
-	err = chunks(f, mostOTLPLine, func(c Chunk) error {
+	err = readChunks(f, maxOTLPLineBytes, func(c Chunk) error {
 		if c.tooLong {
 			tooLong = true
 			return enough
@@ -54,7 +54,7 @@ func (s *sample) take(in Log) error {
 	}
 	s.log, s.row, s.lines = in.Name, empty+1, s.lines[:min(len(s.lines), sampleLines)]
 	if tooLong && len(s.lines) == 0 {
-		return fmt.Errorf("%v: the line %w", s, errTooLong(mostOTLPLine))
+		return fmt.Errorf("%v: %w", s, errTooLong(maxOTLPLineBytes))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// endless is a line without an end. It counts the bytes that are read.
+// endless is a line without an end, which counts the read bytes.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -14,16 +14,16 @@ func (e *endless) Read(p []byte) (int, error) {
 		p[i] = 'a'
 	}
 	e.read += len(p)
-	if e.read > 8*mostOTLPLine {
+	if e.read > 8*maxOTLPLineBytes {
 		return 0, io.ErrClosedPipe
 	}
 	return len(p), nil
 }
 
-// TestSamplesEndBeforeALineThatIsTooLong holds that a format is recognised, or not, without reading a
-// line that is longer than any format has.
-func TestSamplesEndBeforeALineThatIsTooLong(t *testing.T) {
-	for begin, want := range map[string]string{"": "log:1: the line is longer than 64 MiB", serverLogs[0].log: ""} {
+// TestSampleStopsAtTooLongLine checks that recognition does not read a line longer than the maximum
+// of any format.
+func TestSampleStopsAtTooLongLine(t *testing.T) {
+	for begin, want := range map[string]string{"": "log:1: line is longer than 64 MiB", serverLogs[0].log: ""} {
 		line := &endless{}
 		in := Log{Name: "log", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(begin), line)), nil
@@ -32,7 +32,7 @@ func TestSamplesEndBeforeALineThatIsTooLong(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("after %q: %v, want %q", begin, err, want)
 		}
-		if line.read > 3*mostOTLPLine {
+		if line.read > 3*maxOTLPLineBytes {
 			t.Errorf("after %q: %d bytes were read", begin, line.read)
 		}
 	}

@@ -1,6 +1,6 @@
 package accesslog
 
-// serverLogs are lines as servers write them, and the values that are read from them.
+// serverLogs are lines as servers write them, and the expected values.
 var serverLogs = []struct{ name, log, want string }{
 	{
 		"common", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 512
@@ -23,7 +23,7 @@ var serverLogs = []struct{ name, log, want string }{
 09:00:03 | 192.0.2.9 | - | - | - | - | 408`,
 	},
 	{
-		"combined behind a host", `shop.example:443 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/2.0" 200 512 "-" "curl/8"
+		"combined after a host", `shop.example:443 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/2.0" 200 512 "-" "curl/8"
 `, `
 09:00:00 | 192.0.2.7 | GET | / | shop.example | curl/8 | 200`,
 	},
@@ -97,7 +97,7 @@ var serverLogs = []struct{ name, log, want string }{
 09:00:02 | 192.0.2.7:33319 | GET | /a | shop.example | - | 200`,
 	},
 	{
-		"HAProxy behind syslog", `Nov 21 09:00:00 lb haproxy[14389]: Proxy http-in started.
+		"HAProxy in syslog", `Nov 21 09:00:00 lb haproxy[14389]: Proxy http-in started.
 Nov 21 09:00:00 lb haproxy[14389]: 192.0.2.7:33317 [21/Nov/2026:09:00:00.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {shop.example} {} "GET /a HTTP/1.1"
 `, `
 09:00:00.655 | 192.0.2.7:33317 | GET | /a | - | - | 200`,
@@ -128,18 +128,18 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
 	},
 	{
-		"Envoy behind a container runtime", `2026-11-21T09:00:00.1Z stderr F [2026-11-21 09:00:00.000][1][info][main] starting
+		"Envoy in a container runtime's log", `2026-11-21T09:00:00.1Z stderr F [2026-11-21 09:00:00.000][1][info][main] starting
 2026-11-21T09:00:00.2Z stdout F [2026-11-21T09:00:00.150Z] "GET /a HTTP/1.1" 200 - 0 28 1 0 "192.0.2.7" "curl/8" "id" "shop.example" "10.0.0.1:80"
 `, `
 09:00:00.15 | - | GET | /a | shop.example | curl/8 | 200`,
 	},
 	{
-		"nginx behind kubectl", `[pod/web-0/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8"
+		"nginx in kubectl", `[pod/web-0/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8"
 `, `
 09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
 	},
 	{
-		"Caddy behind compose", `caddy-1  | {"level":"info","ts":1795251600,"request":{"client_ip":"192.0.2.7","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":200}
+		"Caddy in compose", `caddy-1  | {"level":"info","ts":1795251600,"request":{"client_ip":"192.0.2.7","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":200}
 `, `
 09:00:00 | 192.0.2.7 | GET | / | shop.example | - | 200`,
 	},
@@ -290,7 +290,7 @@ shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HT
 09:00:02 | 192.0.2.9 | GET | / | shop.example | curl/8 | 403`,
 	},
 	{
-		"Zoraxy behind what Go's log writes", `2026/11/21 09:00:00 [2026-11-21 09:00:00.123456] [internal] [system:info] Zoraxy started
+		"Zoraxy with Go's log", `2026/11/21 09:00:00 [2026-11-21 09:00:00.123456] [internal] [system:info] Zoraxy started
 2026/11/21 09:00:00 [2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] [useragent: curl/8] GET /a 200
 `, `
 09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,

@@ -11,12 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// logOf is a log with a text.
 func logOf(text string) Log {
 	return Log{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
-// readAll reads a log as simulate does, and calls use with each of its lines and the slots of the fields.
+// readAll reads a log and calls use with each line and the slots of the fields.
 func readAll(t *testing.T, text, format string, fields []string, use func(l *Line, slots []int)) (counts Counts) {
 	t.Helper()
 	f, err := Recognise([]Log{logOf(text)}, format)
@@ -25,16 +24,16 @@ func readAll(t *testing.T, text, format string, fields []string, use func(l *Lin
 	}
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, f.Want(name))
+		slots = append(slots, f.Select(name))
 	}
-	if err := f.Settle(); err != nil {
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	r := f.NewReader(math.MaxInt64, func(l *Line) error {
 		use(l, slots)
 		return nil
 	})
-	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+	err = f.ReadChunks(strings.NewReader(text), func(c Chunk) error {
 		of := r.Read(c)
 		counts.Add(&of, "log", counts.Rows)
 		c.Free()
@@ -46,15 +45,14 @@ func readAll(t *testing.T, text, format string, fields []string, use func(l *Lin
 	return counts
 }
 
-// valuesOf returns the fields of each line of a log, "-" if one is absent and "?" if it is not
-// certain.
+// valuesOf returns the fields of each line of a log, "-" if absent and "?" if ambiguous.
 func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
 	t.Helper()
 	counts = readAll(t, text, format, fields, func(l *Line, slots []int) {
 		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
 		for _, slot := range slots {
 			switch {
-			case l.IsUnsure(slot):
+			case l.IsAmbiguous(slot):
 				values = append(values, "?")
 			case l.Value(slot) == nil:
 				values = append(values, "-")
@@ -67,8 +65,8 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 	return lines, counts
 }
 
-// TestServers reads a log of each kind without being told which it is.
-func TestServers(t *testing.T) {
+// TestRecogniseServerLogs reads a log of each kind without its format.
+func TestRecogniseServerLogs(t *testing.T) {
 	for _, test := range serverLogs {
 		t.Run(test.name, func(t *testing.T) {
 			got, _ := valuesOf(t, test.log, "auto", FieldRemote, ":method", ":path", ":authority", "user-agent", "status")
@@ -79,31 +77,31 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestTextFormatsAreFenced holds that no line of the formats of the table can be read in several
-// ways, but for Envoy's and Zoraxy's, which escape nothing.
-func TestTextFormatsAreFenced(t *testing.T) {
+// TestTextFormatsAreDelimited checks that the table's formats are unambiguous, except for Envoy's
+// and Zoraxy's, which escape nothing.
+func TestTextFormatsAreDelimited(t *testing.T) {
 	for _, test := range textFormats {
 		f, err := newTextFormat(test.format)
 		if err != nil {
 			t.Fatalf("%s: %v", test.format, err)
 		}
-		if f.hasVariables && !f.fenced && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
-			t.Errorf("%s: a line can be read in several ways", test.format)
+		if f.hasVariables && !f.delimited && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
+			t.Errorf("%s: a line is ambiguous", test.format)
 		}
 	}
 	for _, prefix := range prefixes {
-		if f, err := newTextFormat(prefix); err != nil || !f.fenced {
-			t.Errorf("%s: a line can be read in several ways, or %v", prefix, err)
+		if f, err := newTextFormat(prefix); err != nil || !f.delimited {
+			t.Errorf("%s: a line is ambiguous, or %v", prefix, err)
 		}
 	}
 }
 
-// TestVariables reads lines by formats of nginx that one writes oneself.
-func TestVariables(t *testing.T) {
+// TestNginxVariables reads lines by custom formats of nginx.
+func TestNginxVariables(t *testing.T) {
 	for _, test := range []struct{ format, log, fields, want string }{
 		{`$time_iso8601 $remote_addr "$http_x_user" $request_uri`, `2026-11-21T09:00:00+00:00 192.0.2.7 "al" /a`, "x-user :path", "09:00:00 | al | /a"},
 		{`$msec|${remote_addr}|$http_x_user`, `1795251600.5|192.0.2.7|a|b`, "x-user downstream_remote_address", "09:00:00.5 | a|b | 192.0.2.7"},
-		// What a client sends without quotes can be read in several ways.
+		// Unquoted client values are ambiguous.
 		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al bo pro`, "x-user x-plan", "09:00:00.5 | ? | ?"},
 		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al pro`, "x-user x-plan", "09:00:00.5 | al | pro"},
 		{`$msec $http_x_user $status`, `1795251600.5 al bo 200`, "x-user status", "09:00:00.5 | al bo | 200"},
@@ -115,17 +113,17 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s by %s is %q, want %q", test.log, test.format, got, test.want)
 		}
 	}
-	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "nothing stands between msec and status") {
-		t.Errorf("two variables without anything between them are %v", err)
+	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "no text between msec and status") {
+		t.Errorf("format with adjacent variables: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
-		t.Errorf("a format without a time is %v", err)
+		t.Errorf("format without a time: %v", err)
 	}
 }
 
-// TestFewOfTheFirstLinesAreEnough has a program say other things when it starts, and a few lines have
-// more behind them than the format that nearly all have.
-func TestFewOfTheFirstLinesAreEnough(t *testing.T) {
+// TestRecogniseMinority checks that other lines at the start, and a few lines with additional
+// fields, do not prevent recognition.
+func TestRecogniseMinority(t *testing.T) {
 	started := strings.Repeat("starting\n", 40)
 	const line = `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "192.0.2.9"`
 	for name, log := range map[string]string{
@@ -139,15 +137,15 @@ func TestFewOfTheFirstLinesAreEnough(t *testing.T) {
 	}
 	timed := strings.Repeat(line+" 0.1\n", 400) + strings.Repeat(line+" 0.1 more\n", 5)
 	if f, err := Recognise([]Log{logOf(timed)}, "auto"); err != nil || !f.Has("request_time") {
-		t.Errorf("the format that 400 of 405 lines have is not taken: %v", err)
+		t.Errorf("the format of 400 of 405 lines is not recognised: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf(strings.Repeat(started, 2) + line + "\n")}, "auto"); err == nil {
-		t.Error("one line of 81 is enough")
+		t.Error("one line of 81 suffices")
 	}
 }
 
-// TestColumnsOfLinesBehindOthers has what cannot be read be shown where it stands in the whole line.
-func TestColumnsOfLinesBehindOthers(t *testing.T) {
+// TestColumnsOfEmbeddedLines checks that the column of an error is that in the complete line.
+func TestColumnsOfEmbeddedLines(t *testing.T) {
 	for _, test := range []struct{ good, bad, at string }{
 		{
 			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5`,
@@ -162,15 +160,14 @@ func TestColumnsOfLinesBehindOthers(t *testing.T) {
 	} {
 		_, counts := valuesOf(t, test.good+"\n"+test.good+"\n"+test.bad+"\n", "auto")
 		want := strings.LastIndex(test.bad, test.at) + 1
-		if counts.Bad != 1 || counts.Worst[0].Column != want || counts.Worst[0].Line != 3 {
+		if counts.Bad != 1 || counts.FirstBad[0].Column != want || counts.FirstBad[0].Line != 3 {
 			t.Errorf("%s: %+v, want column %d", test.bad, counts, want)
 		}
 	}
 }
 
-// TestRecordsCountByThemselves has records of one line of OpenTelemetry's that cannot be read between
-// others that can.
-func TestRecordsCountByThemselves(t *testing.T) {
+// TestBadRecordsOfOneLine has unreadable records of an OpenTelemetry line between readable ones.
+func TestBadRecordsOfOneLine(t *testing.T) {
 	attributes := func(at, path string) string {
 		return `{"timeUnixNano":"` + at + `","attributes":[{"key":"path","value":{"stringValue":"` + path + `"}}]}`
 	}
@@ -181,7 +178,7 @@ func TestRecordsCountByThemselves(t *testing.T) {
 	for name, test := range map[string]struct {
 		records []string
 		want    []string
-		columns []string // what stands where the bad records are said to be
+		columns []string // the text at the reported columns
 	}{
 		"attributes": {
 			[]string{attributes("1795251600000000000", "/1"), attributes("soon", "/2"), attributes("0", "/3"), attributes("1795251603000000000", "/4")},
@@ -199,37 +196,37 @@ func TestRecordsCountByThemselves(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
 			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
 		}
-		for i, bad := range counts.Worst {
+		for i, bad := range counts.FirstBad {
 			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
-				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
+				t.Errorf("%s: %+v is at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
 			}
 		}
 	}
 }
 
-// TestAPartIsWantedOnce has a part of a request line keep its slot.
-func TestAPartIsWantedOnce(t *testing.T) {
+// TestSelectDerivedFieldTwice checks that a part of the request line keeps its slot.
+func TestSelectDerivedFieldTwice(t *testing.T) {
 	f, err := Recognise([]Log{logOf(serverLogs[0].log)}, "auto")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b, c := f.Want(":path"), f.Want(":path"), f.Want(":method"); a != b || a == c || a < 0 {
+	if a, b, c := f.Select(":path"), f.Select(":path"), f.Select(":method"); a != b || a == c || a < 0 {
 		t.Errorf("slots are %d, %d and %d", a, b, c)
 	}
 }
 
-// TestNearestFormat holds what is said of a line that no format has.
+// TestNearestFormat checks the hint for lines of unknown formats.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "the nearest is Envoy's format, [%START_TIME%]",
-		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "the nearest is APISIX's format, ",
-		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "the nearest is Squid's format, ",
-		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "the nearest is HAProxy's format, ",
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "from which it differs at column 60: ",
-		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "the nearest is the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent, from which it differs at column 32: ",
-		"once upon a time":    "no format that is known: give",
-		"#Software: IIS 10.0": "the first lines are comments, and none is a #Fields:",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "(most similar: Envoy's format, [%START_TIME%]",
+		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "(most similar: APISIX's format, ",
+		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "(most similar: Squid's format, ",
+		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "(most similar: HAProxy's format, ",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "differs at column 60)",
+		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
+		"once upon a time":    "unknown log format; give",
+		"#Software: IIS 10.0": "the first lines are comments without #Fields:",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
@@ -238,9 +235,9 @@ func TestNearestFormat(t *testing.T) {
 	}
 }
 
-// TestHeaderOfALineThatIsReadWithoutOne has a header of CloudFront's be none of the bad lines, though
-// the lines below it are known without it.
-func TestHeaderOfALineThatIsReadWithoutOne(t *testing.T) {
+// TestW3CHeaderIsNotBad checks that CloudFront's header is not a bad line, although its lines are
+// recognised without it.
+func TestW3CHeaderIsNotBad(t *testing.T) {
 	for _, test := range serverLogs {
 		if test.name != "CloudFront without its header" {
 			continue
@@ -252,10 +249,10 @@ func TestHeaderOfALineThatIsReadWithoutOne(t *testing.T) {
 		}
 		return
 	}
-	t.Error("there is no such log")
+	t.Error("no such log")
 }
 
-// TestNestedFields reads fields of objects within objects, whatever order they come in.
+// TestNestedFields reads fields of nested objects in any order.
 func TestNestedFields(t *testing.T) {
 	log := `{"time":"2026-11-21T09:00:00Z","a":{"b":{"c":"1"},"d":["x"],"e.f":2},"g.h":"3","d":"4"}
 {"a":{"d":["x","y"],"b":{"c":null}},"time":"2026-11-21T09:00:00Z","d":"5"}
@@ -278,32 +275,31 @@ func TestNestedFields(t *testing.T) {
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
 	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {
-		t.Error("an object of 100 levels is read")
+		t.Error("an object of 100 levels is accepted")
 	}
 }
 
-// TestReadingServersAllocatesNothing holds that for lines of each kind.
-func TestReadingServersAllocatesNothing(t *testing.T) {
+func TestReadAllocatesNothing(t *testing.T) {
 	for _, test := range serverLogs {
 		f, err := Recognise([]Log{logOf(test.log)}, "auto")
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Want(FieldRemote)
-		f.Want(":path")
-		if err := f.Settle(); err != nil {
+		f.Select(FieldRemote)
+		f.Select(":path")
+		if err := f.Prepare(); err != nil {
 			t.Fatal(err)
 		}
 		r := f.NewReader(math.MaxInt64, func(*Line) error { return nil })
 		lines := bytes.Split([]byte(strings.TrimSpace(test.log)), []byte("\n"))
 		line := lines[0]
-		for _, l := range lines { // one that is a request, not a comment or what a program says else
-			if r.line.clear(); f.lines.read(l, r.line, r.each) == nil {
+		for _, l := range lines { // the first request, not a comment or another message
+			if r.line.clear(); f.parser.read(l, r.line, r.onRequest) == nil {
 				line = l
 			}
 		}
-		r.one(line)
-		if n := testing.AllocsPerRun(100, func() { r.one(line) }); n > 0 {
+		r.readLine(line)
+		if n := testing.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
 			t.Errorf("%s: a line takes %v allocations", test.name, n)
 		}
 	}

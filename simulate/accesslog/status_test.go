@@ -7,8 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStatusesAreNumbers holds that a field with the name of the status is not one where it has a word.
-func TestStatusesAreNumbers(t *testing.T) {
+// TestStatusFieldIsNumeric checks that a field named like the status is not used if it contains
+// words.
+func TestStatusFieldIsNumeric(t *testing.T) {
 	for _, test := range []struct {
 		name, log, status string
 		recorded          Recorded
@@ -25,8 +26,8 @@ func TestStatusesAreNumbers(t *testing.T) {
 	}
 }
 
-// TestLinesWithoutARequest holds that lines of servers about something else than a request are left out
-// and counted, and that bad requests, of which a log has the status alone, are not.
+// TestLinesWithoutARequest checks that lines without a request are skipped and counted, but not bad
+// requests with only a status.
 func TestLinesWithoutARequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		log  string
@@ -66,13 +67,13 @@ func TestLinesWithoutARequest(t *testing.T) {
 	}
 }
 
-// TestAStatusElsewhereIsAnotherFormat holds that a log with a value more is not read as HAProxy's, since
+// TestMisplacedStatus checks that a log with an additional value is not read as HAProxy's, because
 // another value would be the status.
-func TestAStatusElsewhereIsAnotherFormat(t *testing.T) {
+func TestMisplacedStatus(t *testing.T) {
 	shifted := `192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 429 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"` + "\n"
 	for _, line := range []string{shifted, strings.Replace(shifted, "shop.example ", "  ", 1)} {
 		_, err := Recognise([]Log{logOf(line)}, "auto")
-		if want := "the nearest is HAProxy's format, "; err == nil || !strings.Contains(err.Error(), want) {
+		if want := "(most similar: HAProxy's format, "; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}

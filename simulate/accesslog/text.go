@@ -9,83 +9,84 @@ import (
 	"strings"
 )
 
-// A text format is literals and operators in turn. Envoy escapes nothing in it: a user
-// agent with quotes stands as it is. So a line may be read in more than one way. Each
-// literal is first looked for from the left, which gives the leftmost place that it can
-// have in any reading. It is the only one if the value before the next literal does not
-// have it again; only then are other readings looked for, and a value that is not the same
-// in all of them is not certain.
+// textFormat alternates literals and operators.
 //
-// That is for Envoy's format strings. Other servers escape what they put into quotes, and
-// their formats, with names of variables as nginx has them, are read as fencedIn
-// says.
+// Envoy escapes nothing in its format strings: a user agent with quotes is written unchanged, so a
+// line may have several readings. The parser first searches each literal from the left, which finds
+// its leftmost position in any reading. That position is the only one unless the value before the
+// next literal contains the literal again. Only then does it search the other readings; a value
+// that differs between them is ambiguous.
+//
+// Other servers escape quoted values. Their formats, which have variables like nginx's, are parsed
+// by scanDelimited.
 type textFormat struct {
-	// server is who writes the format, as far as is known.
+	// server is the server that writes the format, if known.
 	server string
-	// named has the variables, and fenced says that no value can be read in several ways.
-	named
-	hasVariables, fenced bool
-	// none is the request line of lines that have no request, such as those of connections, and
-	// requestOp the index of the operator that has it. An empty none is of formats without such lines.
-	none      string
-	requestOp int
-	// line reads what the last variable has, a line of another format; nil if it is none.
-	line lineFormat
-	// literals has one more element than ops: they stand around them.
+	// namedFields has the variables. delimited reports that no line can have several readings.
+	namedFields
+	hasVariables, delimited bool
+	// noRequest is the request line that the server writes when there was no request, such as for
+	// connections, or "". requestIndex is the operator of the request line.
+	noRequest    string
+	requestIndex int
+	// inner parses the value of the last variable, which is a line of another format, or nil.
+	inner lineParser
+	// literals has one more element than ops, which they surround.
 	literals [][]byte
 	ops      []operator
-	// again is parallel to ops: how the literal before a value can come again in it.
-	again []again
-	// slots is where a value goes; -1 for nowhere.
+	// repeats is parallel to ops and describes how the preceding literal can occur again in a
+	// value.
+	repeats []repetition
+	// slots are those of the values, or -1 if not selected.
 	slots []int
 }
 
-// again says where a literal can come again before the next one.
-type again struct {
-	// heads are what a value begins with if the literal comes again before its own end, as
-	// `" "` does in `" " "`.
-	heads [][]byte
-	// inside says that the value can hold it. One that lacks the next literal holds none
-	// that has that in it.
-	inside bool
-	// possible says that isOnly is to be asked.
+// repetition describes where a literal can occur again before the next one.
+type repetition struct {
+	// overlaps are the prefixes of a value with which the literal occurs again within itself, such
+	// as `" "` in `" " "`.
+	overlaps [][]byte
+	// inValue reports whether the value can contain the literal. It cannot if the literal contains
+	// the next one, which ends the value.
+	inValue bool
+	// possible reports whether isUnambiguous must check the value.
 	possible bool
 }
 
-func (f *textFormat) about() kind {
+func (f *textFormat) info() formatInfo {
 	if f.hasVariables {
-		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format", mostLine}
+		return formatInfo{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format", maxLineBytes}
 	}
-	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", mostLine}
+	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", maxLineBytes}
 }
 
-// newTextFormat reads a format string: Envoy's, or one with variables as nginx has them.
+// newTextFormat parses a format string of Envoy, or one with variables like nginx's.
 func newTextFormat(format string) (*textFormat, error) {
 	format = strings.TrimSuffix(strings.TrimSuffix(format, "\n"), `\n`)
 	f := &textFormat{}
 	var err error
 	if f.hasVariables = !strings.Contains(format, "%") && strings.Contains(format, "$"); f.hasVariables {
-		f.readVariables(format)
+		f.parseVariables(format)
 	} else {
-		err = f.readOperators(format)
+		err = f.parseOperators(format)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(f.ops) == 0 {
-		return nil, errNoFormat(format)
+		return nil, errUnknownFormat(format)
 	}
 	for i := 1; i < len(f.ops); i++ {
 		if len(f.literals[i]) == 0 {
-			return nil, fmt.Errorf("--format: nothing stands between %s and %s, so that a line does not say where one ends", f.ops[i-1].name, f.ops[i].name)
+			return nil, fmt.Errorf("--format: no text between %s and %s, so a line does not show where the first ends", f.ops[i-1].name, f.ops[i].name)
 		}
 	}
-	f.seekAgain()
+	f.findRepetitions()
 	return f, nil
 }
 
-// readOperators reads a format string of Envoy.
-func (f *textFormat) readOperators(format string) error {
+// parseOperators parses a format string of Envoy.
+func (f *textFormat) parseOperators(format string) error {
 	var literal []byte
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
@@ -99,7 +100,7 @@ func (f *textFormat) readOperators(format string) error {
 		}
 		end := operatorEnd(format, i+1)
 		if end < 0 {
-			return fmt.Errorf("--format: %q has a %% without an end", format[i:min(len(format), i+20)])
+			return fmt.Errorf("--format: unterminated %% operator at %q", format[i:min(len(format), i+20)])
 		}
 		op, err := newOperator(format[i+1 : end])
 		if err != nil {
@@ -114,29 +115,28 @@ func (f *textFormat) readOperators(format string) error {
 	return nil
 }
 
-// seekAgain finds out how literals can come again.
-func (f *textFormat) seekAgain() {
+func (f *textFormat) findRepetitions() {
 	for i := range f.ops {
-		var a again
+		var a repetition
 		if here := f.literals[i]; i > 0 {
-			a.inside = i == len(f.ops)-1 || !bytes.Contains(here, f.literals[i+1])
+			a.inValue = i == len(f.ops)-1 || !bytes.Contains(here, f.literals[i+1])
 			for n := 1; n < len(here); n++ {
 				if bytes.HasSuffix(here, here[:len(here)-n]) {
-					a.heads = append(a.heads, here[len(here)-n:])
+					a.overlaps = append(a.overlaps, here[len(here)-n:])
 				}
 			}
 		}
-		a.possible = a.inside || len(a.heads) > 0 || f.ops[i].class == digits
-		f.again = append(f.again, a)
+		a.possible = a.inValue || len(a.overlaps) > 0 || f.ops[i].class == integer
+		f.repeats = append(f.repeats, a)
 	}
 }
 
-func errNoFormat(format string) error {
-	return fmt.Errorf("--format %q: want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
+func errUnknownFormat(format string) error {
+	return fmt.Errorf("unknown --format %q; want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
 }
 
-// operatorEnd returns the place of the % that ends an operator; one within brackets does
-// not.
+// operatorEnd returns the index of the % that ends an operator, ignoring those in parentheses, or
+// -1.
 func operatorEnd(format string, from int) int {
 	inside := false
 	for i := from; i < len(format); i++ {
@@ -154,14 +154,14 @@ func operatorEnd(format string, from int) int {
 	return -1
 }
 
-func (f *textFormat) calledIn(name string) string {
-	if f.line != nil {
-		if to := f.line.calledIn(name); to != "" {
+func (f *textFormat) logName(name string) string {
+	if f.inner != nil {
+		if to := f.inner.logName(name); to != "" {
 			return to
 		}
 	}
 	if f.hasVariables {
-		return f.named.calledIn(name)
+		return f.namedFields.logName(name)
 	}
 	if slices.ContainsFunc(f.ops, func(op operator) bool { return op.name == name }) {
 		return name
@@ -170,8 +170,8 @@ func (f *textFormat) calledIn(name string) string {
 }
 
 func (f *textFormat) fields() (names []string) {
-	if f.line != nil {
-		names = f.line.fields()
+	if f.inner != nil {
+		names = f.inner.fields()
 	}
 	for _, op := range f.ops {
 		names = append(names, op.name)
@@ -179,10 +179,9 @@ func (f *textFormat) fields() (names []string) {
 	return names
 }
 
-// use says where values go.
-func (f *textFormat) use(l *layout) error {
+func (f *textFormat) bind(l *layout) error {
 	f.slots = make([]int, len(f.ops))
-	slots := f.named.slots(l, f.line)
+	slots := f.slotsByName(l, f.inner)
 	for i, op := range f.ops {
 		f.slots[i] = l.slot(op.name)
 		if f.hasVariables {
@@ -196,17 +195,17 @@ func (f *textFormat) use(l *layout) error {
 			continue
 		}
 		var err error
-		if l.clock, err = newClock(op.layout); err != nil {
+		if l.timeFormat, err = newTimeFormat(op.layout); err != nil {
 			return err
 		}
 	}
-	if f.line != nil {
-		return f.line.use(l)
+	if f.inner != nil {
+		return f.inner.bind(l)
 	}
 	return nil
 }
 
-var errNotTheFormat = errors.New("is not as the format says")
+var errFormatMismatch = errors.New("line does not match the format")
 
 func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
 	if err := f.parse(line, l); err != nil {
@@ -215,35 +214,35 @@ func (f *textFormat) read(line []byte, l *Line, request func(error) error) error
 		}
 		return err
 	}
-	if f.none != "" {
-		starts, ends := l.edges(len(f.ops))
-		if string(line[starts[f.requestOp]:ends[f.requestOp]]) == f.none {
+	if f.noRequest != "" {
+		starts, ends := l.bounds(len(f.ops))
+		if string(line[starts[f.requestIndex]:ends[f.requestIndex]]) == f.noRequest {
 			return request(errNoRequest)
 		}
 	}
-	if f.line == nil {
+	if f.inner == nil {
 		return request(nil)
 	}
 	at := l.starts[len(f.ops)-1]
-	l.base = at
-	return f.line.read(line[at:], l, request)
+	l.baseColumn = at
+	return f.inner.read(line[at:], l, request)
 }
 
-// parse fills in the values of a line.
+// parse sets the values of a line.
 func (f *textFormat) parse(line []byte, l *Line) error {
-	starts, ends := l.edges(len(f.ops))
+	starts, ends := l.bounds(len(f.ops))
 	var at int
 	only := true
-	if f.fenced {
-		_, at = f.fencedIn(line, starts, ends)
+	if f.delimited {
+		_, at = f.scanDelimited(line, starts, ends)
 	} else {
-		at, only = f.leftmost(line, starts, ends)
+		at, only = f.scanLeftmost(line, starts, ends)
 	}
 	if at >= 0 {
-		return &LineError{l.base + at, errNotTheFormat}
+		return &LineError{l.baseColumn + at, errFormatMismatch}
 	}
 	if !only {
-		if err := f.others(line, l); err != nil {
+		if err := f.findReadings(line, l); err != nil {
 			return err
 		}
 	}
@@ -252,10 +251,10 @@ func (f *textFormat) parse(line []byte, l *Line) error {
 			continue
 		}
 		if starts[i] < 0 {
-			l.unsure |= 1 << slot
+			l.ambiguous |= 1 << slot
 			continue
 		}
-		if value := line[starts[i]:ends[i]]; !isNone(value) {
+		if value := line[starts[i]:ends[i]]; !isAbsent(value) {
 			l.set(slot, starts[i], value)
 		}
 	}

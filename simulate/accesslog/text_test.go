@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// read reads a line by a format, and returns the fields that were asked for; "?" is a value
-// that is not certain, "-" one that is absent.
+// read reads a line by a format and returns the given fields: "?" if ambiguous, "-" if absent.
 func read(t *testing.T, format, line string, fields ...string) ([]string, error) {
 	t.Helper()
 	f, err := newTextFormat(format)
@@ -17,9 +16,9 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	of := newFormat(f)
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, of.Want(name))
+		slots = append(slots, of.Select(name))
 	}
-	if err := of.Settle(); err != nil {
+	if err := of.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	v := newLine(of.layout)
@@ -29,12 +28,12 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	var got []string
 	for _, slot := range slots {
 		switch {
-		case v.IsUnsure(slot):
+		case v.IsAmbiguous(slot):
 			got = append(got, "?")
-		case v.of[slot] == nil:
+		case v.values[slot] == nil:
 			got = append(got, "-")
 		default:
-			got = append(got, string(v.of[slot]))
+			got = append(got, string(v.values[slot]))
 		}
 	}
 	return got, nil
@@ -75,30 +74,30 @@ func TestTextLinesThatAreNot(t *testing.T) {
 			t.Errorf("read(%q) = %q, %v, want a *LineError", line, got, err)
 		}
 	}
-	// A hostile line costs a bounded time.
+	// The time for a hostile line is bounded.
 	if got, err := read(t, envoyFormat, `[t] "GET / HTTP/1.1" 200 - 0 28 1 0 `+strings.Repeat(`" "`, 1000), "user-agent"); err == nil && got[0] != "?" {
-		t.Errorf("read(quotes) = %q, want it uncertain", got)
+		t.Errorf("read(quotes) = %q, want it ambiguous", got)
 	}
 }
 
-func TestFormatsThatAreNot(t *testing.T) {
+func TestInvalidFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"x":                           "want auto, json",
-		"%START_TIME":                 "without an end",
-		"%START_TIME%%REQ(A)%":        "nothing stands between",
-		"%START_TIME% %REQ(A)%%PATH%": "nothing stands between",
-		"%START_TIMES% %PATH%":        `%START_TIMES% is no operator of Envoy (write %REQ(ANY)% in place of one of your own extensions); did you mean "START_TIME",`,
-		"%start_time%":                "no operator",
-		"%REQ(A%":                     "without an end",
+		"%START_TIME":                 "unterminated",
+		"%START_TIME%%REQ(A)%":        "no text between",
+		"%START_TIME% %REQ(A)%%PATH%": "no text between",
+		"%START_TIMES% %PATH%":        `%START_TIMES% is not an operator of Envoy; for one of your own extensions, write %REQ(ANY)%; did you mean "START_TIME",`,
+		"%start_time%":                "not an operator",
+		"%REQ(A%":                     "unterminated",
 	} {
 		if _, err := newTextFormat(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)
 		}
 	}
-	if _, err := newClock("%H:%M"); err == nil {
-		t.Error("newClock(%H:%M) = nil, want an error")
+	if _, err := newTimeFormat("%H:%M"); err == nil {
+		t.Error("newTimeFormat(%H:%M) = nil, want an error")
 	}
-	if _, err := newClock("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
-		t.Error("newClock(%Q) = nil, want an error")
+	if _, err := newTimeFormat("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
+		t.Error("newTimeFormat(%Q) = nil, want an error")
 	}
 }

@@ -1,14 +1,14 @@
 package accesslog
 
-// serverFormat is a format and who writes it. Those of others than Envoy have nginx's variables, and
-// names of the same kind for what nginx does not have.
+// serverFormat is the log format of a server. Formats of servers other than Envoy use nginx's
+// variables, and similar names for values that nginx lacks.
 type serverFormat struct {
 	server, format string
-	// none is the request line of lines without a request.
-	none string
+	// noRequest is the request line of lines without a request.
+	noRequest string
 }
 
-// textFormats are recognised. A line is of the first one that fits.
+// textFormats are the recognised formats. If several match, the first wins.
 var textFormats = []serverFormat{
 	{"Envoy's format", envoyFormat, ""},
 	{"Istio's format", istioFormat, ""},
@@ -21,12 +21,12 @@ var textFormats = []serverFormat{
 	{"ingress-nginx's format", combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $rest`, ""},
 	{"Traefik's format", combinedFormat + ` $request_count "$router_name" "$service_url" ${duration}ms`, ""},
 	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"$rest`, ""},
-	{"the combined log format with more behind", combinedFormat + `$rest`, ""},
-	{"the common log format with more behind", commonFormat + ` $rest`, ""},
+	{"the combined log format with additional fields", combinedFormat + `$rest`, ""},
+	{"the common log format with additional fields", commonFormat + ` $rest`, ""},
 	{"Apache's format of virtual hosts", `$server_name:$server_port ` + combinedFormat, ""},
-	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`, ""},
-	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
-	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`, ""},
+	{"the combined log format after a host", `$server_name ` + combinedFormat + `$rest`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + npmFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $status ` + npmFormat + `"$http_user_agent" "$http_referer"`, ""},
 	{"NPMplus' format", `[$time_local] $host $remote_addr $request_time "$request" $status $body_bytes_sent $request_length $rest`, ""},
 	{"HAProxy's format", haproxyFormat, ""},
 	{"HAProxy's format", haproxyFormat + ` $rest`, ""},
@@ -34,9 +34,9 @@ var textFormats = []serverFormat{
 	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`, ""},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`, "- - - "},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat, "- - - "},
-	{"the format of AWS's classic load balancers", `$time $elb ` + elbShortFormat, "- - - "}, // as it was once
+	{"the format of AWS's classic load balancers", `$time $elb ` + elbShortFormat, "- - - "}, // older version
 	{"S3's format", s3Format + ` $rest`, "-"},
-	{"S3's format", s3Format, "-"}, // as it was once
+	{"S3's format", s3Format, "-"}, // older version
 	{"Squid's format", `$msec $elapsed $remote_addr $result/$status $bytes_sent $request_method $absolute_url $user $hierarchy $content_type`, ""},
 	{"IIS's own format", `$remote_addr, $user, $date, $time, $service, $server, $server_ip, $time_taken, $bytes_received, $bytes_sent, ` +
 		`$status, $windows_status, $request_method, $target, $query,`, ""},
@@ -55,27 +55,27 @@ var textFormats = []serverFormat{
 const s3Format = `$owner $bucket [$time_local] $remote_addr $requester $request_id $operation $key $quoted_request $status $error_code ` +
 	`$bytes_sent $object_size $total_time $turn_around_time $quoted_referer $quoted_user_agent`
 
-// prefixes are what stands before lines that are of one of the other formats: of container
-// runtimes, of kubectl logs with --prefix and --timestamps, of docker compose and of syslog.
+// prefixes are written before lines of another format by container runtimes, kubectl logs with
+// --prefix and --timestamps, docker compose, syslog and others.
 var prefixes = []string{
 	`$time $stream F $line`,
 	`$container | $line`,
 	`[$pod] $line`,
 	"$time\t$level\t$logger\t$message\t$line", // Caddy's console
 	`[$pod] $time $line`,
-	`$day $clock $line`, // of Go's log, as Zoraxy has it
+	`$day $clock $line`, // Go's log package, used by Zoraxy
 	`$time $line`,
 	`$syslog]: $line`,
 	`$syslog: $line`,
 	`$pri $time $host $app $procid $msgid - $line`,
 }
 
-// The formats of other servers. Apache's and nginx's are the same: their third word, which only
-// Apache can write, is a dash unless it asks clients for their name.
+// Formats of other servers. Apache's and nginx's are equal: the second word, which only Apache can
+// set, is a dash unless it queries the client's identity.
 const (
 	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
-	managerFormat  = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
+	npmFormat      = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
 	haproxyFormat  = `$client [$accept_date] $frontend_name $backend_server $timers $status_code $bytes_read $captured_request_cookie ` +
 		`$captured_response_cookie $termination_state $connections $queues $captured"$request"`
 	elbShortFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +
@@ -85,7 +85,7 @@ const (
 	albFormat    = `$type $time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol $target_group_arn `
 )
 
-// The formats that Envoy and Istio write unless told otherwise.
+// The default formats of Envoy and Istio.
 const (
 	envoyFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
 		`%RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// variablePattern is a variable as nginx has them: $name, or ${name} of any letters.
+// variablePattern matches nginx's variables: $name, or ${name} with any characters.
 var variablePattern = regexp.MustCompile(`\$(?:\{([^}]+)\}|([A-Za-z0-9_]+))`)
 
-// readVariables reads a format with variables.
-func (f *textFormat) readVariables(format string) {
+// parseVariables parses a format with variables.
+func (f *textFormat) parseVariables(format string) {
 	at := 0
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
 		from, to := max(m[2], m[4]), max(m[3], m[5])
@@ -21,61 +21,60 @@ func (f *textFormat) readVariables(format string) {
 		if inQuotes {
 			f.ops[len(f.ops)-1].class = quoted
 		}
-		f.learn(name)
+		f.observeName(name)
 		at = m[1]
 	}
 	f.literals = append(f.literals, []byte(format[at:]))
-	f.fenced = true
+	f.delimited = true
 	for i := range f.ops {
 		op, next := &f.ops[i], f.literals[i+1]
 		if op.class != quoted {
 			op.class = variableClass(op.name, f.literals[i], next)
 		}
-		if op.class == free && i < len(f.ops)-1 {
-			f.fenced = false
+		if op.class == anyText && i < len(f.ops)-1 {
+			f.delimited = false
 		}
 	}
 }
 
-// The variables whose values are known to be more than free text, or less than one word.
+// Variables whose values are more restricted than free text, or less than one word.
 var (
-	numberVariables   = strings.Fields("body_bytes_sent bytes_sent request_length request_count")
-	addressVariables  = strings.Fields("remote_addr http_x_forwarded_for")
-	shortestVariables = strings.Fields("remote_user time_local generation_time captured container pod syslog")
-	freeVariables     = strings.Fields("rest request request_uri uri document_uri args query_string line")
-	freePrefixes      = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
+	numberVariables       = strings.Fields("body_bytes_sent bytes_sent request_length request_count")
+	addressVariables      = strings.Fields("remote_addr http_x_forwarded_for")
+	untilLiteralVariables = strings.Fields("remote_user time_local generation_time captured container pod syslog")
+	anyTextVariables      = strings.Fields("rest request request_uri uri document_uri args query_string line")
+	anyTextPrefixes       = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
 )
 
-// variableClass returns what a variable's value is made of. All but what a client sends is a
-// word.
-func variableClass(name string, before, after []byte) class {
+// variableClass returns the class of a variable. Values that clients do not control are words.
+func variableClass(name string, before, after []byte) valueClass {
 	switch {
 	case bytes.HasSuffix(before, []byte(`"`)) && bytes.HasPrefix(after, []byte(`"`)):
 		return escaped
-	case slices.Contains(numberVariables, name), slices.Contains(otherNames[fieldStatus], name):
-		return digits
+	case slices.Contains(numberVariables, name), slices.Contains(fieldAliases[fieldStatus], name):
+		return integer
 	case string(after) == "\t", string(before) == "\t" && name != "rest":
 		return cell
 	case name == "elapsed":
-		return padded
+		return paddedWord
 	case name == "server_name":
 		return host
 	case slices.Contains(addressVariables, name):
-		return addresses
-	case slices.Contains(shortestVariables, name):
-		return shortest
-	case slices.Contains(freeVariables, name), slices.ContainsFunc(freePrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
-		return free
+		return addressList
+	case slices.Contains(untilLiteralVariables, name):
+		return untilLiteral
+	case slices.Contains(anyTextVariables, name), slices.ContainsFunc(anyTextPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
+		return anyText
 	default:
-		return tight
+		return word
 	}
 }
 
-// fencedIn finds where the values of a fenced format stand, of which there is one way only. A
-// value in quotes ends with the first quote that is not escaped. Any other is the server's own,
-// and ends where what stands behind it comes first. It returns how many values there are, and the
-// column of what does not fit, -1 if all does.
-func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
+// scanDelimited finds the values of a delimited format, which has one reading only. A quoted value
+// ends at the first unescaped quote. Any other is written by the server and ends at the first
+// occurrence of the next literal. It returns the number of matching values and the column of the
+// mismatch, or -1.
+func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int) {
 	if !bytes.HasPrefix(line, f.literals[0]) {
 		return 0, 0
 	}
@@ -92,7 +91,7 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 			if end = quoteEnd(line[at+1:]); end >= 0 {
 				end += 2
 			}
-		case op.class == padded:
+		case op.class == paddedWord:
 			at += len(line[at:]) - len(bytes.TrimLeft(line[at:], " "))
 			end = bytes.Index(line[at:], next)
 		default:
@@ -102,8 +101,8 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 			return i, at
 		}
 		if !bytes.HasPrefix(line[at+end:], next) {
-			if i < len(f.ops)-1 { // the value has ended with its quote, so what stands behind it differs
-				at += end + shared(line[at+end:], next)
+			if i < len(f.ops)-1 { // the value ended at its quote, so the text after it differs
+				at += end + commonPrefixLength(line[at+end:], next)
 			}
 			return i, at
 		}
@@ -112,15 +111,14 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 			starts[i], ends[i] = at+1, at+end-1
 		}
 		if i > 0 && op.name == fieldTime && f.ops[i-1].name == "date" {
-			starts[i] = starts[i-1] // as in logs of the W3C's format
+			starts[i] = starts[i-1] // date and time are one value, as in W3C logs
 		}
 		at += end + len(next)
 	}
 	return len(f.ops), -1
 }
 
-// shared returns how many bytes two texts begin with that are the same.
-func shared(a, b []byte) int {
+func commonPrefixLength(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
 			return i
@@ -129,8 +127,7 @@ func shared(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// quoteEnd returns the place of the first quote that has no backslash before it, -1 if there is
-// none.
+// quoteEnd returns the index of the first quote without a backslash before it, or -1.
 func quoteEnd(b []byte) int {
 	for from := 0; ; {
 		i := bytes.IndexByte(b[from:], '"')

@@ -9,55 +9,58 @@ import (
 	"time"
 )
 
-// w3cFormat is the extended log file format of the W3C (WD-logfile-960323), which IIS, CloudFront
-// and others write: comments begin with #, and the comment #Fields:, which Zeek writes as #fields, names
-// the values of the lines below it, until another one does. Values are separated by tabs or by spaces;
-// one in quotes may have spaces in it. Where there is a time without a date, #Date: has the date.
+// w3cFormat reads the W3C's extended log file format (WD-logfile-960323), which IIS, CloudFront and
+// others write. Comments start with #. The comment #Fields: (in Zeek, #fields) names the values of
+// the following lines, up to the next one. Values are separated by tabs or spaces; quoted values
+// may contain spaces. If lines have a time but no date, #Date: has the date.
 type w3cFormat struct {
-	named          // of all lines of #Fields: in the sample
-	header []byte  // the names of the first one, for lines above which there is none
-	layout *layout // which fields are wanted
+	namedFields         // of all #Fields: lines in the sample
+	header      []byte  // the first #Fields: of the sample, for lines without one above
+	layout      *layout // the selected fields
 }
 
-// w3cPart is how the lines below one #Fields: are read.
-type w3cPart struct {
+// w3cColumns describes the columns below a #Fields: line.
+type w3cColumns struct {
 	names string
-	slots []int // by column, -1 for a value that is not wanted
-	// zeek says that values are escaped as Zeek does.
+	slots []int // by column, or -1
+	// zeek reports that values have Zeek's escapes.
 	zeek bool
-	// date and time are the columns of the two parts of the time, -1 where it is one value.
-	date, time int
+	// dateColumn and timeColumn are the columns of the parts of the time, or -1 if it is one value.
+	dateColumn, timeColumn int
 }
 
 var (
 	fieldsComment, zeekFieldsComment, dateComment = []byte("#Fields:"), []byte("#fields\t"), []byte("#Date:")
 
-	errOtherCount = errors.New("has more or fewer values than #Fields: names")
-	errNoDate     = errors.New("#Fields: names a time without a date, which no #Date: above it has, or a date without a time: have the server log both")
+	errColumnCount = errors.New("the number of values differs from the #Fields: line")
+	errNoDate      = errors.New("#Fields: has a time without a date, and no #Date: precedes it, or a date without a time; configure the server to log both")
 )
 
-// namesOfFields returns the names of the fields that a line of the sample or of the log gives, if it is the comment for that.
-func namesOfFields(line []byte) (names []byte, ok bool) {
+// cutFieldsComment returns the field names of a #Fields: line.
+func cutFieldsComment(line []byte) (names []byte, ok bool) {
 	if names, ok = bytes.CutPrefix(line, fieldsComment); ok {
 		return names, true
 	}
 	return bytes.CutPrefix(line, zeekFieldsComment)
 }
 
-// isComment reports whether a line is one of the comments that IIS writes above its lines, those of its own format too.
+// isComment reports whether a line is one of IIS' comments, which it also writes into logs of its
+// own format.
 func isComment(line []byte) bool {
 	return slices.ContainsFunc([]string{"#Software:", "#Version:", "#Date:", "#Fields:"}, func(begin string) bool { return strings.HasPrefix(string(line), begin) })
 }
 
-// w3cDay is the day that a #Date: names, for times without a date.
+// w3cDay is the day of a #Date: line.
 type w3cDay struct {
 	day, next string
-	// from is the time of day before which a time is of the next day: lines may be an hour older than the comment.
+	// from is the time of day before which a time belongs to the next day. Lines may be an hour
+	// older than the comment.
 	from string
 }
 
-// readDay reads the value of a #Date:. It returns nil if that is not a time as IIS writes it.
-func readDay(value []byte) *w3cDay {
+// parseDateComment parses the value of a #Date: line. It returns nil unless the value has IIS'
+// format.
+func parseDateComment(value []byte) *w3cDay {
 	at, err := time.Parse(time.DateTime, string(bytes.TrimSpace(value)))
 	if err != nil {
 		return nil
@@ -69,25 +72,25 @@ func readDay(value []byte) *w3cDay {
 	return &w3cDay{at.Format(time.DateOnly), at.AddDate(0, 0, 1).Format(time.DateOnly), from.Format(time.TimeOnly)}
 }
 
-// of returns the date of a time of day.
-func (d *w3cDay) of(clock []byte) string {
+func (d *w3cDay) dateOf(clock []byte) string {
 	if string(clock) < d.from {
 		return d.next
 	}
 	return d.day
 }
 
-func (*w3cFormat) about() kind { return fieldKind("w3c", "the W3C's extended format", mostLine) }
+func (*w3cFormat) info() formatInfo {
+	return fieldFormatInfo("w3c", "the W3C extended format", maxLineBytes)
+}
 
-// newW3CFormat returns nil if no line of the sample names fields.
-func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &w3cFormat{named: named{names: fields}}
+func newW3CFormat(fields map[string]string, sample [][]byte) (lineParser, error) {
+	f := &w3cFormat{namedFields: namedFields{renamed: fields}}
 	dated := false
 	for _, line := range sample {
 		if value, ok := bytes.CutPrefix(line, dateComment); ok {
-			dated = dated || readDay(value) != nil
+			dated = dated || parseDateComment(value) != nil
 		}
-		names, ok := namesOfFields(line)
+		names, ok := cutFieldsComment(line)
 		if !ok {
 			continue
 		}
@@ -95,35 +98,35 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error)
 			f.header = bytes.Clone(names)
 		}
 		for name := range strings.FieldsSeq(string(names)) {
-			f.learn(name)
+			f.observeName(name)
 		}
 	}
 	if f.header == nil {
-		return nil, errors.New("no line that begins with #Fields: names the values")
+		return nil, errors.New("no line starts with #Fields:, which names the columns")
 	}
-	if p := newW3CPart(f.names, f.header, newLayout()); p.date >= 0 && p.time < 0 || p.date < 0 && p.time >= 0 && !dated {
+	if p := newW3CColumns(f.renamed, f.header, newLayout()); p.dateColumn >= 0 && p.timeColumn < 0 || p.dateColumn < 0 && p.timeColumn >= 0 && !dated {
 		return nil, errNoDate
 	}
-	return f, f.check()
+	return f, f.checkRenamed()
 }
 
-// newW3CPart finds where the values of the fields go that a #Fields: names.
-func newW3CPart(renamed map[string]string, names []byte, l *layout) *w3cPart {
-	p := &w3cPart{names: string(names), zeek: bytes.Contains(names, []byte("\tid.orig_h\t")), date: -1, time: -1}
-	f, columns := named{names: renamed}, strings.Fields(p.names)
+// newW3CColumns returns the columns of a #Fields: line.
+func newW3CColumns(renamed map[string]string, names []byte, l *layout) *w3cColumns {
+	p := &w3cColumns{names: string(names), zeek: bytes.Contains(names, []byte("\tid.orig_h\t")), dateColumn: -1, timeColumn: -1}
+	f, columns := namedFields{renamed: renamed}, strings.Fields(p.names)
 	for _, name := range columns {
-		f.learn(name)
+		f.observeName(name)
 	}
 	p.slots = slices.Repeat([]int{-1}, len(columns))
-	slots := f.slots(l, nil)
+	slots := f.slotsByName(l, nil)
 	for i, name := range columns {
 		if slot, wanted := slots[name]; wanted {
 			p.slots[i] = slot
 		}
 	}
 	for _, pair := range [][2]string{{"date", "time"}, {"date-local", "time-local"}} {
-		if called := f.calledIn(fieldTime); called == "" || called == pair[1] {
-			if p.date, p.time = slices.Index(columns, pair[0]), slices.Index(columns, pair[1]); p.date >= 0 || p.time >= 0 {
+		if logName := f.logName(fieldTime); logName == "" || logName == pair[1] {
+			if p.dateColumn, p.timeColumn = slices.Index(columns, pair[0]), slices.Index(columns, pair[1]); p.dateColumn >= 0 || p.timeColumn >= 0 {
 				break
 			}
 		}
@@ -131,78 +134,76 @@ func newW3CPart(renamed map[string]string, names []byte, l *layout) *w3cPart {
 	return p
 }
 
-func (f *w3cFormat) use(l *layout) error {
+func (f *w3cFormat) bind(l *layout) error {
 	f.layout = l
 	return nil
 }
 
-// calledIn knows the time by the names of its second part too.
-func (f *w3cFormat) calledIn(name string) string {
-	called := f.named.calledIn(name)
-	if called == "" && name == fieldTime && f.known["time-local"] > 0 {
+// logName also knows the name of the time's second part.
+func (f *w3cFormat) logName(name string) string {
+	logName := f.namedFields.logName(name)
+	if logName == "" && name == fieldTime && f.seen["time-local"] > 0 {
 		return "time-local"
 	}
-	return called
+	return logName
 }
 
 func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error {
 	if line[0] == '#' {
-		f.comment(l, line)
+		f.applyComment(l, line)
 		return errHeader
 	}
 	if len(bytes.TrimLeft(line, " \t")) == 0 {
-		return errHeader // it is empty
+		return errHeader // empty line
 	}
-	if l.part == nil {
-		f.partOf(l, f.header)
+	if l.w3c == nil {
+		f.setColumns(l, f.header)
 	}
-	if err := l.part.read(line, l); err != nil {
+	if err := l.w3c.read(line, l); err != nil {
 		return err
 	}
 	return request(nil)
 }
 
-// comment takes over what a comment says of the lines below it.
-func (f *w3cFormat) comment(l *Line, line []byte) {
-	if names, ok := namesOfFields(line); ok {
-		f.partOf(l, names)
+// applyComment applies a comment to the following lines.
+func (f *w3cFormat) applyComment(l *Line, line []byte) {
+	if names, ok := cutFieldsComment(line); ok {
+		f.setColumns(l, names)
 	} else if value, ok := bytes.CutPrefix(line, dateComment); ok {
-		l.day = readDay(value)
+		l.w3cDate = parseDateComment(value)
 	}
 }
 
-// partOf has the lines that follow read as the names of a #Fields: say.
-func (f *w3cFormat) partOf(l *Line, names []byte) {
-	if l.part == nil || l.part.names != string(names) {
-		l.part = newW3CPart(f.names, names, f.layout)
+func (f *w3cFormat) setColumns(l *Line, names []byte) {
+	if l.w3c == nil || l.w3c.names != string(names) {
+		l.w3c = newW3CColumns(f.renamed, names, f.layout)
 	}
 }
 
-// read sets the values of a line.
-func (p *w3cPart) read(line []byte, l *Line) error {
+func (p *w3cColumns) read(line []byte, l *Line) error {
 	var date, time []byte
 	var dateAt, timeAt, n int
-	separator := byte(' ') // a tab always separates values; spaces do in lines without tabs
+	separator := byte(' ') // in a line with tabs, only tabs separate values
 	if bytes.IndexByte(line, '\t') >= 0 {
 		separator = '\t'
 	}
 	for at := 0; at < len(line); n++ {
 		if n == len(p.slots) {
-			return &LineError{at, errOtherCount}
+			return &LineError{at, errColumnCount}
 		}
-		value, from, next := l.w3cValue(line, at, separator)
+		value, from, next := l.nextW3CValue(line, at, separator)
 		switch n {
-		case p.date:
+		case p.dateColumn:
 			date, dateAt = value, from
-		case p.time:
+		case p.timeColumn:
 			time, timeAt = value, from
 		default:
 			slot := p.slots[n]
-			if slot < 0 || isNone(value) || p.zeek && string(value) == "(empty)" {
+			if slot < 0 || isAbsent(value) || p.zeek && string(value) == "(empty)" {
 				break
 			}
 			if p.zeek {
-				value = l.zeekValue(value)
+				value = l.unescapeZeek(value)
 			}
 			l.set(slot, from, value)
 		}
@@ -212,15 +213,15 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 		n++ // the last value is empty
 	}
 	if n < len(p.slots) {
-		return &LineError{len(line), errOtherCount}
+		return &LineError{len(line), errColumnCount}
 	}
 	switch {
-	case p.time < 0:
-	case p.date < 0 && l.day == nil:
+	case p.timeColumn < 0:
+	case p.dateColumn < 0 && l.w3cDate == nil:
 		return &LineError{timeAt, errNoDate}
-	case p.date < 0:
+	case p.dateColumn < 0:
 		start := len(l.Scratch)
-		l.Scratch = append(append(append(l.Scratch, l.day.of(time)...), ' '), time...)
+		l.Scratch = append(append(append(l.Scratch, l.w3cDate.dateOf(time)...), ' '), time...)
 		l.set(slotTime, timeAt, slices.Clip(l.Scratch[start:]))
 	case dateAt+len(date)+1 == timeAt && line[dateAt] != '"' && line[timeAt] != '"':
 		l.set(slotTime, dateAt, line[dateAt:timeAt+len(time)])
@@ -232,11 +233,10 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 	return nil
 }
 
-// w3cValue returns the value of a line that begins at a column, where it stands, and where the next
-// one begins.
-func (l *Line) w3cValue(line []byte, at int, separator byte) (value []byte, from, next int) {
+// nextW3CValue returns the value at column at, its start, and the column of the next value.
+func (l *Line) nextW3CValue(line []byte, at int, separator byte) (value []byte, from, next int) {
 	if line[at] == '"' {
-		if value, next, ok := l.w3cQuoted(line, at); ok {
+		if value, next, ok := l.quotedW3CValue(line, at); ok {
 			return value, at, next
 		}
 	}
@@ -247,9 +247,9 @@ func (l *Line) w3cValue(line []byte, at int, separator byte) (value []byte, from
 	return line[at : at+end], at, afterSeparator(line, at+end)
 }
 
-// w3cQuoted reads a value in quotes, in which two quotes are one. ok is false if no quote ends it: it
-// is then a value without quotes that begins with one.
-func (l *Line) w3cQuoted(line []byte, at int) (value []byte, next int, ok bool) {
+// quotedW3CValue reads a quoted value, in which a doubled quote stands for one. ok is false if no
+// quote ends it; it is then an unquoted value that starts with a quote.
+func (l *Line) quotedW3CValue(line []byte, at int) (value []byte, next int, ok bool) {
 	start := len(l.Scratch)
 	for i := at + 1; ; {
 		j := bytes.IndexByte(line[i:], '"')
@@ -272,9 +272,8 @@ func (l *Line) w3cQuoted(line []byte, at int) (value []byte, next int, ok bool) 
 	}
 }
 
-// zeekValue returns what a value of Zeek's stands for, in which \xHH is a byte and two backslashes are
-// one.
-func (l *Line) zeekValue(value []byte) []byte {
+// unescapeZeek resolves Zeek's escapes: \xHH is a byte and two backslashes are one.
+func (l *Line) unescapeZeek(value []byte) []byte {
 	if bytes.IndexByte(value, '\\') < 0 {
 		return value
 	}
@@ -294,8 +293,8 @@ func (l *Line) zeekValue(value []byte) []byte {
 	return slices.Clip(l.Scratch[start:])
 }
 
-// afterSeparator returns where the value after the separator at a column begins: several spaces are
-// one separator, several tabs are not.
+// afterSeparator returns the column after the separator at column at. Consecutive spaces are one
+// separator, consecutive tabs are several.
 func afterSeparator(line []byte, at int) int {
 	if at == len(line) {
 		return at
@@ -306,8 +305,8 @@ func afterSeparator(line []byte, at int) int {
 	return at
 }
 
-// rememberComments has each chunk know the comments that the log had last above it.
-func rememberComments(yield func(Chunk) error) func(Chunk) error {
+// trackComments sets the comments of each chunk to the last ones above it in the log.
+func trackComments(yield func(Chunk) error) func(Chunk) error {
 	var fields, date []byte
 	return func(c Chunk) error {
 		c.comments = [][]byte{fields, date}
@@ -320,7 +319,7 @@ func rememberComments(yield func(Chunk) error) func(Chunk) error {
 				continue
 			}
 			line, _, _ := bytes.Cut(c.Bytes[to:], newline)
-			if _, ok := namesOfFields(line); ok && laterFields == nil {
+			if _, ok := cutFieldsComment(line); ok && laterFields == nil {
 				laterFields = bytes.Clone(bytes.TrimSuffix(line, carriageReturn))
 			} else if bytes.HasPrefix(line, dateComment) && laterDate == nil {
 				laterDate = bytes.Clone(line)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestW3C reads logs of the W3C's format with values, times and names of each kind.
+// TestW3C reads W3C logs with values, times and names of each kind.
 func TestW3C(t *testing.T) {
 	for name, test := range map[string]struct{ log, want string }{
 		"quoted values": {
@@ -69,7 +69,7 @@ func TestW3C(t *testing.T) {
 	}
 }
 
-// TestW3CDates has times without a date, whose date is that of #Date:, or the next one where the time of that is later.
+// TestW3CDates has times without a date, which are on the day of #Date: or the next one.
 func TestW3CDates(t *testing.T) {
 	const log = "#Date: 2026-11-21 09:00:01\n#Fields: time c-ip\n09:00:00 192.0.2.7\n23:59:59 192.0.2.8\n00:00:00 192.0.2.8\n" +
 		"#Date: 2026-12-31 23:00:00\n#Fields: time c-ip\n23:00:00 192.0.2.9\n01:00:00 192.0.2.9\n#Date: 2026-11-21 00:30:00\n00:00:00 192.0.2.9\n#Date: \n00:00:00 192.0.2.9\n"
@@ -78,7 +78,7 @@ func TestW3CDates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Settle(); err != nil {
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -86,12 +86,12 @@ func TestW3CDates(t *testing.T) {
 		got = append(got, time.Unix(0, l.At).UTC().Format(time.RFC3339))
 		return nil
 	}).Read(Chunk{Bytes: []byte(log)})
-	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "which no #Date: above it has") {
+	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.FirstBad[0].Reason, "and no #Date: precedes it") {
 		t.Errorf("%s, %+v\nwant %s", all, counts, want)
 	}
-	// A later chunk has the date of the one above it.
+	// A later chunk uses the date above it.
 	var read []string
-	yield := rememberComments(func(c Chunk) error {
+	yield := trackComments(func(c Chunk) error {
 		f.NewReader(math.MaxInt64, func(l *Line) error {
 			read = append(read, time.Unix(0, l.At).UTC().Format(time.RFC3339))
 			return nil
@@ -108,9 +108,9 @@ func TestW3CDates(t *testing.T) {
 	}
 }
 
-// TestW3CNamesOfLaterChunks changes the names of fields again and again in a log of several chunks,
-// whose chunks are read by another reader each.
-func TestW3CNamesOfLaterChunks(t *testing.T) {
+// TestW3CColumnsChangeBetweenChunks changes the columns repeatedly in a log of several chunks, each
+// read by another reader.
+func TestW3CColumnsChangeBetweenChunks(t *testing.T) {
 	var log strings.Builder
 	const parts, lines = 10, 3000
 	for part := range parts {
@@ -131,12 +131,12 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := f.Want(":path")
-	if err := f.Settle(); err != nil {
+	path := f.Select(":path")
+	if err := f.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	read, chunks := 0, 0
-	err = f.Chunks(strings.NewReader(log.String()), func(c Chunk) error {
+	err = f.ReadChunks(strings.NewReader(log.String()), func(c Chunk) error {
 		chunks++
 		counts := f.NewReader(1<<62, func(l *Line) error {
 			if string(l.Value(path)) != "/a" {
@@ -156,10 +156,10 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 	}
 }
 
-// TestW3CErrors has logs that cannot be read, or lines of them.
+// TestW3CErrors has unreadable logs and lines.
 func TestW3CErrors(t *testing.T) {
 	for _, log := range []string{"#Date: 21-Nov-2026 09:00:00\n#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
-		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "have the server log both") {
+		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "configure the server to log both") {
 			t.Errorf("%q: %v, want an error about the date", log, err)
 		}
 	}
@@ -171,8 +171,8 @@ func TestW3CErrors(t *testing.T) {
 	}
 }
 
-// TestCommentsOfIIS has the comments of the W3C's format in a log of IIS's own, which are no lines that cannot be read.
-func TestCommentsOfIIS(t *testing.T) {
+// TestIISComments has the comments of W3C logs in IIS' own format; they are not bad lines.
+func TestIISComments(t *testing.T) {
 	const line = "192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,\n"
 	const comments = "#Software: Microsoft Internet Information Services 6.0\n#Version: 1.0\n#Date: 2026-11-21 09:00:00\n"
 	if got, counts := valuesOf(t, comments+line+comments+line+"# none\n", "auto", FieldRemote); len(got) != 2 || counts.Bad != 1 || counts.Read != 3 {

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// writeDivided writes what Envoys that divide limits make of them.
+// writeDivided writes the comparison of dividing Envoys with one counter.
 func (r *Report) writeDivided(b *strings.Builder) {
 	d := r.Divided
 	if d == nil {
@@ -17,42 +17,42 @@ func (r *Report) writeDivided(b *strings.Builder) {
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "divided limit\trequests\tone counter admits\t\t%s\n", d.head())
+	fmt.Fprintf(t, "divided limit\trequests\tone counter admits\t\t%s\n", d.envoysTitle())
 	for i := range d.shown() {
 		l := &d.Divided[i]
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Requests),
 			thousands(l.Counter), percent(l.Counter, l.Requests), thousands(l.Envoys), percent(l.Envoys, l.Requests))
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // cannot fail
 	if n := len(d.Divided) - len(d.shown()); n > 0 {
-		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
+		fmt.Fprintf(b, "and %s; --output json lists them\n", counted(uint64(n), "more limit"))
 	}
 }
 
-// text says how Envoys differ from one counter.
+// text summarizes how Envoys differ from one counter.
 func (d *Division) text() string {
-	text := fmt.Sprintf("divided among %s: %s more denied than by one counter, %s fewer", counted(asUint(d.Envoys), "Envoy"), thousands(d.More), thousands(d.Fewer))
+	text := fmt.Sprintf("divided among %s: %s more denied than by one counter, %s fewer", counted(toUint(d.Envoys), "Envoy"), thousands(d.More), thousands(d.Fewer))
 	switch {
 	case len(d.Divided) == 0:
-		return text + "; no request asked for a limit that is divided"
-	case d.Without > 0:
-		text += fmt.Sprintf("; %s passed before there was a share", counted(d.Without, "request"))
+		return text + "; no requests for a divided limit"
+	case d.WithoutShare > 0:
+		text += fmt.Sprintf("; %s admitted before a share was assigned", counted(d.WithoutShare, "request"))
 	}
 	return text
 }
 
-// head is the title of the column of what Envoys admit.
-func (d *Division) head() string {
+// envoysTitle is the title of the column of hits that Envoys admit.
+func (d *Division) envoysTitle() string {
 	if d.Envoys == 1 {
 		return "1 Envoy admits"
 	}
 	return fmt.Sprintf("%d Envoys admit", d.Envoys)
 }
 
-// shown are the limits that people are shown.
+// shown returns the limits that the text and the page show.
 func (d *Division) shown() []Divided { return d.Divided[:min(len(d.Divided), shownLimits)] }
 
-// Title is the limit with its rule.
+// Title returns the limit with its rule.
 func (l *Divided) Title() string {
 	return (&Limit{Rule: l.Rule, Name: l.Name, Limit: l.Limit}).Title()
 }

@@ -1,5 +1,4 @@
-// Package report is what a simulation found, as JSON by the tags of its fields, as text for a
-// terminal ([Report.WriteText]) and as a page of HTML with pictures ([Report.WriteHTML]).
-//
-// It counts nothing and knows neither rules nor logs: a [Report] has what is to be shown.
+// Package report presents the result of a simulation: as JSON by the tags of its fields, as text
+// for a terminal ([Report.WriteText]) and as an HTML page with diagrams ([Report.WriteHTML]). It
+// only formats what a [Report] contains.
 package report

@@ -16,11 +16,11 @@ import (
 //go:embed report.html
 var reportHTML string
 
-// page is parsed when one is written, since most commands write none.
+// page is parsed on first use, because most commands write no page.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Funcs(template.FuncMap{
-		"thousands":   func(n any) string { return thousands(asUint(n)) },
-		"percent":     func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
+		"thousands":   func(n any) string { return thousands(toUint(n)) },
+		"percent":     func(part, whole any) string { return percent(toUint(part), toUint(whole)) },
 		"ratio":       ratio,
 		"moreKeys":    moreKeys,
 		"headline":    (*Report).headline,
@@ -34,7 +34,7 @@ var page = sync.OnceValue(func() *template.Template {
 		"unused":      (*Outcome).unused,
 		"title":       (*Limit).Title,
 		"division":    (*Division).text,
-		"admitted":    (*Division).head,
+		"admitted":    (*Division).envoysTitle,
 		"recommended": (*Recommendation).text,
 		"width":       (*Outcome).width,
 		"timeline":    drawTimeline,
@@ -42,10 +42,10 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(reportHTML))
 })
 
-// WriteHTML writes the report as a page of one file, without script, that can be printed.
+// WriteHTML writes the report as a self-contained page without scripts, which can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
 
-// subject says what the report is of.
+// subject names the logs and the rules.
 func (r *Report) subject() string {
 	logs := "the log"
 	if len(r.Logs) > 0 {
@@ -57,58 +57,57 @@ func (r *Report) subject() string {
 	return logs + " by " + cmp.Or(r.Rules.Name, "the rules")
 }
 
-// titled is an outcome with a title, and how it differs from the first one.
-type titled struct {
+// titledOutcome is a section of the page. Change is the difference from the rules, or nil.
+type titledOutcome struct {
 	Title string
 	*Outcome
 
 	Change *Comparison
 }
 
-// titledKeys is a table of keys.
 type titledKeys struct {
 	Title string
 	Keys  []Key
 }
 
-// outcomes are what the page shows, one after another.
-func (r *Report) outcomes() []titled {
-	all := []titled{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
+// outcomes returns the sections of the page.
+func (r *Report) outcomes() []titledOutcome {
+	all := []titledOutcome{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
 	for i := range r.Against {
 		c := &r.Against[i]
-		all = append(all, titled{"Against " + c.Name, &c.Outcome, c})
+		all = append(all, titledOutcome{"Against " + c.Name, &c.Outcome, c})
 	}
 	if d := r.Divided; d != nil {
-		all = append(all, titled{"Divided among " + counted(asUint(d.Envoys), "Envoy"), &d.Outcome, &d.Comparison})
+		all = append(all, titledOutcome{"Divided among " + counted(toUint(d.Envoys), "Envoy"), &d.Outcome, &d.Comparison})
 	}
 	return all
 }
 
-// width is how long a bin is.
+// width returns the length of a bin.
 func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
-// The pictures' measures.
+// Dimensions of the diagrams.
 const (
 	pictureWidth  = 560
 	pictureHeight = 170
-	pictureFoot   = 22 // for what stands below the axis
-	pictureHead   = 22
-	pictureLeft   = 48 // for the axis's numbers
-	pictureRoom   = pictureWidth - pictureLeft
-	pictureBase   = pictureHeight - pictureFoot
-	pictureHigh   = pictureBase - pictureHead
+	footHeight    = 22 // for labels below the axis
+	headHeight    = 22
+	plotLeft      = 48 // for numbers of the axis
+	plotWidth     = pictureWidth - plotLeft
+	plotBottom    = pictureHeight - footHeight
+	plotHeight    = plotBottom - headHeight
 )
 
-// drawTimeline draws the hits of each while, those over the limit on top.
+// drawTimeline draws the hits of each bin, with those over the limit on top.
 func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	most := uint64(1)
 	for _, b := range l.Timeline {
 		most = max(most, b.Hits)
 	}
 	var b strings.Builder
-	begin(&b, "Hits by time")
-	wide := float64(pictureRoom) / float64(len(l.Timeline))
-	height := func(n uint64) float64 { return float64(n) / float64(most) * pictureHigh }
+	beginSVG(&b, "Hits by time")
+	wide := float64(plotWidth) / float64(len(l.Timeline))
+	height := func(n uint64) float64 { return float64(n) / float64(most) * plotHeight }
 	step := tickStep(most)
 	for i := range most/step + 1 {
 		tick(&b, height(i*step), i*step)
@@ -138,13 +137,13 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 		if at.share == 1 {
 			text += " UTC"
 		}
-		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, pictureLeft+at.share*pictureRoom, pictureHeight-4, text)
+		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, plotLeft+at.share*plotWidth, pictureHeight-4, text)
 	}
-	return picture(&b)
+	return endSVG(&b)
 }
 
-// tickStep is how far apart the numbers of an axis are: a round number, of which there are five
-// at most.
+// tickStep returns the distance between the numbers of an axis: a round number, so that at most
+// five fit.
 func tickStep(most uint64) uint64 {
 	for step := uint64(1); ; step *= 10 {
 		for _, round := range []uint64{step, 2 * step, 5 * step} {
@@ -157,29 +156,28 @@ func tickStep(most uint64) uint64 {
 
 // tick draws a number of an axis.
 func tick(b *strings.Builder, height float64, n uint64) {
-	y := pictureBase - height
+	y := plotBottom - height
 	if n > 0 {
-		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/>`, pictureLeft, y, pictureRoom)
+		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/>`, plotLeft, y, plotWidth)
 	}
-	fmt.Fprintf(b, `<text class="end" x="%d" y="%.1f">%s</text>`, pictureLeft-6, y+4, short(n))
+	fmt.Fprintf(b, `<text class="end" x="%d" y="%.1f">%s</text>`, plotLeft-6, y+4, short(n))
 }
 
 // bar draws a bar between two heights.
 func bar(b *strings.Builder, x, wide, from, to float64) {
-	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", pictureLeft+x, pictureBase-from, from-to, wide, to-from)
+	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", plotLeft+x, plotBottom-from, from-to, wide, to-from)
 }
 
-// drawHistogram draws in how many windows a key asked for which share of the limit. Bars are
-// as high as the logarithm of the number.
+// drawHistogram draws the number of windows by the share of the limit used, on a logarithmic scale.
 func drawHistogram(l *Limit) template.HTML {
 	var b strings.Builder
-	begin(&b, "Use of the limit")
+	beginSVG(&b, "Use of the limit")
 	most := uint64(1)
 	for _, u := range l.Use {
 		most = max(most, u.Windows)
 	}
 	height := func(n uint64) float64 {
-		return math.Log2(1+float64(n)) / math.Log2(1+float64(most)) * pictureHigh
+		return math.Log2(1+float64(n)) / math.Log2(1+float64(most)) * plotHeight
 	}
 	every := uint64(1 + math.Log10(float64(most))/5)
 	for n, i := uint64(1), uint64(0); n <= most && n < math.MaxUint64/10; n, i = n*10, i+1 {
@@ -187,7 +185,7 @@ func drawHistogram(l *Limit) template.HTML {
 			tick(&b, height(n), n)
 		}
 	}
-	wide := float64(pictureRoom) / float64(len(l.Use))
+	wide := float64(plotWidth) / float64(len(l.Use))
 	for i, u := range l.Use {
 		class := "admitted"
 		if u.From >= 1 {
@@ -197,26 +195,26 @@ func drawHistogram(l *Limit) template.HTML {
 		fmt.Fprintf(&b, `<path class="%s" d="`, class)
 		bar(&b, x, wide-3, 0, height(u.Windows))
 		b.WriteString(`"/>`)
-		middle := pictureLeft + x + wide/2 - 1.5
+		middle := plotLeft + x + wide/2 - 1.5
 		if u.Windows > 0 {
-			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle, pictureBase-height(u.Windows)-3, short(u.Windows))
+			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle, plotBottom-height(u.Windows)-3, short(u.Windows))
 		}
 		fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%d">%s</text>`, middle, pictureHeight-4, u.label())
 	}
-	return picture(&b)
+	return endSVG(&b)
 }
 
-func begin(b *strings.Builder, title string) {
+func beginSVG(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
 }
 
-// picture ends what begin began.
-func picture(b *strings.Builder) template.HTML {
-	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, pictureLeft, pictureBase, pictureRoom)
+// endSVG completes the diagram of beginSVG.
+func endSVG(b *strings.Builder) template.HTML {
+	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, plotLeft, plotBottom, plotWidth)
 	return template.HTML(b.String()) //nolint:gosec // numbers and times only
 }
 
-// short writes a number in few characters.
+// short abbreviates a number, such as 1.5k.
 func short(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -232,7 +230,6 @@ func short(n uint64) string {
 	}
 }
 
-// label is a bar's name.
 func (u Use) label() string {
 	switch {
 	case u.UpTo == 0:

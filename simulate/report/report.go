@@ -6,115 +6,114 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Report is what a simulation found.
+// Report is the result of a simulation.
 //
-// As JSON it is stable: [Schema] describes it, and a program that reads version 1 can read all
-// that says it. Fields may be added.
+// Its JSON is stable and described by [Schema]. Within a version, fields are only added.
 type Report struct {
-	// Version is that of the JSON: 1.
+	// Version is the version of the JSON: 1.
 	Version int `json:"version"`
-	// Logs are those that were read, as people call them.
+	// Logs are the names of the logs.
 	Logs []string `json:"logs"`
-	// Lines counts the lines of the logs, empty ones left out, and Requests those of them
-	// that led to a decision.
+	// Lines counts the nonempty lines of the logs, and Requests those that led to a decision.
 	Lines    int    `json:"lines"`
 	Requests uint64 `json:"requests"`
-	// Silent counts lines that lead to no descriptor, so that nothing is asked about them.
-	Silent int `json:"asked_nothing"`
-	// Outside counts the lines of another time than was wanted.
-	Outside int `json:"outside_of_time,omitempty"`
-	// NoRequest counts the lines about connections and other messages of the server. They are left out.
+	// WithoutDescriptor counts the lines without a descriptor, for which Envoy would not query the
+	// service.
+	WithoutDescriptor int `json:"without_descriptor"`
+	// OutsideRange counts the lines outside the time range.
+	OutsideRange int `json:"outside_time_range,omitempty"`
+	// NoRequest counts the skipped lines about connections and other messages of the server.
 	NoRequest int `json:"without_request,omitempty"`
-	// Bad counts the lines that could not be read, and Late those that came too late to be
-	// put into order. Both are left out.
+	// Bad counts the unreadable lines, and Late the requests that came too late to be sorted. Both
+	// are skipped.
 	Bad      int                 `json:"unreadable"`
 	Late     int                 `json:"late"`
 	FirstBad []accesslog.BadLine `json:"first_unreadable"`
-	// OtherDomain counts the calls to other domains than the one that is looked at, and
-	// Strange those to domains without rules.
-	OtherDomain int       `json:"other_domain,omitempty"`
-	Strange     uint64    `json:"domain_without_rules,omitempty"`
-	From        time.Time `json:"from"`
-	To          time.Time `json:"to"`
-	// Source says where descriptors come from.
+	// OtherDomain counts the calls to unselected domains, and UnknownDomain those to domains
+	// without rules.
+	OtherDomain   int       `json:"other_domain,omitempty"`
+	UnknownDomain uint64    `json:"domain_without_rules,omitempty"`
+	From          time.Time `json:"from"`
+	To            time.Time `json:"to"`
+	// Source is the source of the descriptors.
 	Source   string    `json:"source"`
 	Computed int       `json:"descriptors_computed"`
 	Unknown  []Unknown `json:"descriptors_unknown"`
 	Replicas int       `json:"replicas"`
-	// Recommend is the share in percent for which numbers are recommended; 0 if none are.
+	// Recommend is the percentage of hits that recommended limits admit, or 0.
 	Recommend float64 `json:"recommended_for_percent,omitempty"`
 
-	// Recorded is what the log says; nil where it says nothing.
+	// Recorded compares with the outcomes in the log; nil if it has none.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// StatusHint explains how to name the field with the status; empty where it is known.
+	// StatusHint explains how to specify the status field; empty if it is known.
 	StatusHint string  `json:"-"`
 	Rules      Outcome `json:"rules"`
-	// Against are what other rules make of the same requests.
+	// Against are the outcomes of the other rules.
 	Against []Comparison `json:"against,omitempty"`
-	// Divided is what Envoys that divide limits make of them; nil if that is not wanted.
+	// Divided is the outcome of Envoys that divide limits, or nil.
 	Divided *Division `json:"divided,omitempty"`
 }
 
-// Recorded compares with what the log says.
+// Recorded compares the decisions with the recorded outcomes.
 type Recorded struct {
 	Requests uint64 `json:"requests"`
 	Denied   uint64 `json:"denied"`
 	Agree    uint64 `json:"agree"`
 }
 
-// Outcome is what one set of rules makes of the requests.
+// Outcome is the outcome of one set of rules.
 type Outcome struct {
-	// Name is how people call the rules.
+	// Name is the name of the rules.
 	Name   string  `json:"name"`
 	Denied uint64  `json:"denied"`
 	Keys   int     `json:"keys"`
 	Limits []Limit `json:"limits"`
-	// Unused counts the limits that no request asked for.
+	// Unused counts the limits without hits.
 	Unused int `json:"limits_without_hits"`
-	// BinSeconds is how long a bin of the timelines is; they begin at BinStart.
+	// BinSeconds is the length of a timeline's bin; the first begins at BinStart.
 	BinSeconds int64     `json:"bin_seconds"`
 	BinStart   time.Time `json:"bin_start"`
 }
 
-// Comparison is what other rules make of the same requests.
+// Comparison is the outcome of other rules for the same requests.
 type Comparison struct {
 	Outcome
 
-	// More counts the requests that only these rules deny, and Fewer those that they alone
+	// More counts the requests that only these rules deny, and Fewer those that only these rules
 	// admit.
 	More  uint64 `json:"more_denied"`
 	Fewer uint64 `json:"fewer_denied"`
-	// Keys are those that the most of these requests are denied for.
-	Most []Key `json:"most_of_them"`
-	// MoreKeys counts the keys over limit beyond those of the first rules.
+	// MostDenied are the keys with the most additional denials.
+	MostDenied []Key `json:"most_denied_keys"`
+	// MoreKeys is the number of keys over a limit minus that of the first rules.
 	MoreKeys int `json:"more_keys_over"`
 }
 
-// Division is what Envoys make of the requests that divide the limits of rules with quota, compared with
-// one counter.
+// Division is the outcome of Envoys that divide the limits of rules with quota, compared with one
+// counter.
 type Division struct {
 	Comparison
 
 	Envoys int `json:"envoys"`
-	// Without counts the requests that passed while their bucket had no share.
-	Without uint64 `json:"without_a_share"`
-	// Divided has each limit that is divided and has had a request.
+	// WithoutShare counts the requests admitted before their bucket had a share.
+	WithoutShare uint64 `json:"without_share"`
+	// Divided are the divided limits with requests.
 	Divided []Divided `json:"divided_limits"`
 }
 
-// Divided is how many requests of a limit pass.
+// Divided compares the admitted requests of a divided limit.
 type Divided struct {
 	Rule     string `json:"rule"`
 	Name     string `json:"name,omitempty"`
 	Limit    string `json:"limit"`
 	Place    string `json:"place,omitempty"`
 	Requests uint64 `json:"requests"`
-	// Counter is how many one exact counter admits, Envoys how many the Envoys do.
+	// Counter is the number admitted by one exact counter, and Envoys by the Envoys.
 	Counter uint64 `json:"one_counter_admits"`
 	Envoys  uint64 `json:"envoys_admit"`
 }
 
-// Limit is what became of one limit.
+// Limit is the outcome of one limit.
 type Limit struct {
 	Rule     string `json:"rule"`
 	Name     string `json:"name,omitempty"`
@@ -125,23 +124,23 @@ type Limit struct {
 	Over     uint64 `json:"over"`
 	Keys     int    `json:"keys"`
 	KeysOver int    `json:"keys_over"`
-	// Used are quantiles of what a key asked for in a window, as a share of the limit.
+	// Used are quantiles of the hits of a key in a window, relative to the limit.
 	Used Used `json:"used_of_limit"`
-	// Use counts windows by what was asked for in them.
+	// Use is the histogram of the hits of a key in a window.
 	Use []Use `json:"use"`
-	// Worst is the minute with the greatest share over limit; nil where nothing was.
+	// Worst is the minute with the greatest share over the limit, or nil.
 	Worst *Minute `json:"worst_minute,omitempty"`
-	// Hits and hits over limit by time.
+	// Timeline is the number of hits by time.
 	Timeline []Bin `json:"timeline"`
 	// Largest are the keys with the most hits, and MostOver those with the most hits over the
 	// limit.
 	Largest  []Key `json:"largest_keys"`
 	MostOver []Key `json:"most_over"`
-	// Recommended is nil unless it was asked for.
+	// Recommended is nil unless requested.
 	Recommended *Recommendation `json:"recommended,omitempty"`
 }
 
-// Used are quantiles.
+// Used are quantiles, relative to the limit.
 type Used struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -155,7 +154,7 @@ type Minute struct {
 	Over uint64    `json:"over"`
 }
 
-// Bin is a while of a limit.
+// Bin is an interval of a timeline.
 type Bin struct {
 	Hits uint64 `json:"hits"`
 	Over uint64 `json:"over"`
@@ -170,29 +169,28 @@ type Key struct {
 	More uint32  `json:"more_denied,omitempty"`
 }
 
-// Unknown is why descriptors cannot be computed.
+// Unknown counts the descriptors that could not be computed for one reason.
 type Unknown struct {
 	Count  int    `json:"count"`
 	Reason string `json:"reason"`
 }
 
-// Recommendation is the smallest number of a limit that has room for a share of its hits.
+// Recommendation is the smallest number of a limit that admits a share of its hits.
 type Recommendation struct {
 	// Limit is the limit with that number; empty if there is none.
-	Limit string `json:"limit,omitempty"`
-	// RequestsPerUnit is the number.
+	Limit           string `json:"limit,omitempty"`
 	RequestsPerUnit uint32 `json:"requests_per_unit,omitempty"`
-	// Hits and Over are what a run with it found.
+	// Hits and Over were measured with that number.
 	Hits uint64 `json:"hits,omitempty"`
 	Over uint64 `json:"over,omitempty"`
-	// Why says why there is none.
-	Why string `json:"none_because,omitempty"`
+	// Reason explains why there is none.
+	Reason string `json:"reason,omitempty"`
 }
 
-// Use is in how many windows of its keys a limit was used so much.
+// Use counts the windows of keys with a range of use.
 type Use struct {
-	// From and UpTo are shares of the limit: more than From, up to UpTo. The last has no
-	// end, and UpTo 0.
+	// From (exclusive) and UpTo (inclusive) are shares of the limit. The last range has no end, and
+	// UpTo is 0.
 	From    float64 `json:"more_than"`
 	UpTo    float64 `json:"up_to,omitempty"`
 	Windows uint64  `json:"windows"`

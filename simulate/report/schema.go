@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // for programs that read reports, from the repository too
+	_ "embed" // also for programs that read it from the repository
 	"slices"
 )
 

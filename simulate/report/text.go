@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// shownLimits is how many limits the text shows.
+// shownLimits is the maximum number of limits in the text.
 const shownLimits = 30
 
 // WriteText writes the report for a terminal.
@@ -32,21 +32,20 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// headline says how much the report is of.
 func (r *Report) headline() string {
 	return fmt.Sprintf("%s in %s", counted(r.Requests, "request"), span(r.To.Sub(r.From)))
 }
 
-// computedText says where descriptors come from, and how many could be computed.
+// computedText names the source of descriptors and the share that could be computed.
 func (r *Report) computedText() string {
 	unknown := 0
 	for _, u := range r.Unknown {
 		unknown += u.Count
 	}
-	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(asUint(r.Computed), asUint(r.Computed+unknown)))
+	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(toUint(r.Computed), toUint(r.Computed+unknown)))
 }
 
-// notes are what a reader has to know of the numbers below.
+// notes returns the remarks that qualify the results.
 func (r *Report) notes() []string {
 	var all []string
 	for i, u := range r.Unknown {
@@ -56,7 +55,7 @@ func (r *Report) notes() []string {
 		}
 		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason))
 	}
-	all = append(all, r.comparedWithLog())
+	all = append(all, r.recordedText())
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
@@ -64,15 +63,15 @@ func (r *Report) notes() []string {
 		n         any
 		one, many string
 	}{
-		{r.Silent, "line leads to no descriptor: nothing is asked about it", "lines lead to no descriptor: nothing is asked about them"},
-		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
-		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
-		{r.Outside, "line is of another time", "lines are of another time"},
-		{r.NoRequest, "line is not about a request, and is left out", "lines are not about requests, and are left out"},
-		{r.Late, "line came too late to be put into order, and is left out: sort the log by time, or raise --reorder", "lines came too late to be put into order, and are left out: sort the log by time, or raise --reorder"},
-		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
+		{r.WithoutDescriptor, "line has no descriptor, so Envoy would not query the service", "lines have no descriptor, so Envoy would not query the service"},
+		{r.OtherDomain, "call to another domain skipped", "calls to other domains skipped"},
+		{r.UnknownDomain, "call to a domain without rules, which nothing limits", "calls to domains without rules, which nothing limits"},
+		{r.OutsideRange, "line outside the time range skipped", "lines outside the time range skipped"},
+		{r.NoRequest, "line without a request skipped", "lines without a request skipped"},
+		{r.Late, "line skipped because it came too late to be sorted; sort the log by time, or raise --reorder", "lines skipped because they came too late to be sorted; sort the log by time, or raise --reorder"},
+		{r.Bad, "unreadable line skipped:", "unreadable lines skipped:"},
 	} {
-		switch n := asUint(note.n); {
+		switch n := toUint(note.n); {
 		case n == 1:
 			all = append(all, "1 "+note.one)
 		case n > 1:
@@ -85,19 +84,19 @@ func (r *Report) notes() []string {
 	return all
 }
 
-// comparedWithLog compares what the rules deny with what the log says.
-func (r *Report) comparedWithLog() string {
+// recordedText compares the rules' denials with the recorded ones.
+func (r *Report) recordedText() string {
 	denied := percent(r.Rules.Denied, r.Requests)
 	switch c := r.Recorded; {
 	case c != nil && c.Denied > 0:
-		return fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
+		return fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of requests",
 			percent(c.Denied, c.Requests), denied, percent(c.Agree, c.Requests))
 	case c != nil:
-		return fmt.Sprintf("these rules deny %s; the log records no denial", denied)
+		return fmt.Sprintf("these rules deny %s; the log records no denials", denied)
 	case r.StatusHint != "":
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no field is known as the status: %s", denied, r.StatusHint)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no status field is known: %s", denied, r.StatusHint)
 	default:
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status code", denied)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no line has a status code", denied)
 	}
 }
 
@@ -107,7 +106,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		clock = "01-02 15:04"
 	}
 	if len(o.Limits) == 0 {
-		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
+		fmt.Fprintf(b, "no requests for %s\n", o.unused())
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
@@ -119,20 +118,20 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
-			thousands(asUint(l.Keys)), thousands(asUint(l.KeysOver)), spark(l.Timeline), worst,
+			thousands(toUint(l.Keys)), thousands(toUint(l.KeysOver)), spark(l.Timeline), worst,
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // cannot fail
 	if n := len(o.Limits) - len(o.shown()); n > 0 {
-		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
+		fmt.Fprintf(b, "and %s; --output json lists them\n", counted(uint64(n), "more limit"))
 	}
 	if unused := o.unused(); unused != "" {
-		fmt.Fprintf(b, "no request asked for %s\n", unused)
+		fmt.Fprintf(b, "no requests for %s\n", unused)
 	}
 	o.writeMostOver(b)
 }
 
-// writeMostOver writes which keys are over each limit most.
+// writeMostOver writes the keys with the most hits over each limit.
 func (o *Outcome) writeMostOver(b *strings.Builder) {
 	for i := range o.shown() {
 		l := &o.Limits[i]
@@ -144,12 +143,12 @@ func (o *Outcome) writeMostOver(b *strings.Builder) {
 		for _, k := range l.MostOver {
 			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"), percent(k.Over, k.Hits))
 		}
-		_ = t.Flush() // to memory
+		_ = t.Flush() // cannot fail
 	}
 }
 
-// shown is a key's name for a terminal, on which what a client sent can do nothing. A long one lacks its middle: the end
-// is what tells clients apart where entries of a route come first.
+// shown formats a key for a terminal, escaping control characters. A long key loses its middle,
+// because its end distinguishes clients if entries of a route come first.
 func (k *Key) shown() string {
 	const first, last = 40, 80
 	if text := []rune(k.Name); len(text) > first+last {
@@ -161,7 +160,7 @@ func (k *Key) shown() string {
 	return strconv.Quote(k.Name)
 }
 
-// KeysOver counts the keys that were over a limit.
+// KeysOver counts the keys over a limit.
 func (o *Outcome) KeysOver() (n int) {
 	for i := range o.Limits {
 		n += o.Limits[i].KeysOver
@@ -169,10 +168,10 @@ func (o *Outcome) KeysOver() (n int) {
 	return n
 }
 
-// shown are the limits that people are shown.
+// shown returns the limits that the text and the page show.
 func (o *Outcome) shown() []Limit { return o.Limits[:min(len(o.Limits), shownLimits)] }
 
-// unused says for what no request asked, "" if there is nothing.
+// unused describes the limits without requests, or returns "" if there are none.
 func (o *Outcome) unused() string {
 	switch {
 	case len(o.Limits) > 0 && o.Unused == 0:
@@ -180,13 +179,13 @@ func (o *Outcome) unused() string {
 	case len(o.Limits) > 0:
 		return counted(uint64(o.Unused), "other limit")
 	case o.Unused == 0:
-		return "a limit, since the rules have none"
+		return "a limit, because the rules have none"
 	default:
-		return "any limit: sluice explain shows what a descriptor matches"
+		return "any limit: sluice explain shows the rule of a descriptor"
 	}
 }
 
-// writeRecommended writes what is recommended for each limit.
+// writeRecommended writes the recommended limits.
 func (r *Report) writeRecommended(b *strings.Builder) {
 	if r.Recommend == 0 || len(r.Rules.Limits) == 0 {
 		return
@@ -199,20 +198,19 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 	}
 }
 
-// recommendedText says what is recommended.
 func (r *Report) recommendedText() string {
-	return "recommended, to have room for " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of the hits of each limit, were it alone:"
+	return "recommended limits, each admitting " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of its hits if it were the only limit:"
 }
 
-// text is the recommended limit, and what a run with it found.
+// text formats the recommended limit and its measured result.
 func (r *Recommendation) text() string {
-	if r.Why != "" {
-		return "no number: " + r.Why
+	if r.Reason != "" {
+		return "none: " + r.Reason
 	}
 	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
 
-// Title is the limit with its rule.
+// Title returns the limit with its rule.
 func (l *Limit) Title() string {
 	text := l.Rule + " " + l.Limit
 	if l.Name != "" {
@@ -224,7 +222,7 @@ func (l *Limit) Title() string {
 	return text
 }
 
-// writeAlternatives compares several alternatives.
+// writeAlternatives writes a table that compares several alternatives.
 func (r *Report) writeAlternatives(b *strings.Builder) {
 	if len(r.Against) < 2 {
 		return
@@ -233,21 +231,21 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rules\tdenied\t\tmore\tfewer\tkeys over")
 	line := func(o *Outcome, more, fewer string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(asUint(o.KeysOver())))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(toUint(o.KeysOver())))
 	}
 	line(&r.Rules, "-", "-")
 	for i := range r.Against {
 		c := &r.Against[i]
 		line(&c.Outcome, thousands(c.More), thousands(c.Fewer))
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // cannot fail
 }
 
 func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
 	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
-	for i, k := range c.Most {
+	for i, k := range c.MostDenied {
 		if i == 0 {
-			b.WriteString("; most of them:")
+			b.WriteString("; most affected:")
 		} else {
 			b.WriteString(",")
 		}
@@ -257,7 +255,7 @@ func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
 	r.writeLimits(b, &c.Outcome)
 }
 
-// moreKeys writes 1 more key, or 2,000 fewer keys.
+// moreKeys formats 1 more key, or 2,000 fewer keys.
 func moreKeys(n int) string {
 	if n < 0 {
 		return counted(uint64(-n), "fewer key")
@@ -265,7 +263,7 @@ func moreKeys(n int) string {
 	return counted(uint64(n), "more key")
 }
 
-// counted writes 1 key, or 2,000 keys.
+// counted formats 1 key, or 2,000 keys.
 func counted(n uint64, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -273,7 +271,7 @@ func counted(n uint64, noun string) string {
 	return thousands(n) + " " + noun
 }
 
-// thousands writes a number with commas.
+// thousands formats a number with commas.
 func thousands(n uint64) string {
 	text := strconv.FormatUint(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -282,8 +280,8 @@ func thousands(n uint64) string {
 	return text
 }
 
-// asUint is a count.
-func asUint(n any) uint64 {
+// toUint converts a count.
+func toUint(n any) uint64 {
 	switch n := n.(type) {
 	case int:
 		return uint64(max(0, n))
@@ -296,7 +294,7 @@ func asUint(n any) uint64 {
 	}
 }
 
-// percent writes a share. Only all of them are 100 %, and only none are 0 %.
+// percent formats a share. Only all are 100 %, and only none are 0 %.
 func percent(part, whole uint64) string {
 	if whole == 0 {
 		return "-"
@@ -320,7 +318,7 @@ func percent(part, whole uint64) string {
 	return strconv.FormatFloat(p, 'f', digits, 64) + " %"
 }
 
-// ratio writes a number with two digits that count.
+// ratio formats a number with two significant digits.
 func ratio(v float64) string {
 	switch {
 	case v >= 10 || v == 0:
@@ -332,7 +330,7 @@ func ratio(v float64) string {
 	}
 }
 
-// span writes a duration in two units at most.
+// span formats a duration in at most two units.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -351,18 +349,18 @@ func span(d time.Duration) string {
 	return text
 }
 
-// spark draws a timeline as eight bars of hits.
+// spark draws a timeline as eight bars.
 func spark(bins []Bin) string {
 	const bars = 8
 	n := min(bars, len(bins))
-	sums := make([]float64, n) // of numbers up to 2^64-1
+	sums := make([]float64, n) // numbers up to 2^64-1 could overflow
 	most := 1.0
 	for i, b := range bins {
 		at := i * n / len(bins)
 		sums[at] += float64(b.Hits)
 		most = max(most, sums[at])
 	}
-	levels := []rune("▁▂▃▄▅▆▇█") // eight of them
+	levels := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, s := range sums {
 		b.WriteRune(levels[int(s/most*7)])

@@ -16,7 +16,6 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestUnused says for what no request asked.
 func TestUnused(t *testing.T) {
 	for _, tt := range []struct {
 		limits, unused int
@@ -24,26 +23,27 @@ func TestUnused(t *testing.T) {
 	}{
 		{1, 1, "1 other limit"},
 		{2, 1200, "1,200 other limits"},
-		{0, 3, "any limit: sluice explain shows what a descriptor matches"},
-		{0, 0, "a limit, since the rules have none"},
+		{0, 3, "any limit: sluice explain shows the rule of a descriptor"},
+		{0, 0, "a limit, because the rules have none"},
 	} {
 		if got := (&Outcome{Limits: make([]Limit, tt.limits), Unused: tt.unused}).unused(); got != tt.want {
-			t.Errorf("%d with hits, %d without: no request asked for %s, want %s", tt.limits, tt.unused, got, tt.want)
+			t.Errorf("%d limits with hits, %d without: no requests for %s, want %s", tt.limits, tt.unused, got, tt.want)
 		}
 	}
 }
 
-// TestMoreKeys has fewer as fewer, not as more of a negative number.
+// TestMoreKeys formats negative numbers as fewer.
 func TestMoreKeys(t *testing.T) {
 	for n, want := range map[int]string{0: "0 more keys", 1: "1 more key", 1200: "1,200 more keys", -1: "1 fewer key", -2: "2 fewer keys"} {
 		if got := moreKeys(n); got != want {
-			t.Errorf("%d keys more are %s, want %s", n, got, want)
+			t.Errorf("moreKeys(%d) = %s, want %s", n, got, want)
 		}
 	}
 }
 
-// TestShownKeysDiffer has keys of a long rule, as Envoy Gateway names them, which end in who it is.
-func TestShownKeysDiffer(t *testing.T) {
+// TestShortenedKeysDiffer has keys of a long rule, as Envoy Gateway names them, which end in the
+// client.
+func TestShortenedKeysDiffer(t *testing.T) {
 	route := strings.Repeat("httproute/default/shop/rule/0/", 8)
 	a, b := &Key{Name: route + "#aaaa"}, &Key{Name: route + "#bbbb"}
 	if a.shown() == b.shown() || !strings.HasSuffix(a.shown(), "#aaaa") || len(a.shown()) > 130 {

@@ -188,11 +188,11 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 		if c.reply == nil && !c.nextReply() {
 			return BadReply("read from %s: %q, which is not a reply to a command", c.Address, p[:min(len(p), 40)])
 		}
-		n, whole, err := replies.Decode(p, c.reply)
+		n, done, err := replies.Decode(p, c.reply)
 		if err != nil {
 			return BadReply("read from %s: %w", c.Address, err)
 		}
-		if p = p[n:]; !whole {
+		if p = p[n:]; !done {
 			continue
 		}
 		if err := c.deliver(); err != nil {

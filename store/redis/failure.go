@@ -82,8 +82,8 @@ func KindOf(err error) Kind {
 	if f, ok := errors.AsType[*Error](err); ok {
 		return f.Kind
 	}
-	if said, ok := errors.AsType[ServerError](err); ok {
-		return said.kind()
+	if serverErr, ok := errors.AsType[ServerError](err); ok {
+		return serverErr.kind()
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):

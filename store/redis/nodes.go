@@ -21,9 +21,9 @@ var ShortReply = resp.Limits{Values: 16, Bytes: 1 << 10}
 const MaxPrimaries = 500
 
 // Query sends a command and waits for its reply, within the connection's timeout.
-func (c *Conn) Query(ctx context.Context, most resp.Limits, args ...string) (*resp.Reply, error) {
+func (c *Conn) Query(ctx context.Context, limits resp.Limits, args ...string) (*resp.Reply, error) {
 	r := &resp.Reply{}
-	r.Reset(most)
+	r.Reset(limits)
 	err := c.Within(ctx, c.timeout, func() error {
 		x := c.Begin()
 		defer c.Free(x)
@@ -64,7 +64,7 @@ func (c *Conn) Slots(ctx context.Context) (all []NodeSlots, err error) {
 	}
 	primaries := map[string]bool{}
 	for i := 1; i < r.Len(); i = r.After(i) {
-		s, err := c.span(r, i)
+		s, err := c.parseSlots(r, i)
 		if err != nil {
 			return nil, BadReply("read the slots: %w", err)
 		}
@@ -86,8 +86,8 @@ type NodeSlots struct {
 // slotsLimits is enough for a cluster where every third slot has another primary than the one before, with two replicas each.
 var slotsLimits = resp.Limits{Values: 1 << 17, Bytes: 2 << 20}
 
-// span parses an element of CLUSTER SLOTS: first, last, primary, replicas.
-func (c *Conn) span(r *resp.Reply, i int) (s NodeSlots, err error) {
+// parseSlots parses an element of CLUSTER SLOTS: first, last, primary, replicas.
+func (c *Conn) parseSlots(r *resp.Reply, i int) (s NodeSlots, err error) {
 	if r.Kind(i) != resp.Array || r.Int(i) < 3 {
 		return s, fmt.Errorf("%s is not a range of slots", Describe(r, i))
 	}

@@ -39,9 +39,9 @@ func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 		if d.bulk > 0 {
 			read = d.readString
 		}
-		took, whole, err := read(p[n:], r)
+		took, done, err := read(p[n:], r)
 		n += took
-		if err != nil || whole && d.finishElement() {
+		if err != nil || done && d.finishElement() {
 			return n, err == nil, err
 		}
 	}
@@ -60,7 +60,7 @@ func (d *Decoder) finishElement() bool {
 }
 
 // readLine reads a line, and reports whether an element ends with it.
-func (d *Decoder) readLine(p []byte, r *Reply) (n int, whole bool, err error) {
+func (d *Decoder) readLine(p []byte, r *Reply) (n int, done bool, err error) {
 	end := bytes.IndexByte(p, '\n')
 	if n = end + 1; end < 0 {
 		n = len(p)
@@ -76,12 +76,12 @@ func (d *Decoder) readLine(p []byte, r *Reply) (n int, whole bool, err error) {
 		line = d.line
 	}
 	d.line = d.line[:0]
-	whole, err = d.parseLine(line, r)
-	return n, whole, err
+	done, err = d.parseLine(line, r)
+	return n, done, err
 }
 
 // parseLine parses a complete line.
-func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
+func (d *Decoder) parseLine(line []byte, r *Reply) (done bool, err error) {
 	if len(line) < 3 || line[len(line)-2] != '\r' {
 		return false, malformed("%s, which is not a reply", quote(line))
 	}
@@ -111,7 +111,7 @@ func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
 }
 
 // parseNumber handles a line with a number.
-func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (whole bool, err error) {
+func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (done bool, err error) {
 	switch {
 	case kind == Integer:
 		r.values = append(r.values, value{uint64(number), Integer}) //nolint:gosec // Int turns it back
@@ -142,7 +142,7 @@ func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (whole bool, er
 }
 
 // readString reads bytes of a string and of the line end after it.
-func (d *Decoder) readString(p []byte, r *Reply) (n int, whole bool, err error) {
+func (d *Decoder) readString(p []byte, r *Reply) (n int, done bool, err error) {
 	if text := min(len(p), d.bulk-2); text > 0 {
 		r.text = append(r.text, p[:text]...)
 		n, d.bulk = text, d.bulk-text

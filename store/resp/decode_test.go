@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// large is enough for all that these tests decode, but for what must be refused.
-var large = Limits{Values: 64, Bytes: 1 << 10}
+// largeLimits is enough for all that these tests decode, but for what must be refused.
+var largeLimits = Limits{Values: 64, Bytes: 1 << 10}
 
 // decode reads the replies of text, which comes in pieces of so many bytes.
 func decode(text string, piece int, most Limits) (all []*Reply, rest int, err error) {
@@ -32,8 +32,8 @@ func decode(text string, piece int, most Limits) (all []*Reply, rest int, err er
 	return all, rest, nil
 }
 
-// shown is a reply as text: elements in brackets behind how many there are.
-func shown(r *Reply, i int) string {
+// format is a reply as text: elements in brackets behind how many there are.
+func format(r *Reply, i int) string {
 	switch r.Kind(i) {
 	case Integer:
 		return strconv.FormatInt(r.Int(i), 10)
@@ -42,7 +42,7 @@ func shown(r *Reply, i int) string {
 	case Array:
 		elements := []string{}
 		for at := i + 1; at < r.After(i); at = r.After(at) {
-			elements = append(elements, shown(r, at))
+			elements = append(elements, format(r, at))
 		}
 		return fmt.Sprintf("%d%v", r.Int(i), elements)
 	default:
@@ -63,10 +63,10 @@ func TestDecode(t *testing.T) {
 		"-" + strings.Repeat("e", 2000) + "\r\n":                 {`-"` + strings.Repeat("e", 2000) + `"`},
 	} {
 		for _, piece := range []int{1, 2, 3, len(text)} {
-			all, rest, err := decode(text, piece, large)
+			all, rest, err := decode(text, piece, largeLimits)
 			var got []string
 			for _, r := range all {
-				got = append(got, shown(r, 0))
+				got = append(got, format(r, 0))
 			}
 			if err != nil || rest != 0 || !slices.Equal(got, want) {
 				t.Errorf("%q in pieces of %d: %q, %d bytes left, %v; want %q", text, piece, got, rest, err, want)
@@ -108,7 +108,7 @@ func TestMalformed(t *testing.T) {
 		"$0\r\n:1\r\n":                                                "where its line ends",
 	} {
 		for _, piece := range []int{1, 7, len(text)} {
-			_, _, err := decode(text, piece, large)
+			_, _, err := decode(text, piece, largeLimits)
 			var malformed ProtocolError
 			if !errors.As(err, &malformed) || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
 				t.Errorf("%q in pieces of %d: %v, want %q", text, piece, err, want)
@@ -152,7 +152,7 @@ func TestCommand(t *testing.T) {
 	for _, arg := range args {
 		b = AppendArgument(b, arg)
 	}
-	all, rest, err := decode(string(b), 5, large)
+	all, rest, err := decode(string(b), 5, largeLimits)
 	if err != nil || rest != 0 || len(all) != 1 || all[0].Int(0) != int64(len(args)) {
 		t.Fatalf("%q: %d replies, %d bytes left, %v", b, len(all), rest, err)
 	}
@@ -173,19 +173,19 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed), byte(3))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, piece byte) {
-		whole, rest, err := decode(string(text), len(text)+1, large)
-		parts, rest2, err2 := decode(string(text), int(piece)+1, large)
+		whole, rest, err := decode(string(text), len(text)+1, largeLimits)
+		parts, rest2, err2 := decode(string(text), int(piece)+1, largeLimits)
 		if len(whole) != len(parts) || (err == nil) != (err2 == nil) || err == nil && rest != rest2 {
 			t.Fatalf("%d replies and %v in one piece, %d and %v in pieces of %d", len(whole), err, len(parts), err2, int(piece)+1)
 		}
 		for i, r := range whole {
-			if got, want := shown(parts[i], 0), shown(r, 0); got != want {
+			if got, want := format(parts[i], 0), format(r, 0); got != want {
 				t.Fatalf("reply %d is %s in pieces, %s in one", i, got, want)
 			}
 			if r.After(0) != r.Len() {
 				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())
 			}
-			if r.Len() > large.Values || len(r.text) > large.Bytes+maxLine {
+			if r.Len() > largeLimits.Values || len(r.text) > largeLimits.Bytes+maxLine {
 				t.Fatalf("reply %d has %d values and %d bytes", i, r.Len(), len(r.text))
 			}
 		}

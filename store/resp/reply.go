@@ -43,14 +43,14 @@ const (
 )
 
 // Reset empties r, for a reply within the given limits.
-func (r *Reply) Reset(most Limits) {
+func (r *Reply) Reset(limits Limits) {
 	if cap(r.values) > keptValues {
 		r.values = nil
 	}
 	if cap(r.text) > keptBytes {
 		r.text = nil
 	}
-	r.values, r.text, r.limits = r.values[:0], r.text[:0], most
+	r.values, r.text, r.limits = r.values[:0], r.text[:0], limits
 }
 
 // Len returns the number of values.

@@ -20,9 +20,9 @@ var oddNumbers = []int64{
 	1_800_000_000, 1_800_000_000_000, 1 << 53, 1 << 59, math.MaxInt64 / 1000, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1,
 }
 
-// TestRepliesOfAnyNumbers has replies whose elements are of the right kinds and have any values. Nothing panics or goes round for ever, and no
+// TestRepliesWithArbitraryNumbers has replies whose elements are of the right kinds and have any values. Nothing panics or goes round for ever, and no
 // decision has a time before now.
-func TestRepliesOfAnyNumbers(t *testing.T) {
+func TestRepliesWithArbitraryNumbers(t *testing.T) {
 	t.Parallel()
 	const window = time.Minute
 	calendar := limiter.NewCalendar(time.UTC, 31).WithUnit(limiter.Months)
@@ -75,7 +75,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 				var r Run
 				r.Clear(0)
 				r.Add(&c)
-				must.OK(t, answer(&r, random, &policy, now))
+				must.OK(t, fillReply(&r, random, &policy, now))
 				if r.Reply.begin() != nil {
 					continue
 				}
@@ -107,8 +107,8 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 	}
 }
 
-// answer gives r a reply whose first elements are mostly a time, and the others mostly numbers.
-func answer(r *Run, random *rand.Rand, p *limiter.Policy, now limiter.Time) error {
+// fillReply gives r a reply whose first elements are mostly a time, and the others mostly numbers.
+func fillReply(r *Run, random *rand.Rand, p *limiter.Policy, now limiter.Time) error {
 	var text strings.Builder
 	const many = 60
 	fmt.Fprintf(&text, "*%d\r\n", many)

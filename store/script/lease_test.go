@@ -13,7 +13,7 @@ func fixedOrder() (o nonceOrder) {
 }
 
 // The order has each nonce once.
-func TestEachNonceIsGivenOnce(t *testing.T) {
+func TestNonceOrderIsAPermutation(t *testing.T) {
 	for _, o := range []nonceOrder{fixedOrder(), newNonceOrder()} {
 		seen := make([]bool, nonces/2)
 		for n := range uint64(nonces / 2) {

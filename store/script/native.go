@@ -98,8 +98,8 @@ func (c *Call) commands() iter.Seq[[]string] {
 //
 // An INCRBY is never repeated. If the expiry after it was redirected, its hits are counted, and would count twice if both were
 // sent again, so the expiry is left to [Call.EncodeExpire].
-func (c *Call) readReply(command []string, said *resp.Reply) {
-	err := redis.ReplyError(said)
+func (c *Call) readReply(command []string, reply *resp.Reply) {
+	err := redis.ReplyError(reply)
 	if command[0] == "EXPIREAT" {
 		if n := len(c.Found); err != nil && n > 0 && c.charges[n-1].counted && redis.KindOf(err) == redis.Cluster {
 			c.LacksExpiry = true
@@ -116,12 +116,12 @@ func (c *Call) readReply(command []string, said *resp.Reply) {
 			err = &ForeignError{command[1], err}
 		}
 		c.Err, at.failed = cmp.Or(c.Err, err), true
-	case said.Kind(0) == resp.Integer:
-		number, at.counted = said.Int(0), true
+	case reply.Kind(0) == resp.Integer:
+		number, at.counted = reply.Int(0), true
 		c.checkSign(command[1], at, number)
-	case said.Text(0) != "": // a peek
+	case reply.Text(0) != "": // a peek
 		var ours bool
-		if number, ours = readCount(said.Text(0)); !ours {
+		if number, ours = readCount(reply.Text(0)); !ours {
 			c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
 		}
 	}

@@ -88,7 +88,7 @@ type reply struct {
 	at       int // of the next value in raw
 	Now      limiter.Time
 	Admitted int64
-	Took     time.Duration // as reported by the server, 0 if it reports nothing
+	Duration time.Duration // as reported by the server, 0 if it reports nothing
 	Err      error
 }
 
@@ -97,7 +97,7 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // begin reads the part of the reply that precedes the calls. It returns the error that the server sent instead, or why the reply
 // is invalid.
 func (r *reply) begin() error {
-	r.at, r.Took, r.Err = 1, 0, redis.ReplyError(&r.raw)
+	r.at, r.Duration, r.Err = 1, 0, redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
 		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Describe(&r.raw, 0))
 	}
@@ -105,12 +105,12 @@ func (r *reply) begin() error {
 	return r.Err
 }
 
-// Left returns the number of unread values.
-func (r *reply) Left() int { return r.raw.Len() - r.at }
+// Unread returns the number of unread values.
+func (r *reply) Unread() int { return r.raw.Len() - r.at }
 
 // nextIs reports whether the next value is of a kind.
 func (r *reply) nextIs(kind resp.Kind) bool {
-	return r.Err == nil && r.Left() > 0 && r.raw.Kind(r.at) == kind
+	return r.Err == nil && r.Unread() > 0 && r.raw.Kind(r.at) == kind
 }
 
 // next returns the next value, a number.
@@ -120,7 +120,7 @@ func (r *reply) next() int64 {
 		r.at++
 		return r.raw.Int(r.at - 1)
 	case r.Err != nil:
-	case r.Left() <= 0:
+	case r.Unread() <= 0:
 		r.Err = errReply
 	default:
 		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Describe(&r.raw, r.at))
@@ -128,10 +128,10 @@ func (r *reply) next() int64 {
 	return 0
 }
 
-// readTook reads the duration of the run, which may follow the calls.
-func (r *reply) readTook() {
-	if r.Left() == 1 && r.nextIs(resp.Integer) {
-		r.Took = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
+// readDuration reads the duration of the run, which may follow the calls.
+func (r *reply) readDuration() {
+	if r.Unread() == 1 && r.nextIs(resp.Integer) {
+		r.Duration = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
 	}
 }
 
@@ -280,8 +280,8 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 	return s, nil
 }
 
-// AdmittedOf returns the number of admitted charges of b, as the script counts them.
-func AdmittedOf(b *limiter.Batch) (n int64) {
+// CountAdmitted returns the number of admitted charges of b, as the script counts them.
+func CountAdmitted(b *limiter.Batch) (n int64) {
 	for i := range b.Charges {
 		if d := &b.Decisions[i]; !b.Charges[i].Refund && !d.Over && d.Charged > 0 && !b.Stored().Settled(i) {
 			n++

@@ -126,12 +126,12 @@ func (r *Run) appendNative(x *redis.Exchange) {
 
 // readNative reads the replies of native calls.
 func (r *Run) readNative() {
-	said := r.nativeReplies
+	replies := r.nativeReplies
 	for _, c := range r.calls {
 		c.Found, c.Err, c.LacksExpiry, c.Negative = c.Found[:0], nil, false, false
 		for command := range c.commands() {
-			c.readReply(command, said[0])
-			said = said[1:]
+			c.readReply(command, replies[0])
+			replies = replies[1:]
 		}
 	}
 }
@@ -155,5 +155,5 @@ func (r *Run) Read() {
 			return
 		}
 	}
-	r.Reply.readTook()
+	r.Reply.readDuration()
 }

@@ -108,7 +108,7 @@ func (d *Unsynced) ExpiresAt() limiter.Time {
 func (d *Unsynced) At() limiter.Time { return d.at }
 
 // Add adds other, of the same counter. It returns the number of hits for which d has no room.
-func (d *Unsynced) Add(other *Unsynced) (forgotten uint64) {
+func (d *Unsynced) Add(other *Unsynced) (dropped uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
 	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
 	d.at = max(d.at, other.at)
@@ -235,12 +235,12 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 }
 
 // newestRuns returns the newest of a log's hits, at most the given number.
-func (d *Unsynced) newestRuns(most uint64) []hitRun {
+func (d *Unsynced) newestRuns(limit uint64) []hitRun {
 	n := len(d.Runs)
-	for n > 0 && most > 0 {
+	for n > 0 && limit > 0 {
 		n--
-		d.Runs[n].hits = min(d.Runs[n].hits, most)
-		most -= d.Runs[n].hits
+		d.Runs[n].hits = min(d.Runs[n].hits, limit)
+		limit -= d.Runs[n].hits
 	}
 	return d.Runs[n:]
 }
@@ -250,8 +250,8 @@ func (d *Unsynced) newestRuns(most uint64) []hitRun {
 func (r *Run) ReadSynced(i int, d *Unsynced, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]
 	if r.Reply.nextIs(resp.Bulk) {
-		said := redis.NewServerError(r.Reply.readText())
-		return redis.NewError(said), 0
+		text := redis.NewServerError(r.Reply.readText())
+		return redis.NewError(text), 0
 	}
 	r.Reply.next()
 	at := &c.charges[i]

@@ -74,7 +74,7 @@ func (d *Unsynced) recomputeHits() {
 
 // addLeases adds the leases of other. A released lease cancels its acquisition, unless the store may know that. addLeases
 // returns the hits of the leases for which there is no room.
-func (d *Unsynced) addLeases(other *Unsynced) (forgotten uint64) {
+func (d *Unsynced) addLeases(other *Unsynced) (dropped uint64) {
 	for _, h := range other.acquired {
 		if !d.Released(h.lease) { // otherwise other was in flight, and the store may hold it
 			d.acquired = append(d.acquired, h)
@@ -82,21 +82,21 @@ func (d *Unsynced) addLeases(other *Unsynced) (forgotten uint64) {
 	}
 	for _, back := range other.released {
 		n := slices.IndexFunc(d.acquired, func(h heldLease) bool { return h.lease == back.lease })
-		owed := n < 0 || d.acquired[n].sent
+		release := n < 0 || d.acquired[n].sent
 		if n >= 0 {
 			d.acquired = slices.Delete(d.acquired, n, n+1)
 		}
-		if owed && !d.Released(back.lease) {
+		if release && !d.Released(back.lease) {
 			d.released = append(d.released, back)
 		}
 	}
 	d.dropEnded(d.at)
 	for _, h := range d.acquired[:max(0, len(d.acquired)-maxLeases)] {
-		forgotten += h.hits
+		dropped += h.hits
 	}
 	d.acquired, d.released = newestLeases(d.acquired), newestLeases(d.released)
 	d.recomputeHits()
-	return forgotten
+	return dropped
 }
 
 // isExpired returns a function that reports whether a lease has expired at the time now.

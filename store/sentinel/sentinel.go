@@ -53,10 +53,10 @@ type Options struct {
 }
 
 // New returns a Watch for the given options.
-func New(home Options) *Watch {
-	s := &Watch{options: home}
-	for _, address := range home.Server.Sentinels {
-		s.all = append(s.all, &sentinel{server: home.Server.Sentinel(address)})
+func New(options Options) *Watch {
+	s := &Watch{options: options}
+	for _, address := range options.Server.Sentinels {
+		s.all = append(s.all, &sentinel{server: options.Server.Sentinel(address)})
 	}
 	return s
 }
@@ -124,7 +124,7 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 		})
 	}
 	now := s.options.Address()
-	said := map[string]int{}
+	counts := map[string]int{}
 	var errs []error
 	for range s.all {
 		a := <-answers
@@ -132,8 +132,8 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 			errs = append(errs, a.err)
 			continue
 		}
-		said[a.text]++
-		if n := said[a.text]; n > votes || n == votes && a.text == now {
+		counts[a.text]++
+		if n := counts[a.text]; n > votes || n == votes && a.text == now {
 			best, votes = a.text, n
 		}
 		if votes > len(s.all)/2 {

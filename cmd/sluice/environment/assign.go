@@ -100,7 +100,8 @@ func (e *Environment) assignStats() {
 	e.assignTags()
 }
 
-// assignTags skips tags that cannot be labels. envoyproxy/ratelimit starts with any tags, since it only appends them to names.
+// assignTags skips tags that cannot be labels. envoyproxy/ratelimit starts with any tags, since it
+// only appends them to names.
 func (e *Environment) assignTags() {
 	const variable = "EXTRA_TAGS"
 	text := e.set[variable]
@@ -152,8 +153,8 @@ func (e *Environment) assignMogrifiers() {
 	e.setFlag("dogstatsd-mogrifier", all, from...)
 }
 
-// assignTracing sets the flags of tracing. If the variables of OpenTelemetry are invalid, it disables tracing, because
-// envoyproxy/ratelimit starts with them.
+// assignTracing sets the flags of tracing. If the variables of OpenTelemetry are invalid, it
+// disables tracing, because envoyproxy/ratelimit starts with them.
 func (e *Environment) assignTracing() {
 	if !e.given["tracing"] {
 		if !e.isTrue("TRACING_ENABLED") {

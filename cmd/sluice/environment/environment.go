@@ -26,7 +26,8 @@ type Environment struct {
 	assigned map[string]assignment
 	// unused has the reasons why variables that are set have no effect, by name.
 	unused map[string]string
-	// tolerated are warnings about invalid values that prevent the start neither of envoyproxy/ratelimit nor of sluice.
+	// tolerated are warnings about invalid values with which sluice starts nevertheless, as
+	// envoyproxy/ratelimit does.
 	tolerated []string
 	// otel are the names of the variables that OpenTelemetry reads.
 	otel []string
@@ -42,8 +43,8 @@ type assignment struct {
 
 var _ kong.Resolver = (*Environment)(nil)
 
-// Resolve adds the environment of the process as a source of flags that the command line does not set. If flags is not nil, it is
-// limited to these flags.
+// Resolve adds the environment of the process as a source of flags that the command line does not
+// set. If flags is not nil, it is limited to these flags.
 func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 	given := map[string]bool{}
 	for _, path := range ctx.Path {
@@ -58,8 +59,9 @@ func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 	return e, err
 }
 
-// Read reads an environment in the format of [os.Environ]. If flags is not nil, it reads only the variables that set one of these
-// flags. Given are the flags that the command line sets. The error joins the errors of all invalid variables.
+// Read reads an environment in the format of [os.Environ]. If flags is not nil, it reads only the
+// variables that set one of these flags. Given are the flags that the command line sets. The error
+// joins the errors of all invalid variables.
 func Read(environ, flags []string, given map[string]bool) (*Environment, error) {
 	e := &Environment{
 		environ: map[string]string{}, set: map[string]string{}, given: given,
@@ -132,7 +134,8 @@ func (e *Environment) setFlag(flag string, value any, from ...string) {
 	e.assigned[flag] = assignment{value, from}
 }
 
-// markUnused records the reason why those of the named variables that are set have no effect. The first reason counts.
+// markUnused records the reason why those of the named variables that are set have no effect. The
+// first reason counts.
 func (e *Environment) markUnused(why string, names ...string) {
 	for _, name := range names {
 		if _, ok := e.set[name]; ok && e.unused[name] == "" {
@@ -154,8 +157,9 @@ func (e *Environment) isBool(name string, want bool) bool {
 	return err == nil && on == want
 }
 
-// DefaultAddrs returns those of the address flags that neither the command line nor a variable sets. The keys are listeners, the
-// values name the flag and the variables that change their address.
+// DefaultAddrs selects from the given address flags those that neither the command line nor a
+// variable sets. It returns a map from the name of the listener to a text with the flag and the
+// variables that change its address.
 func (e *Environment) DefaultAddrs(flags ...string) map[string]string {
 	addrs := map[string]string{}
 	for _, flag := range flags {
@@ -186,7 +190,8 @@ func (e *Environment) valueOr(name, fallback string) string {
 // Validate implements [kong.Resolver].
 func (*Environment) Validate(*kong.Application) error { return nil }
 
-// Resolve implements [kong.Resolver]: it returns the value of a flag that the command line does not give.
+// Resolve implements [kong.Resolver]: it returns the value of a flag that the command line does not
+// give.
 func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	a, ok := e.assigned[flag.Name]
 	if !ok {

@@ -24,8 +24,8 @@ const (
 	aMap      kind = "map[string]string"
 )
 
-// check returns "" if text is valid, and otherwise what it must be. It accepts what envconfig accepts, the library that reads the
-// settings of envoyproxy/ratelimit.
+// check returns "" if text is valid, and otherwise a description of valid values. It accepts the
+// same values as envconfig, the library that reads the settings of envoyproxy/ratelimit.
 func (k kind) check(text string) (allowed string) {
 	var err error
 	switch k {
@@ -53,8 +53,8 @@ func (k kind) check(text string) (allowed string) {
 	}[k]
 }
 
-// parsePairs splits k1:v1,k2:v2. Keys and values may be empty but cannot contain a colon. It keeps the order; the last of equal
-// keys wins.
+// parsePairs splits k1:v1,k2:v2. Keys and values may be empty but cannot contain a colon. It keeps
+// the order; the last of equal keys wins.
 func parsePairs(text string) (all [][2]string, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

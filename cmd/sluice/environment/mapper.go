@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mappedNames are the metrics of the default mapping of envoyproxy/ratelimit from StatsD to Prometheus. sluice has all of them
-// without a mapping.
+// mappedNames are the metrics of the default mapping of envoyproxy/ratelimit from StatsD to
+// Prometheus. sluice has all of them without a mapping.
 var mappedNames = []string{
 	"ratelimit_service_rate_limit_near_limit",
 	"ratelimit_service_rate_limit_over_limit",
@@ -23,7 +23,8 @@ var mappedNames = []string{
 	"ratelimit_service_config_load_error",
 }
 
-// assignMapper warns about a mapping to metrics that sluice does not have, because dashboards may use them.
+// assignMapper warns about a mapping to metrics that sluice does not have, because dashboards may
+// use them.
 func (e *Environment) assignMapper() {
 	const variable = "PROMETHEUS_MAPPER_YAML"
 	path := e.set[variable]

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Report logs the effects of the variables: a line at info for each section, with the flags that each variable sets, and a line at
-// warn for each reason why variables have no effect.
+// Report logs the effects of the variables: a line at info for each section, with the flags that
+// each variable sets, and a line at warn for each reason why variables have no effect.
 func (e *Environment) Report(logger *zap.Logger) {
 	for _, s := range sections {
 		var fields []zap.Field
@@ -114,8 +114,8 @@ var knownPrefixes = []string{
 // serviceLink matches the variables that Kubernetes sets for a Service.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
 
-// unknownVariables returns unknown variables that resemble those of the table, with the likely intended one, and variables with
-// the prefix SLUICE_.
+// unknownVariables returns unknown variables that resemble those of the table, with the likely
+// intended one, and variables with the prefix SLUICE_.
 func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
 	for name := range e.environ {
 		if e.set[name] != "" || lookup(name).kind != "" || serviceLink.MatchString(name) {

@@ -12,8 +12,9 @@ const memcacheRemedy = `memcached runs no scripts, so decisions would not be ato
 (6.2 or later) or Valkey (docs/store.md), or set BACKEND_TYPE=memory to count in the memory of this process
 (docs/algorithms.md, "Replicas and restarts")`
 
-// assignStore selects the store of counters. Without BACKEND_TYPE it is Redis if REDIS_URL is set, and otherwise memory. Variables
-// of a store that would not be used are an error, because each replica would silently apply the limits alone.
+// assignStore selects the store of counters. Without BACKEND_TYPE it is Redis if REDIS_URL is set,
+// and otherwise memory. Variables of a store that would not be used are an error, because each
+// replica would silently apply the limits alone.
 func (e *Environment) assignStore() {
 	var named []string
 	for _, name := range []string{"REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"} {
@@ -44,7 +45,8 @@ sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Oth
 	}
 }
 
-// markStoreUnused records that the variables of a store have no effect, for those that differ from their defaults.
+// markStoreUnused records that the variables of a store have no effect, for those that differ from
+// their defaults.
 func (e *Environment) markStoreUnused(why string) {
 	for v := range All() {
 		if v.isStoreVariable() && e.set[v.Name] != v.preset {
@@ -59,7 +61,8 @@ func (v *Variable) isStoreVariable() bool {
 		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
 }
 
-// assignRedis selects the store that envoyproxy/ratelimit would use, and its names of counters, so that both programs share them.
+// assignRedis selects the store that envoyproxy/ratelimit would use, and its names of counters, so
+// that both programs share them.
 func (e *Environment) assignRedis() {
 	for v := range All() {
 		if strings.HasPrefix(v.Name, "MEMCACHE_") && e.set[v.Name] != v.preset {
@@ -96,8 +99,8 @@ func (e *Environment) assignRedis() {
 	e.assignRedisTLS()
 }
 
-// assignServer sets a flag to the server that the variables with the prefix name, and the flags of its passwords. Enabled is the
-// variable that enables the server.
+// assignServer sets a flag to the server that the variables with the prefix name, and the flags of
+// its passwords. Enabled is the variable that enables the server.
 func (e *Environment) assignServer(prefix, flag, enabled string) {
 	e.setFlag(flag, e.redisURL(prefix), enabled, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
 	e.assignAuth(prefix, flag)
@@ -136,7 +139,8 @@ func (e *Environment) assignRedisTLS() {
 	}
 }
 
-// redisURL returns the URL of the store that the variables with the prefix name, in the format of --store.
+// redisURL returns the URL of the store that the variables with the prefix name, in the format of
+// --store.
 func (e *Environment) redisURL(prefix string) string {
 	v := lookup(prefix + "URL")
 	text := e.valueOr(v.Name, v.preset)

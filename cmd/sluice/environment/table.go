@@ -10,11 +10,12 @@ type Variable struct {
 	Name   string
 	kind   kind
 	preset string // default of envoyproxy/ratelimit
-	// Flag is the flag that it sets, alone or with others, without the leading hyphens. A supported variable without a flag
-	// changes the meaning of others.
+	// Flag is the flag that it sets, alone or with others, without the leading hyphens. A supported
+	// variable without a flag changes the meaning of others.
 	Flag   string
 	traits traits
-	// note is for the documentation: the difference to envoyproxy/ratelimit, or why the variable is not supported.
+	// note is for the documentation: the difference to envoyproxy/ratelimit, or why the variable is
+	// not supported.
 	note string
 }
 
@@ -25,15 +26,18 @@ const (
 	// accepted variables have no effect; rejected ones prevent the start.
 	accepted traits = 1 << iota
 	rejected
-	// computed variables set their flag together with others, in code. Other variables set it to their value.
+	// computed variables set their flag together with others, in code. Other variables set it to
+	// their value.
 	computed
 	// port variables are port numbers.
 	port
-	// lenient variables do not prevent the start if they are invalid, because envoyproxy/ratelimit starts with an invalid value.
+	// lenient variables do not prevent the start if they are invalid, because envoyproxy/ratelimit
+	// starts with an invalid value.
 	lenient
 	// secret variables are never printed.
 	secret
-	// neverRead variables are not read by any version of envoyproxy/ratelimit, but are set by mistake. The note names the right one.
+	// neverRead variables are not read by any version of envoyproxy/ratelimit, but are set by
+	// mistake. The note names the right one.
 	neverRead
 )
 
@@ -53,7 +57,8 @@ var choices = map[string][]string{
 	"BACKEND_TYPE":              {"memory", "redis", "memcache"},
 }
 
-// switches are booleans with the prefixes of the variables that have no effect unless the boolean is true.
+// switches are booleans with the prefixes of the variables that have no effect unless the boolean
+// is true.
 var switches = []struct {
 	name     string
 	prefixes []string

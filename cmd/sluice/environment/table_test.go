@@ -64,8 +64,8 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// TestNoVariableIsSilent sets each variable, alone and with those that it needs, to what it is not by
-// default: it sets a flag, ends the start, or has a warning with its name.
+// TestNoVariableIsSilent sets each variable, alone and with those that it needs, to what it is not
+// by default: it sets a flag, ends the start, or has a warning with its name.
 func TestNoVariableIsSilent(t *testing.T) {
 	values := map[kind][]string{
 		aString: {"a,127.0.0.1:1"}, aBool: {"true", "false"}, anInt: {"7"}, anInt64: {"7"}, aFloat32: {"0.5"}, aFloat64: {"0.25"},

@@ -7,13 +7,14 @@ import (
 	"runtime/metrics"
 )
 
-// maxGCPercent lets the heap grow to five times its live size before a collection. The live heap is a few megabytes, since
-// counters are not in it. With grpc-go, a collection at each doubling would take a fifth of the CPU time; the built-in
-// transport leaves hardly any garbage. docs/sizing.md has measurements for 100 to 800.
+// maxGCPercent lets the heap grow to five times its live size before a collection. The live heap is
+// a few megabytes, since counters are not in it. With grpc-go, a collection at each doubling would
+// take a fifth of the CPU time; the built-in transport leaves hardly any garbage. docs/sizing.md
+// has measurements for 100 to 800.
 //
-// Five times the memory of ten thousand connections, or of a hostile one, would be gigabytes, so the heap grows by at most
-// maxHeapGrowth, or by half if that is more. A heap of 4 MiB grows as much anyway. Fifty hostile connections, which use
-// 15 MiB, then take about 32 MiB.
+// Five times the memory of ten thousand connections, or of a hostile one, would be gigabytes, so
+// the heap grows by at most maxHeapGrowth, or by half if that is more. A heap of 4 MiB grows as
+// much anyway. Fifty hostile connections, which use 15 MiB, then take about 32 MiB.
 const (
 	maxGCPercent  = 400
 	minGCPercent  = 50
@@ -25,7 +26,8 @@ func gcPercent(inUse uint64) int {
 	return int(max(minGCPercent, min(maxGCPercent, maxHeapGrowth*100/max(inUse, 1))))
 }
 
-// TuneGC adjusts GOGC to the live heap, now and after each collection, unless the variable GOGC is set. Call it once.
+// TuneGC adjusts GOGC to the live heap, now and after each collection, unless the variable GOGC is
+// set. Call it once.
 func TuneGC() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -43,8 +45,8 @@ func TuneGC() {
 	})
 }
 
-// afterEachGC calls f after each garbage collection until f returns false. It needs no goroutine: f is called by the finalizer of
-// an unreachable object.
+// afterEachGC calls f after each garbage collection until f returns false. It needs no goroutine: f
+// is called by the finalizer of an unreachable object.
 func afterEachGC(f func() bool) {
 	type garbage struct{ _ [16]byte } // smaller objects share an allocation with others
 	var collected func(*garbage)

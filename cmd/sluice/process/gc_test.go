@@ -26,8 +26,8 @@ func TestGCPercent(t *testing.T) {
 	}
 }
 
-// TestCollectorFollowsWhatIsLive holds 64 MiB and lets them go.
-func TestCollectorFollowsWhatIsLive(t *testing.T) {
+// TestGCPercentFollowsLiveHeap allocates 64 MiB and releases them.
+func TestGCPercentFollowsLiveHeap(t *testing.T) {
 	t.Setenv("GOGC", "")
 	TuneGC()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -45,8 +45,8 @@ func TestCollectorFollowsWhatIsLive(t *testing.T) {
 		t.Errorf("GOGC is %d, want %d", percent[0].Value.Uint64(), want)
 	}
 	await(400)
-	held := make([]byte, 64<<20)
+	live := make([]byte, 64<<20)
 	await(50)
-	runtime.KeepAlive(held)
+	runtime.KeepAlive(live)
 	await(400)
 }

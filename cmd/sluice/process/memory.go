@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// MachineMemory returns the memory of the machine in bytes, or math.MaxInt64 if it is unknown. The limit of a container may be
-// lower.
+// MachineMemory returns the memory of the machine in bytes, or math.MaxInt64 if it is unknown. The
+// limit of a container may be lower.
 func MachineMemory() int64 {
 	bytes, err := memlimit.FromSystem()
 	if err != nil || bytes == 0 {
@@ -19,8 +19,8 @@ func MachineMemory() int64 {
 	return int64(min(bytes, math.MaxInt64))
 }
 
-// SetMemoryLimit sets GOMEMLIMIT to nine tenths of the container's limit minus the given bytes of counters, which are not in the
-// heap, unless the variable is already set.
+// SetMemoryLimit sets GOMEMLIMIT to nine tenths of the container's limit minus the given bytes of
+// counters, which are not in the heap, unless the variable is already set.
 func SetMemoryLimit(counters int64, logger *zap.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return

@@ -6,11 +6,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// reservedFiles is the number of open files for everything except gRPC connections: listeners, HTTP connections, rules and logs.
+// reservedFiles is the number of open files for everything except gRPC connections: listeners, HTTP
+// connections, rules and logs.
 const reservedFiles = 256
 
-// ConnectionLimits returns the maximum number of gRPC connections and of connections per HTTP listener: the wanted numbers, or
-// fewer if the limit on open files requires it, which it logs.
+// ConnectionLimits returns the maximum number of gRPC connections and of connections per HTTP
+// listener: the wanted numbers, or fewer if the limit on open files requires it, which it logs.
 func ConnectionLimits(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, http int) {
 	files := openFiles()
 	grpc = connectionLimit(wantedGRPC, files)
@@ -26,8 +27,8 @@ func ConnectionLimits(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, htt
 	return grpc, http
 }
 
-// connectionLimit returns the maximum number of gRPC connections with the given limit on open files: wanted, or what leaves
-// reservedFiles, but at least half of the files.
+// connectionLimit returns the maximum number of gRPC connections with the given limit on open
+// files: wanted, or what leaves reservedFiles, but at least half of the files.
 func connectionLimit(wanted int, files uint64) int {
 	room := files / 2
 	if files > reservedFiles {
@@ -36,8 +37,9 @@ func connectionLimit(wanted int, files uint64) int {
 	return int(min(uint64(max(wanted, 0)), room, math.MaxInt32))
 }
 
-// httpConnectionLimit returns the maximum number of connections per HTTP listener, given that of gRPC connections: wanted, or an
-// eighth of the remaining files, so that the HTTP listeners, at most four, take half of them.
+// httpConnectionLimit returns the maximum number of connections per HTTP listener, given that of
+// gRPC connections: wanted, or an eighth of the remaining files, so that the HTTP listeners, at
+// most four, take half of them.
 func httpConnectionLimit(wanted, grpc int, files uint64) int {
 	left := files - min(files, uint64(max(grpc, 0)))
 	return int(min(uint64(max(wanted, 0)), max(left/8, 1), math.MaxInt32))

@@ -7,12 +7,14 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Rules reads the rules that a command line names. Its methods return nil if the rules fail to load, because a completion cannot
-// report errors.
+// Rules reads the rules that a command line names. Its methods return nil if the rules fail to
+// load, because a completion cannot report errors.
 type Rules interface {
-	// Domains returns the domains of the rules at the paths, or at the default path of serve if there are none.
+	// Domains returns the domains of the rules at the paths, or at the default path of serve if
+	// there are none.
 	Domains(paths []string) []string
-	// Keys returns candidates for the next entry of a descriptor: keys, or key=value if the rules have a value.
+	// Keys returns candidates for the next entry of a descriptor: keys, or key=value if the rules
+	// have a value.
 	Keys(paths []string, domain, descriptor string) []string
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Manual writes the manual page, in section 1 and with the macros of man(7). The footer has the version.
+// Manual writes the manual page, in section 1 and with the macros of man(7). The footer has the
+// version.
 func Manual(w io.Writer, app *kong.Application, version string) error {
 	p := &page{}
 	p.macro("TH", strings.ToUpper(app.Name), "1", "", app.Name+" "+version, "")

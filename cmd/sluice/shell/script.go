@@ -22,8 +22,8 @@ func Script(shell string) string {
 	return map[string]string{"bash": bash, "zsh": zsh, "fish": fish}[shell]
 }
 
-// Write writes a completion in the format of the scripts: one line for each candidate, with its help after a tab, and lines with
-// options, which start with a colon.
+// Write writes a completion in the format of the scripts: one line for each candidate, with its
+// help after a tab, and lines with options, which start with a colon.
 func (c Completion) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, word := range c.Words {

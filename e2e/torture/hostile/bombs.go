@@ -18,17 +18,17 @@ const inflated = 7 << 19
 
 // bombs are attacks by requests that are compressed, and by those that are no gRPC.
 func bombs(t Target) []Attack {
-	entry := append(field(1, t.Key), long(2, inflated)...)
+	entry := append(field(1, t.Key), longField(2, inflated)...)
 	request := append(field(1, t.Domain), message(2, message(1, entry))...)
 	return []Attack{
-		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) { return c.zipped(shouldRateLimit, request) }},
-		{Name: "gzip bomb to health", begin: func(c *Conn) (func() error, error) { return c.zipped(healthCheck, long(1, inflated)) }},
-		{Name: "requests that are no gRPC", manners: closed, begin: noGRPC},
+		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(shouldRateLimit, request) }},
+		{Name: "gzip bomb to health", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(healthCheck, longField(1, inflated)) }},
+		{Name: "requests that are no gRPC", options: zeroWindow, begin: otherContentType},
 	}
 }
 
-// zipped makes calls whose messages are compressed.
-func (c *Conn) zipped(path string, request []byte) (func() error, error) {
+// compressedCalls makes calls whose messages are compressed.
+func (c *Conn) compressedCalls(path string, request []byte) (func() error, error) {
 	var small bytes.Buffer
 	w := gzip.NewWriter(&small)
 	if _, err := w.Write(request); err != nil {
@@ -40,18 +40,18 @@ func (c *Conn) zipped(path string, request []byte) (func() error, error) {
 	framed := Framed(small.Bytes())
 	framed[0] = 1 // compressed
 	headers := block(path, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
-	return c.calls(1, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
+	return c.callsOf(1, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
 }
 
-// noGRPC sends requests of another content type, whose answers have no window, and goes on with them.
-func noGRPC(c *Conn) (func() error, error) {
+// otherContentType sends requests of another content type, whose answers have no window, and goes on with them.
+func otherContentType(c *Conn) (func() error, error) {
 	headers := encode([]hpack.HeaderField{
 		{Name: ":method", Value: "GET"},
 		{Name: ":scheme", Value: "http"},
 		{Name: ":path", Value: "/"},
 		{Name: ":authority", Value: "sluice"},
 	})
-	if err := c.many(1, opens(headers))(); err != nil {
+	if err := c.onManyStreams(1, openStream(headers))(); err != nil {
 		return nil, err
 	}
 	var b []byte
@@ -72,7 +72,7 @@ func message(number byte, value []byte) []byte {
 	return append(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(value))), value...)
 }
 
-// long is a field of so many bytes, all alike.
-func long(number byte, size int) []byte {
+// longField is a field of so many bytes, all alike.
+func longField(number byte, size int) []byte {
 	return message(number, slices.Repeat([]byte("x"), size))
 }

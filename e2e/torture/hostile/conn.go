@@ -20,16 +20,16 @@ import (
 // otherwise.
 const defaultWindow = 65535
 
-// Manners say how a connection behaves beside what an attack sends.
-type Manners struct {
+// ConnOptions say how a connection behaves beside what an attack sends.
+type ConnOptions struct {
 	// TLS, if not nil, secures the connection.
 	TLS *tls.Config
 	// Settings are sent at the start.
 	Settings []http2.Setting
-	// Deaf connections never read.
-	Deaf bool
-	// Mute connections do not answer pings.
-	Mute bool
+	// NeverRead connections never read.
+	NeverRead bool
+	// IgnorePings connections do not answer pings.
+	IgnorePings bool
 	// ReadEvery, if not 0, is the time between one byte read and the next.
 	ReadEvery time.Duration
 }
@@ -39,7 +39,7 @@ type Manners struct {
 type Conn struct {
 	net.Conn
 
-	manners Manners
+	manners ConnOptions
 	// writeMu is held while out is written to. The reader answers a ping only if it gets
 	// writeMu at once, and else leaves it in pongs for the writer. If it waited, the two
 	// ends could block each other: the writer waits for the server to read, and the
@@ -76,7 +76,7 @@ type Replies struct {
 }
 
 // Dial connects to addr, a host:port, and sends preface and settings.
-func Dial(ctx context.Context, addr string, m Manners) (*Conn, error) {
+func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -92,7 +92,7 @@ func Dial(ctx context.Context, addr string, m Manners) (*Conn, error) {
 	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
-	if m.Deaf {
+	if m.NeverRead {
 		// A short buffer makes the server's writes wait soon.
 		if t, ok := raw.(*net.TCPConn); ok {
 			err = t.SetReadBuffer(4 << 10)
@@ -173,13 +173,13 @@ func (r *Replies) add(more Replies) {
 	r.Streams = max(r.Streams, more.Streams)
 }
 
-// slowly reads one byte at a time.
-type slowly struct {
+// slowReader reads one byte at a time.
+type slowReader struct {
 	io.Reader
 	every time.Duration
 }
 
-func (s slowly) Read(p []byte) (int, error) {
+func (s slowReader) Read(p []byte) (int, error) {
 	time.Sleep(s.every)
 	return s.Reader.Read(p[:min(1, len(p))])
 }
@@ -189,7 +189,7 @@ func (c *Conn) read() {
 	defer close(c.ended)
 	var from io.Reader = bufio.NewReaderSize(c.Conn, 64<<10)
 	if c.manners.ReadEvery > 0 {
-		from = slowly{c.Conn, c.manners.ReadEvery}
+		from = slowReader{c.Conn, c.manners.ReadEvery}
 	}
 	in := http2.NewFramer(nil, from)
 	in.SetReuseFrames()
@@ -199,14 +199,14 @@ func (c *Conn) read() {
 		if err != nil {
 			return
 		}
-		c.note(frame)
-		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() && !c.manners.Mute {
+		c.record(frame)
+		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() && !c.manners.IgnorePings {
 			c.pong(ping.Data)
 		}
 	}
 }
 
-func (c *Conn) note(frame http2.Frame) {
+func (c *Conn) record(frame http2.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch f := frame.(type) {
@@ -252,10 +252,10 @@ func (c *Conn) Ping() error {
 	return errors.Join(c.Send(1, appendFrame(nil, http2.FramePing, 0, 0, make([]byte, 8))), c.Flush())
 }
 
-// Hello is how a connection begins: preface and settings.
-func Hello() []byte { return appendSettings([]byte(http2.ClientPreface)) }
+// Preface is how a connection begins: preface and settings.
+func Preface() []byte { return appendSettings([]byte(http2.ClientPreface)) }
 
-// Whole is a call as it goes over the wire.
-func Whole(stream uint32, message []byte) []byte {
+// CompleteCall is a call as it goes over the wire.
+func CompleteCall(stream uint32, message []byte) []byte {
 	return appendCall(nil, stream, block(shouldRateLimit), message)
 }

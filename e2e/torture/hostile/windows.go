@@ -11,19 +11,19 @@ import (
 func windowAttacks(headers, request []byte) []Attack {
 	return []Attack{
 		// As gRPC's C core does; but without a pause.
-		repeated("two WINDOW_UPDATEs a call", Manners{}, 4, func(b []byte, stream uint32) []byte {
+		repeated("two WINDOW_UPDATEs a call", ConnOptions{}, 4, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, largestReply)
 			b = appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, request)
 			return appendCode(b, http2.FrameWindowUpdate, 0, largestReply)
 		}),
-		{Name: "windows that open by bytes", manners: closed, begin: func(c *Conn) (func() error, error) {
+		{Name: "windows that open by bytes", options: zeroWindow, begin: func(c *Conn) (func() error, error) {
 			return c.openByBytes(headers, request)
 		}},
-		{Name: "HPACK bomb that stalls", manners: closed, begin: func(c *Conn) (func() error, error) {
+		{Name: "HPACK bomb that stalls", options: zeroWindow, begin: func(c *Conn) (func() error, error) {
 			return c.stalledBomb(headers, request)
 		}},
-		repeated("MadeYouReset by a window", Manners{}, 3, func(b []byte, stream uint32) []byte {
+		repeated("MadeYouReset by a window", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, 1<<31-1)
 			return appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, request)
@@ -39,7 +39,7 @@ const largestReply = 256
 
 // openByBytes makes calls that cannot be answered, and then lets a byte of each answer go at a time.
 func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
-	if err := c.many(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) })(); err != nil {
+	if err := c.onManyStreams(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) })(); err != nil {
 		return nil, err
 	}
 	window := uint32(0)
@@ -59,5 +59,5 @@ func (c *Conn) stalledBomb(headers, request []byte) (func() error, error) {
 	if err := c.Send(2, appendCall(nil, 1, first, request)); err != nil {
 		return nil, err
 	}
-	return c.calls(3, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, bomb, request) }), nil
+	return c.callsOf(3, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, bomb, request) }), nil
 }

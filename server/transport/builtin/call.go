@@ -61,7 +61,7 @@ func (x *rateLimitCall) release() {
 	x.conn, x.Connection, x.trace, x.err, x.delayTimer, x.recorded = nil, nil, nil, nil, nil, false
 	x.poison()
 	x.transfer(ownerBatch, ownerPool)
-	if x.Kept() {
+	if x.Reusable() {
 		rateLimitCalls.Put(x)
 	}
 }
@@ -75,12 +75,12 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		c.spare = x
 	}
 	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.clockAt
-	x.Late = call.HasTimeout && call.Timeout <= 0
+	x.DeadlinePassed = call.HasTimeout && call.Timeout <= 0
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
 		deadline = c.batchStart + call.Timeout
 	}
-	later := h.Service.DecidesLater()
+	later := h.Service.DecidesAsync()
 	if later { // the store may use the call after this batch, and may have decided it before Begin returns
 		x.Request = append(x.Request[:0], message...)
 		message = x.Request
@@ -119,7 +119,7 @@ func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 	m := x.conn.Handler.Metrics
 	m.DelayedResponses.Inc()
 	m.PendingDelays.Inc()
-	x.countedBytes = x.Bytes()
+	x.countedBytes = x.MemoryBytes()
 	x.conn.delayedBytes += x.countedBytes
 	x.duration, x.awaited = took, true
 	x.transfer(ownerBatch, ownerTimer)
@@ -130,7 +130,7 @@ func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 }
 
 func (x *rateLimitCall) Decided(err error) {
-	x.err = answer.NotDecided(err)
+	x.err = answer.WrapStoreError(err)
 	x.transfer(ownerStore, ownerMailbox)
 	x.conn.postCompletion(x)
 }

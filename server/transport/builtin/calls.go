@@ -69,7 +69,7 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 		return statusOf(messageTooLargeError(m.path, size, cmp.Or(m.maxMessageBytes, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.startTrace(call)
-	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.leaseConn)
+	err := h.RejectTooLarge(size, c.Limits.MaxMessageBytes, c.leaseConn)
 	trace.answered(nil, err)
 	return statusOf(err)
 }

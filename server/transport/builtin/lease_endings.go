@@ -21,7 +21,7 @@ func clientName(addr net.Addr) string {
 }
 
 // endingLocked returns how the connection has ended, once it is closed. Envoy never sends a GOAWAY.
-func (c *connection) endingLocked() leases.Ending {
+func (c *connection) endingLocked() leases.CloseReason {
 	switch {
 	case c.pingTimedOut.Load():
 		return leases.Unresponsive

@@ -128,7 +128,7 @@ func TestDelayedCallReturnsLease(t *testing.T) {
 	client.readEnds(1)
 	id := client.call(request, 0) // its reply is delayed
 	held := func(n float64) func() bool {
-		return func() bool { return servertest.Gathered(t, s, "sluice_leases_active")["d"] == n }
+		return func() bool { return servertest.MetricByLabel(t, s, "sluice_leases_active")["d"] == n }
 	}
 	await(t, "two leases are active", held(2))
 	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
@@ -171,7 +171,7 @@ func TestCallInStoreReturnsLease(t *testing.T) {
 func awaitReturned(t *testing.T, s *answer.Service, by string, n float64) {
 	t.Helper()
 	await(t, "leases were returned", func() bool {
-		got := servertest.Gathered(t, s, "sluice_leases_released_total")
+		got := servertest.MetricByLabel(t, s, "sluice_leases_released_total")
 		return len(got) == 1 && got[by] == n
 	})
 }

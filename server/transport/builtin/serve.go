@@ -24,7 +24,7 @@ func (c *connection) handshake() *reader {
 		return nil // the credentials have logged the error
 	}
 	c.info = info
-	c.client = access.ClientIn(info)
+	c.client = access.ClientFromAuthInfo(info)
 	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
 	lessee.Addr = c.raw.RemoteAddr()
 	c.mu.Lock()

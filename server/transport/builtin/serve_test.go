@@ -92,6 +92,6 @@ var (
 	simpleRequest = servertest.SimpleRequest
 	checkOK       = servertest.CheckOK
 	fillLimits    = servertest.Limits
-	endedBy       = servertest.EndedBy
-	await         = servertest.Await
+	endedBy       = servertest.EndedConnections
+	await         = servertest.WaitFor
 )

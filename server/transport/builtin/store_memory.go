@@ -110,7 +110,7 @@ func (c *connection) waitForStore() {
 // addToStoreLocked counts a call that is now pending in a store.
 func (x *rateLimitCall) addToStoreLocked() {
 	x.awaited = true
-	x.countedBytes = x.Bytes()
+	x.countedBytes = x.MemoryBytes()
 	x.conn.storeBytes += x.countedBytes
 	x.conn.storeCalls.Add(1)
 }

@@ -55,7 +55,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 var exchanges = sync.Pool{New: func() any { return new(answer.Exchange) }}
 
 func releaseExchange(x *answer.Exchange) {
-	if x.Kept() {
+	if x.Reusable() {
 		exchanges.Put(x)
 	}
 }
@@ -77,7 +77,7 @@ var serviceDesc = grpc.ServiceDesc{
 			if err := decode(x); err != nil {
 				return nil, err
 			}
-			x.Client = access.ClientOf(ctx)
+			x.Client = access.ClientFromContext(ctx)
 			if err := limits.Answer(ctx, x); err != nil {
 				releaseExchange(x)
 				return nil, err

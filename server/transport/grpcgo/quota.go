@@ -48,7 +48,7 @@ const quotaMethod = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
 // goroutines end with the stream.
 func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
-	who := rlqs.Peer{Client: access.ClientOf(stream.Context())}
+	who := rlqs.Peer{Client: access.ClientFromContext(stream.Context())}
 	if p, ok := peer.FromContext(stream.Context()); ok {
 		who.Identity, who.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
 	}

@@ -1,0 +1,242 @@
+package flight_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+)
+
+// long is whether this is the long tier, which measures and needs the machine to itself: make flight.
+var long = os.Getenv("SLUICE_LONG") != ""
+
+const (
+	inFlight  = 16
+	crowdSize = 64
+)
+
+var inFlightRules = fmt.Sprintf(`
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: %d, unit: hour } }
+`, inFlight)
+
+// A crowd of clients asks for more than the limit, and the ledger is held against it. In the long tier nearly all
+// places are used.
+func TestLimitUnderLoad(t *testing.T) {
+	parallelUnlessLong(t)
+	new(loadClients).run(t)
+}
+
+// So they are where clients leave early and the backend resets.
+func TestLimitUnderLoadWithAborts(t *testing.T) {
+	parallelUnlessLong(t)
+	(&loadClients{abortShare: 0.3, resetShare: 0.2}).run(t)
+}
+
+// An Envoy that is killed under load has its places back within two seconds.
+func TestEnvoyKilledUnderLoad(t *testing.T) {
+	if !long {
+		t.Skip("it measures: make flight runs it, before a release")
+	}
+	c := &loadClients{}
+	c.stage = startStage(t, inFlightRules, c.answer)
+	end := time.Now().Add(10 * time.Second)
+	var clients sync.WaitGroup
+	for range crowdSize {
+		clients.Go(func() {
+			for time.Now().Before(end) {
+				if status, err := c.stage.get(t.Context(), "al", "/"); err == nil && status == http.StatusTooManyRequests {
+					pause()
+				}
+			}
+		})
+	}
+	time.Sleep(time.Until(end) - time.Second) // the clients are still there
+	c.stage.envoy.Kill()
+	killed := time.Now()
+	if free := c.stage.freeSlots(t, "al"); free > inFlight/2 {
+		t.Errorf("%d places are free at once", free)
+	}
+	c.stage.awaitFreeSlots(t, "al", inFlight)
+	took := time.Since(killed)
+	t.Logf("all places are free %v after the Envoy was killed", took)
+	if took > 2*time.Second {
+		t.Errorf("it took %v, want 2 s", took)
+	}
+	clients.Wait()
+}
+
+// parallelUnlessLong lets a test of the short tier run beside others. In the long tier a test has the machine to itself.
+func parallelUnlessLong(t *testing.T) {
+	t.Helper()
+	if !long {
+		t.Parallel()
+	}
+}
+
+// A crowd are clients that send one request after the other.
+type loadClients struct {
+	abortShare float64 // part of the requests whose clients leave within 3 ms
+	resetShare float64 // part of the requests that the backend resets
+
+	stage *stage
+	// How requests ended.
+	passed, denied, broken, gone atomic.Int64
+}
+
+func (c *loadClients) run(t *testing.T) {
+	t.Helper()
+	c.stage = startStage(t, inFlightRules, c.answer)
+	more := func() bool { return c.denied.Load() == 0 || c.passed.Load()+c.broken.Load() < 500 }
+	if long {
+		end := time.Now().Add(time.Minute)
+		more = func() bool { return time.Now().Before(end) }
+	}
+	var clients sync.WaitGroup
+	for range crowdSize {
+		clients.Go(func() {
+			for more() && c.sendRequest(t) {
+			}
+		})
+	}
+	clients.Wait()
+	c.stage.awaitFreeSlots(t, "al", inFlight)
+	c.stage.envoy.Kill() // its log is whole
+	c.checkLimit(t)
+}
+
+// answer holds a request for 50 to 500 ms, or a tenth of it.
+func (c *loadClients) answer(_ http.ResponseWriter, r *http.Request) {
+	held := time.Duration(rand.Int64N(450)+50) * time.Millisecond
+	if !long {
+		held /= 10
+	}
+	timer := time.NewTimer(held)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+	if rand.Float64() < c.resetShare {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// sendRequest sends a request, and reports whether it ended as one may.
+func (c *loadClients) sendRequest(t *testing.T) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	if rand.Float64() < c.abortShare {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(3*time.Millisecond))))
+	}
+	defer cancel()
+	switch status, err := c.stage.get(ctx, "al", "/"); {
+	case errors.Is(err, context.DeadlineExceeded):
+		c.gone.Add(1)
+		pause()
+	case status == http.StatusOK && err == nil:
+		c.passed.Add(1)
+	case status == http.StatusServiceUnavailable && c.resetShare > 0:
+		c.broken.Add(1)
+	case status == http.StatusTooManyRequests:
+		c.denied.Add(1)
+		pause()
+	default:
+		t.Errorf("the answer is %d, %v", status, err)
+		return false
+	}
+	return true
+}
+
+// pause is the time after which a client tries again.
+func pause() { time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond)))) }
+
+// checkLimit holds Envoy's log, and what the backend had, against the limit.
+func (c *loadClients) checkLimit(t *testing.T) {
+	t.Helper()
+	most, used := overlap(c.stage.upstreamSpans(t))
+	_, top := c.stage.inFlight()
+	t.Logf("%d passed, %d denied, %d reset by the backend, %d left; %d of Envoy's streams at once, %d at the backend; %.1f %% of %d places used",
+		c.passed.Load(), c.denied.Load(), c.broken.Load(), c.gone.Load(), most, top, 100*used, inFlight)
+	if most > inFlight {
+		t.Errorf("Envoy had %d streams at once, want at most %d", most, inFlight)
+	}
+	if c.abortShare == 0 && top > inFlight { // else a request ends at the backend a moment after Envoy's stream
+		t.Errorf("the backend had %d requests at once, want at most %d", top, inFlight)
+	}
+	if long && used < 0.97 {
+		t.Errorf("%.1f %% of the places were used, want 97 %%", 100*used)
+	}
+}
+
+// A span is the time between the start of a request to the backend and the end of its stream, in microseconds.
+type span struct{ from, to int64 }
+
+// upstreamSpans returns those of Envoy's access log that reached the backend.
+func (s *stage) upstreamSpans(t *testing.T) []span {
+	t.Helper()
+	file, err := os.Open(s.accessLog)
+	must.OK(t, err)
+	defer file.Close()
+	var streams []span
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var code, sec, micros, after, endSec, endMicros int64
+		var flags string
+		// One that did not reach it has "-" there.
+		if n, _ := fmt.Sscanf(lines.Text(), "%d %s %d.%d %d %d.%d", &code, &flags, &sec, &micros, &after, &endSec, &endMicros); n == 7 {
+			streams = append(streams, span{sec*1e6 + micros + after, endSec*1e6 + endMicros})
+		}
+	}
+	must.OK(t, lines.Err())
+	return streams
+}
+
+// overlap returns the most spans at once, and which part of the places they used from the first moment at which all
+// were to the last.
+func overlap(spans []span) (most int, used float64) {
+	type edge struct {
+		at int64
+		by int
+	}
+	var edges []edge
+	for _, s := range spans {
+		edges = append(edges, edge{s.from, 1}, edge{s.to, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int {
+		if a.at != b.at {
+			return int(a.at - b.at)
+		}
+		return a.by - b.by // at one moment, ends first
+	})
+	var now int
+	var full, last, sum, at, sumAtLast int64
+	for _, e := range edges {
+		if full > 0 {
+			sum += int64(now) * (e.at - at)
+		}
+		now, at = now+e.by, e.at
+		most = max(most, now)
+		if now == inFlight {
+			if full == 0 {
+				full = e.at
+			}
+			last, sumAtLast = e.at, sum
+		}
+	}
+	if last == full {
+		return most, 0
+	}
+	return most, float64(sumAtLast) / float64((last-full)*inFlight)
+}

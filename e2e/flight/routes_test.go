@@ -1,0 +1,75 @@
+package flight_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
+)
+
+// TestRoutesThatChangeDescriptors has routes that change the headers which the entry is made of. Envoy makes the descriptors for
+// the end of a stream from the headers as the router has left them, so that places are lost: of two, the third request
+// finds none, one after another. `sluice envoy check` says so of these, and of no other.
+func TestRoutesThatChangeDescriptors(t *testing.T) {
+	t.Parallel()
+	const entry, route, match = "request_headers: { header_name: x-user, descriptor_key: user }", "route: { cluster: backend }", "match: { prefix: / }"
+	for name, tt := range map[string]struct {
+		entry, route string
+		lost         bool
+	}{
+		"nothing":       {entry, route, false},
+		"appended":      {entry, route + "\n                          request_headers_to_add: [{ header: { key: x-user, value: other } }]", false},
+		"removed":       {entry, route + "\n                          request_headers_to_remove: [x-user]", true},
+		"overwritten":   {entry, route + "\n                          request_headers_to_add: [{ header: { key: x-user, value: other }, append_action: OVERWRITE_IF_EXISTS_OR_ADD }]", true},
+		"another path":  {strings.Replace(entry, "x-user", `":path"`, 1), "route: { cluster: backend, prefix_rewrite: /b }", true},
+		"another host":  {strings.Replace(entry, "x-user", `":authority"`, 1), "route: { cluster: backend, host_rewrite_literal: other }", true},
+		"the same host": {strings.Replace(entry, "x-user", `":authority"`, 1), route, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := os.ReadFile("testdata/envoy.yaml")
+			must.OK(t, err)
+			text := strings.NewReplacer(entry, tt.entry, route, tt.route, match, "match: { prefix: /a }").Replace(string(config))
+			s, dir := startWithBootstrap(t, twoAtOnce, []byte(text))
+			last := 0
+			suite.Eventually(t, "a third status", func() bool {
+				for n := range 3 {
+					if last, err = s.get(t.Context(), "al", "/a"); err != nil || n < 2 && tt.lost && last != http.StatusOK {
+						t.Fatalf("request %d has the status %d: %v", n+1, last, err)
+					}
+				}
+				return tt.lost || last == http.StatusOK // a place that comes back does so a moment after the end
+			})
+			if tt.lost && last != http.StatusTooManyRequests {
+				t.Errorf("the third request has the status %d, so that places come back", last)
+			}
+			found, _ := exec.CommandContext(t.Context(), sluiceBinary, "envoy", "check", filepath.Join(dir, "checked.yaml"), "-c", filepath.Join(dir, "rules.yaml")).Output()
+			if got := strings.Contains(string(found), "error: changed: the route changes"); got != tt.lost {
+				t.Errorf("envoy check finds a change: %v, want %v:\n%s", got, tt.lost, found)
+			}
+		})
+	}
+}
+
+// startWithBootstrap is play for a bootstrap of the test's own. It returns where rules and bootstrap are.
+func startWithBootstrap(t *testing.T, rules string, config []byte) (s *stage, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	path := filepath.Join(dir, "rules.yaml")
+	suite.Replace(t, path, rules)
+	suite.Replace(t, filepath.Join(dir, "checked.yaml"), string(config))
+	limits := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", path}})
+	s = &stage{ledger: startLedger(t, func(http.ResponseWriter, *http.Request) {}), sluice: limits, client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	s.envoy = suite.StartEnvoy(t, root, envoy.Options{
+		Bootstrap: config, Dir: dir, Clusters: map[string][]string{"sluice": {limits.Addr("grpc")}, "backend": {s.addr}},
+	})
+	return s, dir
+}

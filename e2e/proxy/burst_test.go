@@ -1,0 +1,172 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// pick returns the size for this tier: SLUICE_LONG asks for the full one.
+func pick(short, long int) int {
+	if os.Getenv("SLUICE_LONG") != "" {
+		return long
+	}
+	return short
+}
+
+const burstRules = `
+domain: d
+descriptors:
+- { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }
+- { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }
+- { key: held, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
+`
+
+// bystanderListeners have a limit of 0. On an error one lets the request pass, and one
+// answers 500.
+func bystanderListeners() []listener {
+	routes := limitedBy(`{ generic_key: { descriptor_key: witness, descriptor_value: w } }`)
+	return []listener{
+		{name: "open", rateLimit: []string{"failure_mode_deny: false"}, routes: routes},
+		{name: "closed", rateLimit: []string{"failure_mode_deny: true"}, routes: routes},
+	}
+}
+
+// bystanders is clients of Envoy that are independent of what others send.
+type bystanders struct{ loads map[string]*load }
+
+func startBystanders(t *testing.T, p *proxy, clients int) bystanders {
+	t.Helper()
+	w := bystanders{make(map[string]*load)}
+	for _, l := range bystanderListeners() {
+		w.loads[l.name] = startLoad(t, clients, func() (string, error) {
+			status, err := p.send(t.Context(), l.name, clientRequest{})
+			return strconv.Itoa(status), err
+		})
+	}
+	return w
+}
+
+func (w bystanders) total() (answers int) {
+	for _, l := range w.loads {
+		answers += l.total()
+	}
+	return answers
+}
+
+// await returns when there were this many answers.
+func (w bystanders) await(t *testing.T, answers int) {
+	t.Helper()
+	suite.Eventually(t, fmt.Sprintf("%d answers of others", answers), func() bool { return w.total() >= answers })
+}
+
+// stop ends the witnesses. All their answers must have been 429.
+func (w bystanders) stop(t *testing.T) {
+	t.Helper()
+	for name, l := range w.loads {
+		if got := l.stop(); !slices.Equal(slices.Collect(maps.Keys(got)), []string{"429"}) {
+			t.Errorf("%s: the answers of others are %v, want 429 alone", name, got)
+		}
+	}
+}
+
+// patientCluster is fields of the cluster of sluice, for an Envoy that is itself busy with
+// thousands of requests. It may learn late that a connection has been made.
+const patientCluster = `
+circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
+`
+
+// burst is requests that are all made at once.
+type burst struct {
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// send makes one more request, to the listener ingress.
+func (r *burst) send(ctx context.Context, p *proxy, a clientRequest) {
+	r.wg.Go(func() {
+		status, err := p.send(ctx, "ingress", a)
+		got := strconv.Itoa(status)
+		if err != nil {
+			got = fmt.Sprintf("%.200v", err)
+			if ctx.Err() != nil {
+				got = "left"
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.counts == nil {
+			r.counts = make(map[string]int)
+		}
+		r.counts[got]++
+	})
+}
+
+// wait returns how often each status or error was the answer.
+func (r *burst) wait() map[string]int {
+	r.wg.Wait()
+	return r.counts
+}
+
+// await returns when this number of requests has reached the Envoys: each waits for
+// sluice or has its answer.
+func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
+	t.Helper()
+	suite.Eventually(t, "all calls wait", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		n := 0
+		for _, p := range envoys {
+			n += p.envoyStat(t, "cluster.sluice.upstream_rq_active") + p.envoyStat(t, "cluster.sluice.upstream_rq_pending_active")
+		}
+		for _, answers := range r.counts {
+			n += answers
+		}
+		return n == all
+	})
+}
+
+// TestDisconnectingClients has many clients wait for held replies at once, each
+// with a long header. Half of them go away. So few are released a second that many wait even if a
+// busy machine brings them slowly.
+func TestDisconnectingClients(t *testing.T) {
+	t.Parallel()
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, burstRules))
+	p := startProxy(t, append(bystanderListeners(), listener{
+		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
+		tracing: tracer("opentelemetry", openTelemetry),
+	}), "", limits)
+	others := startBystanders(t, p, 1)
+	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
+	all := pick(400, 1200)
+	leaving, leave := context.WithCancel(t.Context())
+	defer leave()
+	var staying, going burst
+	for range all / 2 {
+		staying.send(t.Context(), p, clientRequest{headers: long})
+		going.send(leaving, p, clientRequest{headers: long})
+	}
+	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") >= float64(all/8) })
+	leave()
+	stayed, left := staying.wait(), going.wait()
+	others.await(t, others.total()+10)
+	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {
+		t.Errorf("those that stayed got %v, want %v", stayed, want)
+	}
+	suite.Eventually(t, "no call waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
+	others.stop(t)
+	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
+		t.Errorf("%v connections were ended, want none", n)
+	}
+	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %s",
+		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peakMemory(limits))
+}

@@ -1,0 +1,335 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// kib is the unit in which Envoy bounds headers; the default is 60.
+const kib = 1 << 10
+
+// input is a part of a rate-limit call whose text a client of Envoy chooses.
+type input struct {
+	name string
+	// listener is the way's listener, with the way's name.
+	listener
+	// service is the filter's rate_limit_service, if it differs.
+	service string
+	// request returns a request that holds n bytes of c.
+	request func(c string, n int) clientRequest
+	// maxBytes is at least the largest n that Envoy forwards. Envoy may reject longer ones
+	// with a status of 4xx.
+	maxBytes int
+	// minCarried is how many bytes the largest value or header of the call has then, at
+	// least. It holds that a way carries something.
+	minCarried int
+	// skipsCall says that Envoy makes no call if n is larger.
+	skipsCall bool
+}
+
+// clientRequest is a request of a client.
+type clientRequest struct {
+	method, path, host string
+	headers            http.Header
+	http2              bool
+}
+
+func header(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+// userHeader is n bytes of c in the header that most rules here count by.
+func userHeader(c string, n int) clientRequest {
+	return clientRequest{headers: header("X-User", strings.Repeat(c, n))}
+}
+
+// userName is the user of a request that has its n bytes of c elsewhere.
+func userName(c string, n int) string { return fmt.Sprint(c, n) }
+
+// mostDescriptors is how many descriptors the rules of ways have, and how many entries
+// one descriptor has.
+const (
+	mostDescriptors = 60
+	mostEntries     = 10
+)
+
+// limitedBy is routes with descriptors of these actions.
+func limitedBy(descriptors ...string) string {
+	var limits []string
+	for _, actions := range descriptors {
+		limits = append(limits, "{ actions: ["+actions+"] }")
+	}
+	return "[{ match: { prefix: / }, route: { rate_limits: [" + strings.Join(limits, ", ") + "] } }]"
+}
+
+// byHeader is an action.
+func byHeader(name, key string) string {
+	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
+}
+
+// entries is the actions of one descriptor that has the user n times.
+func entries(n int) string {
+	var actions []string
+	for i := range n {
+		actions = append(actions, byHeader("x-user", fmt.Sprint("e", i)))
+	}
+	return strings.Join(actions, ", ")
+}
+
+// repeated is n descriptors with the user in each.
+func repeated(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, byHeader("x-user", fmt.Sprint("u", i)))
+	}
+	return limitedBy(all...)
+}
+
+// tracer is the tracing of a connection manager. Envoy's own spans go to the backend,
+// which ignores them.
+func tracer(name, config string) string {
+	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
+}
+
+const (
+	openTelemetry = `OpenTelemetryConfig, service_name: envoy, http_service: { http_uri: { uri: "http://backend/v1/traces", cluster: backend, timeout: 1s } }`
+	zipkin        = `ZipkinConfig, collector_cluster: backend, collector_endpoint: /api/v2/spans, collector_endpoint_version: HTTP_JSON, trace_context_option: USE_B3_WITH_W3C_PROPAGATION`
+	datadog       = `DatadogConfig, service_name: envoy, collector_cluster: backend`
+	skywalking    = `SkyWalkingConfig, grpc_service: { envoy_grpc: { cluster_name: backend } }, client_config: { service_name: envoy, instance_name: here }`
+
+	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+)
+
+// inputs are all ways in which a client of Envoy can make a call larger, with the sizes of
+// Envoy's defaults.
+var inputs = []input{
+	{
+		name: "header in one descriptor", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
+		request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{name: "in two descriptors", listener: listener{routes: repeated(2)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in three descriptors", listener: listener{routes: repeated(3)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in ten descriptors", listener: listener{routes: repeated(10)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in sixty descriptors", listener: listener{routes: repeated(mostDescriptors)}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{name: "in ten entries", listener: listener{routes: limitedBy(entries(mostEntries))}, request: userHeader, maxBytes: 59 * kib, minCarried: 59 * kib},
+	{
+		name: "twice in a value", maxBytes: 59 * kib, minCarried: 118 * kib,
+		listener: listener{routes: limitedBy(`{ remote_address_match: { descriptor_key: user, descriptor_value: "%REQ(x-user)%%REQ(x-user)%", address_matcher: { ranges: [{ address_prefix: 127.0.0.0, prefix_len: 8 }] } } }`)},
+		request:  userHeader,
+	},
+	{
+		// CEL takes all of them, the other actions the first.
+		name: "many headers of one name, by CEL",
+		listener: listener{routes: limitedBy(`{ extension: { name: cel, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor,
+  descriptor_key: user, text: "request.headers['x-user']" } } }`)},
+		request: func(c string, n int) clientRequest {
+			h := http.Header{}
+			for n := n; n > 0; n -= kib {
+				h.Add("X-User", strings.Repeat(c, min(kib, n)))
+			}
+			return clientRequest{headers: h}
+		},
+		maxBytes: 58 * kib, minCarried: 58 * kib,
+	},
+	{
+		name: "path and query", listener: listener{routes: limitedBy(byHeader(":path", "user"))},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{path: "/" + c + "?q=" + strings.Repeat(c, n)}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		// Over HTTP/1.1 Envoy takes those that it knows.
+		name: "method, over HTTP/2", listener: listener{routes: limitedBy(byHeader(":method", "user"))},
+		request:  func(c string, n int) clientRequest { return clientRequest{method: strings.Repeat(c, n), http2: true} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name: "header, over HTTP/2", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n)), http2: true}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name:     "query parameter",
+		listener: listener{routes: limitedBy(`{ query_parameters: { query_parameter_name: q, descriptor_key: user } }`)},
+		request:  func(c string, n int) clientRequest { return clientRequest{path: "/?q=" + strings.Repeat(c, n)} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name: "authority", listener: listener{routes: limitedBy(byHeader(":authority", "user"))},
+		request:  func(c string, n int) clientRequest { return clientRequest{host: strings.Repeat(c, n)} },
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name: "cookie", listener: listener{routes: limitedBy(byHeader("cookie", "user"))},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("Cookie", "c="+strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name: "x-request-id", listener: listener{
+			routes: limitedBy(byHeader("x-request-id", "user")), manager: "{ preserve_external_request_id: true }",
+		},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Request-Id", strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		// Envoy believes the last address alone.
+		name: "x-forwarded-for", listener: listener{routes: limitedBy("{ remote_address: {} }")},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Forwarded-For", strings.Repeat("1", n)+fmt.Sprintf(",2001:db8::%x:%x", c, n))}
+		},
+		maxBytes: 59 * kib,
+	},
+	{
+		name: "x-forwarded-for in a descriptor", listener: listener{routes: limitedBy(byHeader("x-forwarded-for", "user"))},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-Forwarded-For", strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		// The filter leaves out longer values, and Envoy then makes no call.
+		name: "metadata of a header", listener: listener{
+			before: `[{ name: envoy.filters.http.header_to_metadata, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config,
+  request_rules: [{ header: x-user, on_header_present: { metadata_namespace: us, key: user } }] } }]`,
+			routes: limitedBy(`{ metadata: { descriptor_key: user, source: DYNAMIC, metadata_key: { key: us, path: [{ key: user }] } } }`),
+		},
+		request: userHeader, maxBytes: 8*kib - 1, minCarried: 8*kib - 1, skipsCall: true,
+	},
+	{
+		name: "header of the call", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
+		service: `{ transport_api_version: V3, grpc_service: {
+  envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard, value: "%REQ(x-user)%" }] } }`,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n), "X-Shard", userName(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		// Envoy encodes it. A value that is no Base64 would fail the call.
+		name: "binary header of the call, in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
+		service: `{ transport_api_version: V3, grpc_service: {
+  envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard-bin, value: "%REQ(x-user)%" }] } }`,
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", strings.Repeat(c, n), "X-Shard", userName(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name: "tracestate by OpenTelemetry",
+		listener: listener{
+			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
+		},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "Traceparent", traceparent, "Tracestate", strings.Repeat(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name:     "tracestate and origin by Datadog",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("datadog", datadog)},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "X-Datadog-Trace-Id", "12345", "X-Datadog-Parent-Id", "678",
+				"X-Datadog-Origin", strings.Repeat(c, n/2), "X-Datadog-Tags", "_dd.p.t="+strings.Repeat(c, min(n, 400)),
+				"Traceparent", "00-00000000000000000000000000003039-00f067aa0ba902b7-01", "Tracestate", strings.Repeat(c, n-n/2))}
+		},
+		maxBytes: 58 * kib, minCarried: 29 * kib,
+	},
+	{
+		name:     "path by SkyWalking, in base64",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{path: "/" + strings.Repeat(c, n), headers: header("X-User", userName(c, n))}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib * 4 / 3,
+	},
+	{
+		name:     "trace id by SkyWalking",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n),
+				"Sw8", "1-"+strings.Repeat(c, n)+"-NWU5YzEz-3-bWVzaA==-aW5zdGFuY2U=-L2FwaS92MS9oZWFsdGg=-dGVzdC1lcw==")}
+		},
+		maxBytes: 59 * kib, minCarried: 59 * kib,
+	},
+	{
+		name:     "ids by Zipkin, baggage",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("zipkin", zipkin)},
+		request: func(c string, n int) clientRequest {
+			return clientRequest{headers: header("X-User", userName(c, n), "B3", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
+				"Tracestate", strings.Repeat(c, n/2), "Baggage", strings.Repeat(c, n-n/2))}
+		},
+		maxBytes: 59 * kib,
+	},
+}
+
+// send returns the status that a client gets from a listener.
+func (p *proxy) send(ctx context.Context, listener string, a clientRequest) (status int, err error) {
+	if a.method == "" {
+		a.method = http.MethodGet
+	}
+	if a.path == "" {
+		a.path = "/"
+	}
+	req, err := http.NewRequestWithContext(ctx, a.method, "http://"+p.Addr(listener)+a.path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	if a.headers != nil {
+		req.Header = a.headers
+	}
+	if a.host != "" {
+		req.Host = a.host
+	}
+	client := p.client
+	if a.http2 {
+		client = p.http2
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// inputListeners let requests pass on an error, as Envoy does by default.
+func inputListeners() []listener {
+	var all []listener
+	for _, w := range inputs {
+		l := w.listener
+		l.name, l.rateLimit = w.name, []string{"{ failure_mode_deny: false }"}
+		if w.service != "" {
+			l.rateLimit = []string{"{ failure_mode_deny: false, rate_limit_service: " + w.service + " }"}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// mustSend is what Envoy answers to a request.
+func (p *proxy) mustSend(t *testing.T, listener string, a clientRequest) int {
+	t.Helper()
+	status, err := p.send(t.Context(), listener, a)
+	if err != nil {
+		t.Errorf("%s: %.200v", listener, err)
+	}
+	return status
+}

@@ -1,0 +1,84 @@
+package proxy_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
+)
+
+const (
+	waiters = 10_000
+	places  = 1000 // which is what Envoy opens to the backend at once
+)
+
+// TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, the most that
+// it may, before sluice has said how many streams it takes. Sluice answers each.
+func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
+	t.Parallel()
+	got := restartWithWaitingCalls(t, "")
+	if want := map[string]int{"200": places, "429": waiters - places}; !maps.Equal(got, want) {
+		t.Errorf("of %d requests that waited, the answers are %v, want %v", waiters, got, want)
+	}
+}
+
+// TestCallsBeyondMaxStreamsFail has Envoy send all of them over one connection per
+// thread, as Envoy before 1.36 does. Calls beyond --max-streams fail, and no others.
+func TestCallsBeyondMaxStreamsFail(t *testing.T) {
+	t.Parallel()
+	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")
+	answered := got["200"] + got["429"]
+	if got["200"] != places || answered < 2*1024 || answered+got["500"] != waiters {
+		t.Errorf("of %d requests that waited, the answers are %v, want 200 for %d, 429 for 1048 at least and else 500", waiters, got, places)
+	}
+}
+
+// restartWithWaitingCalls kills sluice and starts it again on its port once all calls wait. It returns
+// how often each answer came. http2 is more options of Envoy's connections to sluice.
+// None of these connections may be closed.
+func restartWithWaitingCalls(t *testing.T, http2 string) map[string]int {
+	t.Helper()
+	config := suite.WriteRules(t, fmt.Sprintf(`
+domain: d
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: %d } }]
+`, places))
+	first := startPlain(t, nil, "--config", config)
+	p := startProxy(t, []listener{{
+		rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"}, routes: limitedBy(byHeader("x-user", "user")),
+	}}, patientCluster+`
+typed_extension_protocol_options:
+  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+    explicit_http_config: { http2_protocol_options: { `+http2+` } }
+`, first)
+	window.AwaitHour(t)
+	p.http2.Timeout = suite.Patience
+	if got := p.mustSend(t, "ingress", userHeader("a", 1)); got != http.StatusOK {
+		t.Fatalf("before: status %d, want 200", got)
+	}
+	first.Kill()
+	binary, err := plainBinary()
+	must.OK(t, err)
+	limits := startSluice(t, sluice.Options{
+		Binary: binary, Args: []string{"--config", config}, Addrs: map[string]string{"grpc": first.Addr("grpc")},
+	})
+	freeze(t, limits)
+	var requests burst
+	for range waiters {
+		requests.send(t.Context(), p, clientRequest{http2: true, headers: header("X-User", "b")})
+	}
+	requests.await(t, waiters, p)
+	t.Logf("%d calls wait on %d connections", p.envoyStat(t, "cluster.sluice.upstream_rq_active"), p.envoyStat(t, "cluster.sluice.upstream_cx_active"))
+	signal(t, limits, syscall.SIGCONT)
+	got := requests.wait()
+	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
+		t.Errorf("%v connections were ended, want none; sluice said:\n%s", n, limits.Log())
+	}
+	return got
+}

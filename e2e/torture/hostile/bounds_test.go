@@ -1,0 +1,311 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
+)
+
+// serverLimits are the defaults of sluice's flags.
+var serverLimits = h2.Limits{MaxStreams: 1024, MaxHeaderBytes: 128 << 10, MaxMessageBytes: 4 << 20, PingInterval: 10 * time.Second}
+
+const (
+	decides  = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+	reflects = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+)
+
+// newServer keeps every header, as with --tracing, or none.
+func newServer(keeps bool) *h2.Server {
+	var all func([]byte, int) bool
+	if keeps {
+		all = func([]byte, int) bool { return true }
+	}
+	return h2.NewServer(h2.Options{
+		Limits:  serverLimits,
+		Methods: []h2.Method{{Path: decides, KeepHeader: all, MaxKeptBytes: 32 << 10}, {Path: reflects, ClientStreams: true, KeepHeader: all, MaxKeptBytes: 32 << 10}},
+	})
+}
+
+// maxReplyBytes is what replies of the handler of heldServer take: the largest.
+const maxReplyBytes = 1 << 20
+
+// amplifier answers with many times what it was asked, and takes no message of a conversation
+// but the first.
+type amplifier struct{}
+
+func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
+	return make([]byte, min(maxReplyBytes-5, 40+64*len(c.Message))), h2.Status{}, nil
+}
+func (amplifier) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return amplifier{}, h2.Status{} }
+func (amplifier) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
+func (amplifier) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
+func (amplifier) Reset(uint32)                                    {}
+func (amplifier) Receive(message []byte, compressed bool)         {}
+func (amplifier) RequestEnded(h2.Status)                          {}
+func (amplifier) Sent(int)                                        {}
+func (amplifier) Cancel()                                         {}
+
+// maxBuffered feeds a connection with what comes from a client, and returns the most that it held.
+func maxBuffered(conn net.Conn) (most int, err error) {
+	defer conn.Close()
+	c := newServer(false).NewConn(amplifier{}, 0)
+	defer c.Close()
+	begin := time.Now()
+	out := c.Start(nil)
+	buffer, have := make([]byte, 64<<10), 0
+	for {
+		if _, err := conn.Write(out); err != nil {
+			return most, err
+		}
+		n, err := conn.Read(buffer[have:])
+		if err != nil {
+			return most, err
+		}
+		have += n
+		for more := true; more; {
+			var used int
+			out, used, more, err = c.Feed(out[:0], buffer[:have], time.Since(begin))
+			have = copy(buffer, buffer[used:have])
+			most = max(most, c.MemoryBytes())
+			if e, ok := errors.AsType[*h2.ConnError](err); ok {
+				_, err = conn.Write(c.GoAway(out, e))
+				return most, err
+			}
+			if _, err := conn.Write(out); err != nil {
+				return most, err
+			}
+			out = out[:0]
+		}
+	}
+}
+
+// TestAttacksStayInBounds has each hostile client attack connections, which must not hold more than they
+// may. What a client that knows of no bound could do is in TestBufferBounds.
+func TestAttacksStayInBounds(t *testing.T) {
+	t.Parallel()
+	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
+	if beside := newServer(false).MaxMemoryBytes(0); beside > 40<<20 {
+		t.Errorf("a connection may hold %d bytes beside its replies; docs/threats.md says 40 MiB", beside)
+	}
+	if more := newServer(true).MaxMemoryBytes(0) - newServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
+		t.Errorf("headers may take %d bytes more; docs/threats.md says 64 KiB a call", more)
+	}
+	for _, attack := range hostile.Attacks(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
+		t.Run(attack.Name, func(t *testing.T) {
+			t.Parallel()
+			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			must.OK(t, err)
+			defer l.Close()
+			var most, conns int
+			var served sync.WaitGroup
+			served.Go(func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					conns++
+					held, _ := maxBuffered(conn) // the client ends it, or the connection does
+					most = max(most, held)
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err = attack.Run(ctx, hostile.Target{Addr: l.Addr().String()}, 1)
+			_ = l.Close()
+			served.Wait()
+			must.OK(t, err)
+			if t.Logf("%d connections, at most %d bytes", conns, most); most > bound || most == 0 {
+				t.Errorf("a connection held %d bytes, more than %d", most, bound)
+			}
+		})
+	}
+}
+
+// bufferFiller writes frames for a connection.
+type bufferFiller struct {
+	*http2.Framer
+	in      bytes.Buffer
+	encoder *hpack.Encoder
+	block   bytes.Buffer
+	conn    *h2.Conn
+	err     error
+}
+
+func newBufferFiller(s *h2.Server, settings ...http2.Setting) *bufferFiller {
+	c := &bufferFiller{conn: s.NewConn(amplifier{}, 0)}
+	c.Framer = http2.NewFramer(&c.in, nil)
+	c.AllowIllegalWrites = true
+	c.encoder = hpack.NewEncoder(&c.block)
+	c.in.WriteString(h2.Preface)
+	c.err = c.WriteSettings(settings...)
+	return c
+}
+
+// headers returns a header block of a call.
+func (c *bufferFiller) headers(path string, more ...string) []byte {
+	c.block.Reset()
+	fields := append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type", "application/grpc"}, more...)
+	for i := 0; i < len(fields); i += 2 {
+		c.err = errors.Join(c.err, c.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	return bytes.Clone(c.block.Bytes())
+}
+
+func (c *bufferFiller) begin(stream uint32, path string, more ...string) {
+	block, first := c.headers(path, more...), true
+	for first || len(block) > 0 {
+		n := min(len(block), 16<<10)
+		end := n == len(block)
+		if first {
+			c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block[:n], EndHeaders: end}))
+		} else {
+			c.err = errors.Join(c.err, c.WriteContinuation(stream, end, block[:n]))
+		}
+		block, first = block[n:], false
+	}
+}
+
+// feed gives the connection what was written.
+func (c *bufferFiller) feed() {
+	for more := true; more && c.err == nil; {
+		var used int
+		_, used, more, c.err = c.conn.Feed(nil, c.in.Bytes(), 0)
+		c.in.Next(used)
+	}
+}
+
+// message returns the beginning of a message of so many bytes.
+func message(size, have int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
+}
+
+// bufferFillers are clients that have a connection hold as much of one kind as they can.
+var bufferFillers = map[string]func(c *bufferFiller){
+	"headers that are kept": func(c *bufferFiller) {
+		large := strings.Repeat("x", 4000)
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides, slices.Repeat([]string{"x", large}, 31)...)
+		}
+	},
+	"headers that are kept, of no bytes": func(c *bufferFiller) {
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides, slices.Repeat([]string{"x", ""}, 3000)...)
+		}
+	},
+	"headers by reference that are too many to keep": func(c *bufferFiller) {
+		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(decides, "x", strings.Repeat("x", 3900))}))
+		for range 20 {
+			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry
+		}
+	},
+	"a header in pieces": func(c *bufferFiller) {
+		c.begin(1, decides)
+		// A name and a value of nearly the largest size, both in Huffman's code.
+		name := append([]byte{0, 0xff, 0x80, 0xff, 0x07}, bytes.Repeat([]byte{0x1f}, 127+128<<10-128)...)
+		block := append(c.headers(decides), name...)
+		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block[:16<<10]}))
+		for block = block[16<<10:]; len(block) > 16<<10; block = block[16<<10:] {
+			c.err = errors.Join(c.err, c.WriteContinuation(3, false, block[:16<<10]))
+		}
+	},
+	"requests without their ends": func(c *bufferFiller) {
+		c.err = errors.Join(c.err, c.WriteSettingsAck())
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides)
+			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
+		}
+	},
+	"large requests without their ends": func(c *bufferFiller) {
+		c.err = errors.Join(c.err, c.WriteSettingsAck())
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides)
+			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<20, 4<<10-5)))
+		}
+		c.feed()
+		for id := uint32(1); id < 8; id += 2 {
+			for range 4<<20/(16<<10) - 1 {
+				c.err = errors.Join(c.err, c.WriteData(id, false, make([]byte, 16<<10)))
+			}
+			c.feed()
+		}
+	},
+	"questions without answers": func(c *bufferFiller) {
+		c.err = errors.Join(c.err, c.WriteSettingsAck())
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, reflects)
+			c.err = errors.Join(c.err, c.WriteData(id, false, message(1, 4<<10-5)))
+		}
+	},
+	"replies but for their last bytes": func(c *bufferFiller) {
+		c.err = errors.Join(c.err, c.WriteSettingsAck(), c.WriteWindowUpdate(0, 1<<30))
+		// Large requests, whose ends come when other replies wait already.
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides)
+			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
+		}
+		c.err = errors.Join(c.err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 4 << 10}))
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.err = errors.Join(c.err, c.WriteData(id, true, make([]byte, 10)))
+		}
+	},
+}
+
+// TestBufferBounds has connections hold as much as they can, and compares what they say that they hold with
+// their bound and with the memory that is in use.
+func TestBufferBounds(t *testing.T) {
+	for name, play := range bufferFillers {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(strings.HasPrefix(name, "headers"))
+			bound := server.MaxMemoryBytes(maxReplyBytes)
+			const conns = 2
+			var all []*bufferFiller
+			said, before := 0, heapInUse()
+			for range conns {
+				c := newBufferFiller(server)
+				play(c)
+				c.feed()
+				if _, ok := errors.AsType[*h2.ConnError](c.err); c.err != nil && !ok {
+					t.Fatal(c.err)
+				}
+				held := c.conn.MemoryBytes()
+				if t.Logf("%d bytes of %d, %d streams, %v", held, bound, c.conn.OpenStreams(), c.err); held > bound {
+					t.Errorf("a connection holds %d bytes, more than %d", held, bound)
+				}
+				said += held
+				c.Framer, c.in, c.block, c.encoder = nil, bytes.Buffer{}, bytes.Buffer{}, nil
+				all = append(all, c)
+			}
+			// What the runtime adds to each object is at most an eighth.
+			if used := heapInUse() - before; used > said+said/8+64<<10 {
+				t.Errorf("%d connections say that they hold %d bytes, and take %d", conns, said, used)
+			}
+			for _, c := range all {
+				c.conn.Close()
+			}
+		})
+	}
+}
+
+func heapInUse() int {
+	runtime.GC()
+	runtime.GC() // what has a finalizer, and pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}

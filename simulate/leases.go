@@ -1,0 +1,123 @@
+package simulate
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+)
+
+// Limits with leases reserve something until a request ends, which the log determines by the
+// duration. The end call, which logs do not contain, is simulated at that time.
+
+// leaseHeap is a heap of the leases of running requests, ordered by their end.
+type leaseHeap []lease
+
+// lease is a lease of a request on one counter.
+type lease struct {
+	ends    limiter.Time
+	replica int
+	release limiter.Charge // returns the lease
+	// cost is charged when a reservation ends.
+	cost        uint64
+	reservation *descriptors.Reservation
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (r *leaseHeap) Len() int           { return len(*r) }
+func (r *leaseHeap) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
+func (r *leaseHeap) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
+
+// Push adds a lease.
+func (r *leaseHeap) Push(h any) { *r = append(*r, h.(lease)) } //nolint:forcetypeassert // nothing else is pushed
+
+// Pop removes the last lease.
+func (r *leaseHeap) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+// endRequests releases the leases of requests that end by now.
+func (s *variant) endRequests(now limiter.Time) {
+	for len(s.leases) > 0 && s.leases[0].ends <= now {
+		h := heap.Pop(&s.leases).(lease) //nolint:forcetypeassert // nothing else is pushed
+		b := &s.endBatch
+		b.Reset()
+		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
+			b.Charges = append(b.Charges, limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
+		}
+		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
+			h.reservation.RecordCost(h.cost)
+		}
+	}
+}
+
+// reserve turns charges of limits with reservations into reservations. Their hits in the log are
+// the final cost.
+func (s *variant) reserve() {
+	for i := range s.plan.Batch.Charges {
+		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
+			c.Reserve, c.Hits = true, s.plan.Limits[i].Reservation.Hits(c.Policy)
+		}
+	}
+}
+
+// addLeases keeps the leases of a decided request until it ends.
+func (s *variant) addLeases(ends limiter.Time, replica int) {
+	for i, at := range s.plan.AllLeases() {
+		c := &s.plan.Batch.Charges[at]
+		h := lease{ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
+		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the policy may belong to the plan, which is reused
+			h.release.Policy = new(c.Policy.Clone(nil))
+		}
+		if c.Policy.Reserve != nil {
+			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
+		}
+		heap.Push(&s.leases, h)
+	}
+}
+
+// selectDuration selects the duration of requests if a limit needs it.
+func (r *readPlan) selectDuration(o *Options) error {
+	sets := []*descriptors.Set{o.Rules}
+	for _, alternative := range o.Against {
+		sets = append(sets, alternative.Rules)
+	}
+	for _, set := range sets {
+		for _, l := range set.Limits {
+			if l.Rule.Unlimited || !l.Policy.UsesLeases() {
+				continue
+			}
+			if r.duration = r.format.Select(accesslog.FieldDuration); r.duration < 0 {
+				return fmt.Errorf("%s at %v holds leases until requests end, but the log has no durations; "+
+					"add %%DURATION%% to its format, or a field %q in milliseconds (--format json duration=FIELD); the log has %s",
+					l.Rule.Path(), l.Pos, accesslog.FieldDuration, r.format.FieldList())
+			}
+			r.durationUnit = float64(r.format.DurationUnit()) / float64(time.Millisecond)
+			return nil
+		}
+	}
+	return nil
+}
+
+var errDuration = errors.New("duration: want milliseconds, for a limit that holds leases until requests end")
+
+// durationOf returns the duration of a line's request in milliseconds.
+func (r *readPlan) durationOf(l *accesslog.Line) (uint32, error) {
+	if r.duration < 0 {
+		return 0, nil
+	}
+	ms, err := strconv.ParseFloat(string(l.Value(r.duration)), 64)
+	ms *= r.durationUnit
+	if err != nil || math.IsNaN(ms) || ms < 0 || ms > math.MaxUint32 {
+		return 0, errDuration
+	}
+	return uint32(ms), nil
+}

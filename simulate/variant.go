@@ -1,0 +1,87 @@
+package simulate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// variant is a set of rules and the state of its simulation.
+type variant struct {
+	name    string
+	set     *descriptors.Set
+	tables  []*limiter.Table
+	plan    descriptors.Plan
+	tally   *tally
+	maxWait time.Duration
+	// denied counts the denied requests, and unknownDomain the calls to domains without rules.
+	denied, unknownDomain uint64
+	// leases are those of running requests. endBatch is scratch for releasing one.
+	leases   leaseHeap
+	endBatch limiter.Batch
+	// onlyDenied counts the requests that this variant denies and the first rules admit, and
+	// onlyAdmitted the opposite.
+	onlyDenied, onlyAdmitted uint64
+
+	// division is nil unless Envoys divide limits.
+	*division
+}
+
+// defaultMemory is the default bound of all counters, allocated on demand.
+const defaultMemory = 4 << 30
+
+func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
+	tables, err := newTables(o, 1+len(o.Against)+min(o.Envoys, 1))
+	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout}, err
+}
+
+// newTables returns the counter tables of all replicas for one of several variants.
+func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
+	for range o.Replicas {
+		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*variants)), limiter.MaxBytes)})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, table)
+	}
+	return all, nil
+}
+
+// decide decides a call and reports whether it is denied.
+func (s *variant) decide(at limiter.Time, lasts time.Duration, req *descriptors.Request, replica int) bool {
+	if s.division != nil {
+		var denied bool
+		if req, denied = s.decideDivided(at, req); denied || len(req.Descriptors) == 0 {
+			return denied
+		}
+	}
+	s.endRequests(at)
+	s.set.Plan(&s.plan, req, descriptors.Global{})
+	if !s.plan.KnownDomain {
+		s.unknownDomain++
+	}
+	b := &s.plan.Batch
+	b.Budget = s.maxWait
+	if s.plan.Leases {
+		s.reserve()
+	}
+	s.tables[replica].Decide(at, b)
+	if s.plan.Leases {
+		s.addLeases(at+limiter.Time(lasts), replica)
+	}
+	s.tally.addCharges(req, &s.plan, replica)
+	return b.Denied
+}
+
+// checkEvicted returns an error if a counter was evicted, because decisions could then differ from
+// the service's.
+func checkEvicted(tables []*limiter.Table) error {
+	for _, t := range tables {
+		if n := t.Stats().Evicted; n > 0 {
+			return fmt.Errorf("%d counters were evicted because memory is full, so decisions would differ from the service's; raise --counter-memory", n)
+		}
+	}
+	return nil
+}
