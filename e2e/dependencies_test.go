@@ -14,16 +14,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxDependencies is how many modules the shipped programs may import directly. We must
-// follow the updates and holes of each.
+// maxDependencies is the maximum number of modules that the shipped programs import directly, because we have to
+// follow the updates and vulnerabilities of each.
 const maxDependencies = 14
 
-// groupedModules are modules that are updated together, so they count once.
+// groupedModules are modules that are updated together and count once.
 var groupedModules = []string{"go.opentelemetry.io"}
 
-// TestDependenciesAreDocumented holds go.mod against DESIGN.md's table. A module
-// counts if a package that a command is built from imports it, on any system. Modules
-// that only tests and e2e import do not count.
+// TestDependenciesAreDocumented compares go.mod with the table in DESIGN.md. A module counts if a package linked
+// into a command imports it, on any system. Modules imported only by tests and e2e do not count.
 func TestDependenciesAreDocumented(t *testing.T) {
 	imported := importedModules(shippedPackages(listPackages(t, "")), requiredModules(t))
 	for _, system := range []string{"darwin", "windows"} {
@@ -37,7 +36,6 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	t.Logf("%d direct dependencies, at most %d", len(imported), maxDependencies)
 }
 
-// TestDependencyErrors plants what must be found.
 func TestDependencyErrors(t *testing.T) {
 	const table = "| m | w |\n## Dependencies\n\n| module | what for |\n| --- | --- |\n" +
 		"| example.com/a, example.com/b/v2 | all |\n| go.opentelemetry.io/otel and /contrib | spans |\n\nOnly tests import example.com/t.\n"
@@ -73,8 +71,8 @@ func TestDependencyErrors(t *testing.T) {
 	}
 }
 
-// dependencyErrors says where imported modules, each with a package that imports it,
-// differ from those that DESIGN.md defends.
+// dependencyErrors returns the differences between imported modules, each with a package that imports it, and
+// those in DESIGN.md.
 func dependencyErrors(imported map[string]string, rows map[string]bool) []string {
 	var why []string
 	for _, path := range slices.Sorted(maps.Keys(imported)) {
@@ -116,8 +114,7 @@ func shippedPackages(all []goPackage) []goPackage {
 	return found
 }
 
-// importedModules returns the required modules that packages import, each with a package
-// that imports it.
+// importedModules returns the required modules that packages import, each with a package that imports it.
 func importedModules(from []goPackage, require []string) map[string]string {
 	found := map[string]string{}
 	for _, p := range from {
@@ -136,7 +133,7 @@ func importedModules(from []goPackage, require []string) map[string]string {
 	return found
 }
 
-// groupOf returns what a module counts as.
+// groupOf returns the module or group that a module counts as.
 func groupOf(path string) string {
 	for _, one := range groupedModules {
 		if underAny(path, []string{one}) {
@@ -148,8 +145,7 @@ func groupOf(path string) string {
 
 var modulePath = regexp.MustCompile(`[a-z0-9-]+\.[a-z0-9.-]+/[^\s,]+`)
 
-// documentedModules returns the modules in the first column of DESIGN.md's table of
-// dependencies.
+// documentedModules returns the modules in the first column of DESIGN.md's table of dependencies.
 func documentedModules(design string) map[string]bool {
 	_, section, _ := strings.Cut(design, "\n## Dependencies\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -164,7 +160,7 @@ func documentedModules(design string) map[string]bool {
 	return rows
 }
 
-// requiredModules returns the modules that go.mod names, indirect ones too.
+// requiredModules returns the modules in go.mod, including indirect ones.
 func requiredModules(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", "../go.mod").Output()

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDocumentsNameExistingTests checks pages that name a test for each of their statements:
-// `package.TestName`, or `package.TestScripts/name` for one of testdata/.
+// TestDocumentsNameExistingTests checks pages that name a test for each statement: `package.TestName`, or
+// `package.TestScripts/name` for a script in testdata/.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	known := listTests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
@@ -21,6 +21,29 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 		must.OK(t, err)
 		for _, why := range untestedStatements(string(text), known) {
 			t.Errorf("%s: %s", page, why)
+		}
+	}
+}
+
+// TestMakefileNamesTestsThatExist checks the patterns that select tests: a renamed test would
+// silently no longer be selected, or no longer be skipped.
+func TestMakefileNamesTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	must.OK(t, err)
+	known := map[string]bool{}
+	for name := range listTests(t) {
+		_, test, _ := strings.Cut(name, ".Test")
+		known[test] = true
+	}
+	patterns := regexp.MustCompile(`(?m)^(\w+) := .*\^Test\(([\w|]+)\)`).FindAllStringSubmatch(string(text), -1)
+	if len(patterns) < 3 {
+		t.Fatalf("the Makefile has %d patterns of tests, want 3 or more", len(patterns))
+	}
+	for _, pattern := range patterns {
+		for test := range strings.SplitSeq(pattern[2], "|") {
+			if !known[test] {
+				t.Errorf("%s in the Makefile names Test%s, which does not exist", pattern[1], test)
+			}
 		}
 	}
 }
@@ -59,9 +82,8 @@ var (
 	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
 )
 
-// untestedStatements returns the statements of a page that name no known test. A statement is a row of a
-// table whose last column is headed "test", or a section headed by ### of a part headed by ## in
-// which some section has an item Tests.
+// untestedStatements returns the statements of a page that name no known test. A statement is a row of a table
+// whose last column is headed "test", or a ### section of a ## part in which some section has an item Tests.
 func untestedStatements(page string, known map[string]bool) []string {
 	var why []string
 	statements := 0
@@ -111,7 +133,7 @@ func untestedStatements(page string, known map[string]bool) []string {
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// listTests returns the tests of this repository by the folder of their package.
+// listTests returns the tests of this repository, with the directory of their package.
 func listTests(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}

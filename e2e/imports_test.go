@@ -13,17 +13,16 @@ import (
 
 const module = "github.com/sluice-ratelimit/sluice"
 
-// wirePackages is what speaks protobuf and gRPC.
+// wirePackages implement protobuf and gRPC.
 var wirePackages = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
 
-// importRules says what the packages of a folder may import, as DESIGN.md does. Our own
-// folders are named from the module's root. A folder with a row of its own is no part of
-// the folder above it. A folder without a row may import anything but cmd, e2e, examples
-// and wire.
+// importRules contains the imports that DESIGN.md allows for each directory, relative to the module's root. A
+// directory with a row is not part of the directories above it. A directory without a row may import anything
+// except cmd, e2e, examples and wirePackages.
 var importRules = []struct {
 	folder string
 	own    []string
-	others []string // nil: any third party
+	others []string // third-party packages; nil: all
 	wire   bool
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
@@ -82,11 +81,11 @@ var importRules = []struct {
 	{folder: "cmd", own: []string{
 		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
-	// It runs the binary and knows nothing of its insides.
+	// e2e runs the binary and does not depend on its implementation.
 	{folder: "e2e", own: []string{"store/storetest"}},
 }
 
-// TestImportRules looks at direct imports, without those of tests.
+// TestImportRules checks direct imports, except those of tests.
 func TestImportRules(t *testing.T) {
 	for _, p := range listPackages(t, "") {
 		for _, imported := range p.Imports {
@@ -97,8 +96,8 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// TestRequestPathLinksNoParser looks at all that the path of a request links. It must not
-// link a reader of files, not even through another package.
+// TestRequestPathLinksNoParser checks that the packages on the path of a request do not link a parser of files,
+// not even indirectly.
 func TestRequestPathLinksNoParser(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/server").Output()
 	if err != nil {
@@ -194,8 +193,7 @@ func TestImportError(t *testing.T) {
 	}
 }
 
-// importError returns why a package of the folder from may not import a path, "" if
-// it may.
+// importError returns why a package in the directory from may not import a path, or "".
 func importError(from, imported string) string {
 	own := ruleFolder(imported)
 	first, _, _ := strings.Cut(imported, "/")
@@ -237,8 +235,8 @@ func underAny(path string, roots []string) bool {
 	return false
 }
 
-// ruleFolder returns the folder of a package of ours: the longest one with a row in borders,
-// or else the first. For other packages it returns "".
+// ruleFolder returns the directory whose rules apply to a package of ours: the longest with a row in importRules,
+// otherwise the first path element. For other packages it returns "".
 func ruleFolder(importPath string) string {
 	rest, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {
@@ -259,7 +257,7 @@ type goPackage struct {
 	Imports    []string
 }
 
-// listPackages returns ours as they are built for a system (GOOS), "" for this one.
+// listPackages returns our packages as built for a system (GOOS), "" for this one.
 func listPackages(t *testing.T, system string) []goPackage {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Imports", module+"/...")

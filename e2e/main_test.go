@@ -7,10 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// root is the repository's root, seen from here.
 const root = ".."
 
-// programs holds what TestMain built for all tests.
+// programs contains the binaries built by TestMain.
 var programs struct{ sluice string }
 
 func TestMain(m *testing.M) {

@@ -22,16 +22,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDeniedValuesLeaveMemory searches the memory of a process for what a client sent that was denied. With --top-keys=clear it is
-// there, so the search finds what is held. With hashed, the default, and with off it is nowhere.
+// TestDeniedValuesLeaveMemory searches the memory of sluice for a value in denied requests. With --top-keys=clear
+// the value is stored, which proves the search. With hashed, the default, and with off it must be absent.
 //
-// What is garbage is no longer held, but would stay in memory for as long as nothing else needs its place. So the
-// collector is told to overwrite it (GODEBUG=clobberfree=1) and to run. Before, the client goes away, and others send
-// more than it did, which go through the buffers that are used again.
+// Garbage would stay in memory until it is reused, so GODEBUG=clobberfree=1 has the garbage collector overwrite
+// it. Before the search the client disconnects, and other clients send more data through the reused buffers.
 //
-// Two things are left out, since nobody holds them and chance says for how long they stay: what stands on the stack of a
-// goroutine that has ended, and so parts of 32 bytes and less, and all of what is hashed by SHA-256 for a store; and the
-// buffer of a connection that is open, which has its last requests.
+// The test excludes two kinds of unreferenced memory that stay for a random time: the stacks of ended goroutines,
+// and therefore parts of 32 bytes or less and the input of SHA-256 for a store; and the buffer of an open
+// connection, which contains its last requests.
 func TestDeniedValuesLeaveMemory(t *testing.T) {
 	for mode, want := range map[string]bool{"clear": true, "hashed": false, "off": false} {
 		t.Run(mode, func(t *testing.T) {
@@ -64,7 +63,7 @@ descriptors:
 				send(t, s, "other-"+rand.Text()+rand.Text(), 40)
 				collectGarbage(t, s)
 			}
-			places, err := process.FindInMemory(s.PID(), []byte(marker[:35])) // a part of it would be too much
+			places, err := process.FindInMemory(s.PID(), []byte(marker[:35])) // search for a part of the value
 			must.OK(t, err)
 			if held := len(places) > 0; held != want {
 				t.Errorf("the value is in memory %d times, want that it is held: %t\n%s", len(places), want, strings.Join(places[:min(5, len(places))], "\n"))
@@ -73,7 +72,7 @@ descriptors:
 	}
 }
 
-// send sends requests with a value, over a connection of its own, and as JSON.
+// send sends requests with a value, over a new gRPC connection and as JSON.
 func send(t *testing.T, s *sluice.Sluice, value string, requests int) {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -93,8 +92,7 @@ func send(t *testing.T, s *sluice.Sluice, value string, requests int) {
 	}
 }
 
-// collectGarbage runs the collector until what was garbage at its begin is overwritten. What it does not find the first time, as
-// pools keep it for one more, it finds the second.
+// collectGarbage runs the garbage collector twice, because pools keep their contents for one collection.
 func collectGarbage(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	for range 3 {

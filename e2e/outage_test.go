@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestRequestsPassDuringOutage holds what envoy.yaml says about failure_mode_deny.
-// An outage of sluice is no outage of the service behind Envoy. Limits hold again when
-// sluice is back.
+// TestRequestsPassDuringOutage checks envoy.yaml's comment on failure_mode_deny: an outage of sluice does not
+// affect the service behind Envoy, and limits apply again afterwards.
 func TestRequestsPassDuringOutage(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
 	must.OK(t, err)
@@ -23,7 +22,7 @@ func TestRequestsPassDuringOutage(t *testing.T) {
 	proxy := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: bootstrap,
 		Clusters:  map[string][]string{"sluice": {first.Addr("grpc")}, "backend": {upstream.Addr}},
-		Patient:   true, // a call that takes too long would be a request that passes
+		Patient:   true, // a request whose call times out would pass
 	})
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -40,7 +39,7 @@ func TestRequestsPassDuringOutage(t *testing.T) {
 		return denied
 	}
 
-	// Two an hour pass, but the hour may end in the middle.
+	// Two per hour pass, but the hour may end during the test.
 	if got := denials(10); got < 6 {
 		t.Errorf("%d of 10 requests denied, want 8", got)
 	}
@@ -54,7 +53,7 @@ func TestRequestsPassDuringOutage(t *testing.T) {
 	suite.Eventually(t, "with sluice back a request is denied", func() bool { return denials(1) == 1 })
 }
 
-// startSluice runs sluice with the quick start's rules.
+// startSluice starts sluice with the quick start's rules.
 func startSluice(t *testing.T, grpcAddr string) *sluice.Sluice {
 	t.Helper()
 	return suite.StartSluice(t, sluice.Options{

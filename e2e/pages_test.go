@@ -13,14 +13,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxWidth is the longest that a line of prose may be. Lines in fences, and those that
-// begin like mayBeWide (tables, code and comments), may be longer.
+// maxWidth is the maximum width of a line of prose. Lines in fenced blocks and lines with one of unwrappedPrefixes
+// (tables, code and comments) may be longer.
 const maxWidth = 100
 
 var unwrappedPrefixes = []string{"|", "    ", "<!--"}
 
-// TestPages looks at every document: links lead to files and headings that
-// exist, targets of make exist, and lines of prose are short.
+// TestPages checks every document: links to files and headings, targets of make, and the width of lines.
 func TestPages(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	must.OK(t, err)
@@ -56,7 +55,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPageErrors plants what must be found.
 func TestPageErrors(t *testing.T) {
 	linked := func(link string) (string, bool) {
 		return "# Page\n\n## Is `this` it?\n", link == "page.md"
@@ -87,8 +85,7 @@ var (
 	notInID    = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// pageErrors says what is wrong with a page. linked returns the text of a file that the
-// page links, and whether there is one.
+// pageErrors returns the errors in a page. linked returns the text of a linked file and whether it exists.
 func pageErrors(page, makefile string, linked func(link string) (string, bool)) []string {
 	var why []string
 	for _, m := range pageLink.FindAllStringSubmatch(page, -1) {
@@ -123,8 +120,7 @@ func pageErrors(page, makefile string, linked func(link string) (string, bool)) 
 	return why
 }
 
-// hasHeading reports whether a page has a heading with this id, made of it as GitHub
-// does.
+// hasHeading reports whether a page has a heading with the given id, computed as by GitHub.
 func hasHeading(page, id string) bool {
 	for _, m := range heading.FindAllStringSubmatch(page, -1) {
 		if strings.ReplaceAll(notInID.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-") == id {
@@ -134,8 +130,8 @@ func hasHeading(page, id string) bool {
 	return false
 }
 
-// TestDesignNamesExistingFiles holds that each file and folder that DESIGN.md names is
-// there, and that its table of packages has every folder of Go's.
+// TestDesignNamesExistingFiles checks that every file and directory in DESIGN.md exists, and that its table of
+// packages is complete.
 func TestDesignNamesExistingFiles(t *testing.T) {
 	text, err := os.ReadFile("../DESIGN.md")
 	must.OK(t, err)

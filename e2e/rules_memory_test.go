@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestMemoryOfRules holds what docs/sizing.md says of the memory for many rules, and logs
-// its table. Memory for counters is left out: without a request none of it is resident.
+// TestMemoryOfRules checks the figures in docs/sizing.md for the memory of many rules, and logs the table.
+// Counters are not included: without requests their memory is not resident.
 func TestMemoryOfRules(t *testing.T) {
 	if _, err := process.MemoryOf(os.Getpid()); err != nil {
 		t.Skip("the memory of a process is read as Linux tells it:", err)
@@ -24,11 +24,11 @@ func TestMemoryOfRules(t *testing.T) {
 	t.Log("| rules | resident after the start, MB | most at the start | most at a reload | of the start's |\n| --- | --- | --- | --- | --- |")
 	for _, tt := range []struct{ rules, limit int }{
 		{1000, 192 << 20},
-		{20_000, 192 << 20}, // the limit of our manifests
+		{20_000, 192 << 20}, // the memory limit in our manifests
 		{100_000, 320 << 20},
 	} {
-		// It is about half as much again. When the collector runs is chance, more so on a busy machine:
-		// a quarter more is allowed, and one of three processes has to keep to it.
+		// A reload needs about half as much more. The garbage collector's timing varies, more so on a busy machine, so
+		// a quarter more is allowed, and one of three processes must stay within it.
 		var started, reloaded process.Memory
 		for range 3 {
 			started, reloaded = memoryOfRules(t, tt.rules)
@@ -49,8 +49,7 @@ func TestMemoryOfRules(t *testing.T) {
 
 func maxAtReload(started process.Memory) int { return started.Peak * 7 / 4 }
 
-// memoryOfRules returns the memory of a process with n rules: once they are in force, and
-// once others are.
+// memoryOfRules returns the memory of a process with n rules, after the start and after a reload.
 func memoryOfRules(t *testing.T, n int) (started, reloaded process.Memory) {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +64,7 @@ func memoryOfRules(t *testing.T, n int) (started, reloaded process.Memory) {
 	write(60)
 	s := suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice, Args: []string{"--config", dir},
-		Env: []string{"GOMEMLIMIT=off", "GOGC="}, // as where no container has a limit
+		Env: []string{"GOMEMLIMIT=off", "GOGC="}, // as without a memory limit
 	})
 	memory := func() process.Memory {
 		t.Helper()

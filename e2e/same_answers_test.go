@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// equivalenceRules have what envoyproxy/ratelimit knows.
+// equivalenceRules use features of envoyproxy/ratelimit only.
 const equivalenceRules = `domain: shop
 descriptors:
   - {key: user, rate_limit: {unit: year, requests_per_unit: 5}}
@@ -37,10 +37,10 @@ descriptors:
     descriptors: [{key: method, rate_limit: {unit: year, requests_per_unit: 7}}]
 `
 
-// TestSameAnswersAsRatelimit asks sluice in memory, sluice with a store and exact names, sluice with envoyproxy/ratelimit's
-// names, and that itself, if RATELIMIT_BIN names its program, the same random requests: looks, charges of
-// any weight, overrides that share a rule's counter, several descriptors. All give the same answers.
-// SLUICE_REQUESTS sets the number of requests, SLUICE_SEED repeats a failed run.
+// TestSameAnswersAsRatelimit sends the same random requests to sluice in memory, sluice with a store and exact
+// names, sluice with envoyproxy/ratelimit's names, and envoyproxy/ratelimit itself if RATELIMIT_BIN is its path.
+// Requests include zero hits, weights, overrides that share a rule's counter, and several descriptors. All answers
+// must be equal. SLUICE_REQUESTS sets the number of requests, SLUICE_SEED repeats a run.
 func TestSameAnswersAsRatelimit(t *testing.T) {
 	requests, seed := envOr(t, "SLUICE_REQUESTS", 2000), envOr(t, "SLUICE_SEED", 27)
 	_ = window.Await(t.Context(), time.Duration(requests)*5*time.Millisecond+window.Margin(), func(left time.Duration) { t.Logf("waiting %v for the next hour", left) })
@@ -92,7 +92,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 				t.Fatalf("seed %d, request %d: %s answers %v\n%v", seed, n, s.name, err, req)
 			}
 			for _, status := range reply.GetStatuses() {
-				status.DurationUntilReset = nil // a second may pass between two answers
+				status.DurationUntilReset = nil // may differ by a second
 			}
 			if first == nil {
 				first = reply
@@ -110,7 +110,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 	t.Logf("%d services, %d requests, %d over limit", len(all), requests, over)
 }
 
-// randomRequest returns a random request. Values change slowly, so that counters fill.
+// randomRequest returns a random request. Values change slowly, so that counters reach their limits.
 func randomRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 	req := &rlsv3.RateLimitRequest{Domain: "shop", HitsAddend: []uint32{0, 0, 0, 1, 2}[random.IntN(5)]}
 	for range 1 + random.IntN(3)*random.IntN(2) {
@@ -128,7 +128,7 @@ func randomRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 			d.Entries = append(d.Entries, entry(key, value))
 		}
 		switch random.IntN(4) {
-		case 0: // a look
+		case 0: // zero hits
 			d.HitsAddend = wrapperspb.UInt64(0)
 		case 1:
 			d.HitsAddend = wrapperspb.UInt64([]uint64{1, 2, 5, 6, 400, 1 << 20}[random.IntN(6)])
@@ -141,7 +141,7 @@ func randomRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 	return req
 }
 
-// envOr returns the number that a variable has, or another one.
+// envOr returns the number in an environment variable, or a default.
 func envOr(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)

@@ -35,9 +35,9 @@ descriptors:
         rate_limit: {unit: year, requests_per_unit: 57}
 `
 
-// TestSharedStoreWithRatelimit has envoyproxy/ratelimit, whose program RATELIMIT_BIN names, and sluice run on one
-// Valkey with the same environment and rules: both count on the same counters, exactly, and one goes on
-// where the other ended.
+// TestSharedStoreWithRatelimit runs envoyproxy/ratelimit (the path in RATELIMIT_BIN) and sluice with one Valkey
+// and the same environment and rules. Both use the same counters, exactly, and one continues where the other
+// stopped.
 func TestSharedStoreWithRatelimit(t *testing.T) {
 	path := os.Getenv("RATELIMIT_BIN")
 	if path == "" {
@@ -61,7 +61,7 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	})
 	both := []rlsv3.RateLimitServiceClient{client(t, startRatelimit(t, path, environment)), client(t, ours.Addr("grpc"))}
-	// Both count by their clocks, and the store's, which are one here.
+	// Both use their own and the store's clocks, which are the same here.
 	for _, entries := range [][]string{{"user", "alice"}, {"path", "/a_b", "method", "GET"}} {
 		var mu sync.Mutex
 		var left []uint32
@@ -93,7 +93,7 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 			t.Errorf("hit %d on one counter: over limit %v, %d remain, want %d", i+1, over, remaining, 56-i)
 		}
 	}
-	// A value with _ that the request fills in could be two counters there, and is one here.
+	// A value from the request that contains _ may use two counters in envoyproxy/ratelimit, and uses one in sluice.
 	for i, one := range []rlsv3.RateLimitServiceClient{both[0], both[0], both[1]} {
 		want := []uint32{56, 55, 56}[i]
 		if over, remaining := sendHit(t, one, "user", "a_b"); over || remaining != want {
@@ -102,7 +102,7 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 	}
 }
 
-// startRatelimit runs envoyproxy/ratelimit until the test ends, and returns where it serves gRPC.
+// startRatelimit starts envoyproxy/ratelimit, stops it when the test ends, and returns its gRPC address.
 func startRatelimit(t *testing.T, path string, environment []string) string {
 	t.Helper()
 	var ports [3]string
@@ -136,7 +136,7 @@ func client(t *testing.T, addr string) rlsv3.RateLimitServiceClient {
 	return rlsv3.NewRateLimitServiceClient(conn)
 }
 
-// sendHit asks for one hit.
+// sendHit charges one hit.
 func sendHit(t *testing.T, service rlsv3.RateLimitServiceClient, entries ...string) (over bool, remaining uint32) {
 	t.Helper()
 	var d commonv3.RateLimitDescriptor

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// shells are programs that print what each of the lines in $TYPED is completed to, after the script
-// $SCRIPT.
+// shells are programs that print the completion of each line in $TYPED, using the script $SCRIPT.
 var shells = map[string]string{
 	"bash": `source "$SCRIPT"
 while IFS= read -r COMP_LINE; do
@@ -24,7 +23,7 @@ done <<<"$TYPED"`,
 for line in (string split \n -- "$TYPED")
 	echo "$line:" (complete -C "$line" | string replace -r '\t.*' '')" "
 end`,
-	// zsh completes only what somebody types, so its own functions are stood in for.
+	// zsh only completes typed input, so the script replaces its completion functions.
 	"zsh": `compdef() { }
 source "$SCRIPT"
 _describe() { local -a all=("${(@P)4}"); print -rn -- "${(@)all%%:*} " }
@@ -39,7 +38,7 @@ while IFS= read -r line; do
 done <<<"$TYPED"`,
 }
 
-// TestShells completes lines in the real shells.
+// TestShells completes lines in real shells.
 func TestShells(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -52,7 +51,7 @@ func TestShells(t *testing.T) {
 		"sluice exp", "sluice schema d", "sluice check rul", "sluice explain -c rules.yaml --domain ",
 		"sluice explain -c rules.yaml -d shop --descriptor u", "sluice serve --log-l", "sluice check --output=j",
 	}
-	// What a shell keeps of the word differs: bash replaces what follows an equals sign.
+	// Shells differ in the replaced part of a word: bash replaces the text after an equals sign.
 	want := map[string]string{
 		"sluice exp": "explain", "sluice schema d": "defaults", "sluice check rul": "rules.txt rules.yaml", "sluice explain -c rules.yaml --domain ": "shop",
 		"sluice explain -c rules.yaml -d shop --descriptor u": "user=", "sluice serve --log-l": "--log-level",

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// Restarts under load lose no hit of a process with a state file: what is admitted before,
-// between and after them is the limit, exactly.
+// TestRestartsLoseNoHits restarts sluice with a state file under load. The hits admitted before, between and after
+// the restarts are exactly the limit.
 func TestRestartsLoseNoHits(t *testing.T) {
 	const limit, rounds, callers = 3000, 4, 4
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ descriptors:
 					request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
 						{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "v"}}},
 					}}
-					// In the last round until all is used up, before until the server ends.
+					// In the last round until the limit is reached, in earlier ones until the server ends.
 					for n := 0; !last || denied[k].Load() == 0; n++ {
 						if n == limit/rounds/callers/2 {
 							enough <- struct{}{}
@@ -81,7 +81,7 @@ descriptors:
 		if last {
 			group.Wait()
 		} else {
-			<-enough // the others are still at it
+			<-enough // other clients continue
 		}
 		if code, err := s.Stop(t.Context()); code != 0 || err != nil {
 			t.Fatalf("Stop() = %d, %v; sluice said:\n%s", code, err, s.Log())

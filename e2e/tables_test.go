@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// tablesAt runs sluice with a table that is changed row by row.
+// tablesAt starts sluice with a table that is changed by row.
 func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice {
 	t.Helper()
 	rules := filepath.Join(dir, "rules.yaml")
@@ -29,10 +29,10 @@ func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice 
 	})
 }
 
-// errRejected is an answer other than OK.
+// errRejected is returned for a status other than OK.
 var errRejected = errors.New("refused")
 
-// sendRows sends rows, or one, and returns what is answered.
+// sendRows sends one or more rows and returns the answer.
 func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 	request, err := http.NewRequest(method, "http://"+s.Addr("debug")+"/api/v1/tables/users"+path, strings.NewReader(body))
 	if err != nil {
@@ -50,7 +50,7 @@ func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 	return string(text), err
 }
 
-// rowNumbers returns the number of each row.
+// rowNumbers returns the limit of each row.
 func rowNumbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	t.Helper()
 	text, err := sendRows(s, http.MethodGet, "", "")
@@ -66,8 +66,8 @@ func rowNumbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	return all
 }
 
-// TestKillsLoseNoRows kills sluice while rows are put, one by one and many at once, so that the journal is written anew all the time. Each row
-// is what was acknowledged last, or what was on its way; rows that were put at once changed at once.
+// TestKillsLoseNoRows kills sluice while rows are written, individually and in batches, so that the journal is
+// rewritten continuously. Each row has the last acknowledged value or the one in transit, and batches are atomic.
 func TestKillsLoseNoRows(t *testing.T) {
 	const rounds, writers, at = 4, 3, 2000
 	dir := t.TempDir()
@@ -113,14 +113,14 @@ func TestKillsLoseNoRows(t *testing.T) {
 				}
 			})
 		}
-		<-enough // the others are still at it
+		<-enough // other clients continue
 		s.Kill()
 		group.Wait()
 	}
 }
 
-// TestFullDiskRejectsRows has a limit on the size of files in place of a full disk: a row that cannot be saved is refused and not in force, and
-// what was acknowledged before stays.
+// TestFullDiskRejectsRows simulates a full disk by a limit on the size of files. A row that cannot be saved is
+// rejected and does not become active, and acknowledged rows stay.
 func TestFullDiskRejectsRows(t *testing.T) {
 	dir := t.TempDir()
 	s := tablesAt(t, dir, func(cmd *exec.Cmd) {
@@ -147,7 +147,7 @@ func TestFullDiskRejectsRows(t *testing.T) {
 		t.Errorf("a row for which there is room: %v", err)
 	}
 	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
-		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // lines wait in a queue
+		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // logging is asynchronous
 	}
 	s.Kill()
 	if got := rowNumbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A server that ends connections, at once or after it has answered a probe, is asked two or three times a
-// second at most.
+// A server that closes connections, at once or after it has answered a probe, is probed at most
+// three times a second.
 func TestProbesAreSpaced(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestProbesAreSpaced(t *testing.T) {
 	}
 }
 
-// TestProbesWaitAsLongAsRequests has a server pause for less than the store timeout, and then for longer, with a dial timeout
-// that is much shorter. The first pause is not an outage, neither for the steady probe nor for leaderships.
+// The server pauses for less than the store timeout, and then for longer. The dial timeout is much
+// shorter. The first pause is not an outage, neither for the regular probe nor for leaderships.
 func TestProbesWaitAsLongAsRequests(t *testing.T) {
 	for name, dialTimeout := range map[string]time.Duration{"a short dial timeout": 10 * time.Millisecond, "a long one": time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			const timeout = 10 * time.Second
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
 			must.OK(t, err)
-			pauses := make(chan time.Duration, 3) // before replies to probes, and to the leadership request; then it is silent
+			pauses := make(chan time.Duration, 3) // before replies to probes and to the leadership request; then the server is silent
 			pauses <- 0
 			pauses <- timeout / 2
 			pauses <- timeout / 2
@@ -102,7 +102,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 				defer close(done)
 				s.Run(ctx)
 			}()
-			time.Sleep(2*probeInterval + 100*time.Millisecond) // the second probe waits
+			time.Sleep(2*probeInterval + 100*time.Millisecond) // the second probe is waiting for its reply
 			if got := acquireOne(t, s, "a", "shop", time.Second); got != "a" {
 				t.Errorf("%s: %q is the leader, want the one that the server names after its pause", name, got)
 			}

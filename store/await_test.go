@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestAwait waits for the store after a start: once all primaries have answered, the store decides the very first requests. While
-// one does not answer, the wait lasts until its context ends.
+// After a start the store decides the very first requests once all primaries have answered. While
+// one does not answer, Await blocks until its context ends.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	one, all := storetest.Start(t), storetest.StartCluster(t, 3, false)
@@ -33,7 +33,7 @@ func TestAwait(t *testing.T) {
 			t.Errorf("%s: was not reached", name)
 		}
 		var c caller
-		charges := make([]limiter.Charge, 60) // in the slots of all primaries
+		charges := make([]limiter.Charge, 60) // they are in the slots of all primaries
 		for i := range charges {
 			charges[i] = oneHit(uint64(i+1), hugeBucket)
 		}

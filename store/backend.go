@@ -14,16 +14,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
 )
 
-// A backend is one store: its primaries, with a shard for each. On a cluster a shard has the slots of its primary. A store that
-// is not a cluster has one shard, which has all slots.
+// A backend is one store: its primaries, with a shard for each. On a cluster a shard has the slots
+// of its primary. A store that is not a cluster has one shard, which has all slots.
 type backend struct {
 	store       *Store
 	options     *Options
 	server      *redis.Server
-	timeout     time.Duration // of a dial
+	timeout     time.Duration // maximum duration of a dial
 	offset      atomic.Int64  // the store's time less ours, in nanoseconds; on a cluster, that of the node with the first slots
 	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
-	refresh     chan struct{} // has an element if the primaries are to be queried at once
+	refresh     chan struct{} // signals that the primaries are to be queried at once; holds one element
 	slots       atomic.Pointer[slotMap]
 	watch       *sentinel.Watch // nil without Sentinels
 	ledger      ledger
@@ -42,7 +42,7 @@ type runningShard struct {
 }
 
 // A slotMap maps slots to shards. It is immutable.
-type slotMap struct{ ranges []slotRange } // in order
+type slotMap struct{ ranges []slotRange } // sorted by slot
 
 // A slotRange is a range of slots of one primary, with its shard.
 type slotRange struct {
@@ -77,8 +77,8 @@ func (f *backend) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
-// probeTimeout bounds a probe and a leadership request. It is not less than the timeout of requests, so that a pause which requests
-// outlast does not end the connection.
+// probeTimeout bounds a probe and a leadership request. It is not less than the timeout of
+// requests, so that a pause which requests outlast does not end the connection.
 func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
 
 // requestRefresh wakes pollTopology.
@@ -102,8 +102,8 @@ func (f *backend) shardOf(slot uint16) *shard {
 	return nil
 }
 
-// shardAt returns the shard of the primary at an address, and creates it if necessary. It returns nil if f has ended or has too
-// many shards.
+// shardAt returns the shard of the primary at an address, and creates it if necessary. It returns
+// nil if f has ended or has too many shards.
 func (f *backend) shardAt(address string) *shard {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,10 +142,11 @@ func (f *backend) isUp() bool {
 	return next == redis.Slots
 }
 
-// learnOffset records the server's time now, in the reply of a round trip that began at sent.
+// learnOffset records now, the server's time in the reply of a round trip that began at sent.
 //
-// Nodes of a cluster may have different clocks, and a node expires keys by its own, so a counter uses the clock of its node.
-// Everything that belongs to no single node uses the clock of the node with the first slots.
+// Nodes of a cluster may have different clocks, and a node expires keys by its own clock, so a
+// counter uses the clock of its node. Anything that belongs to no single node uses the clock of the
+// node with the first slots.
 func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duration) {
 	f := sh.backend
 	if f.options.at != nil { // a test sets the store's clock
@@ -157,7 +158,8 @@ func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duratio
 	}
 }
 
-// useFirstShardClock sets the offset of f to that of the node with the first slots. It reports false if that is not known.
+// useFirstShardClock sets the offset of f to that of the node with the first slots. It reports
+// false if that is not known.
 func (f *backend) useFirstShardClock() bool {
 	ranges := f.slots.Load().ranges
 	if len(ranges) == 0 {
@@ -186,14 +188,15 @@ func (sh *shard) time(now limiter.Time) limiter.Time {
 // time converts our time to the store's.
 func (f *backend) time(now limiter.Time) limiter.Time { return now + limiter.Time(f.offset.Load()) }
 
-// timeOf converts our time to that of a counter in one of the shard's slots. ahead is the number of seconds by which the
-// server's clock, which expires the key, is ahead of that: 0, unless the slot depends on the start of the window, so that no
-// node's clock can determine it.
+// timeOf converts our time to that of a counter in one of the shard's slots. ahead is the number of
+// seconds by which the server's clock, which expires the key, is ahead of that time. It is 0 unless
+// the slot depends on the start of the window: then the time must not depend on a node's clock.
 func (sh *shard) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at limiter.Time, ahead int64) {
 	return sh.timeBy(now, sh.backend.server.Nodes != nil && slotDependsOnStart(p, name))
 }
 
-// timeBy is timeOf for a counter whose slot depends on the start of the window if slotByStart is set.
+// timeBy is timeOf for a counter whose slot depends on the start of the window if slotByStart is
+// set.
 func (sh *shard) timeBy(now limiter.Time, slotByStart bool) (at limiter.Time, ahead int64) {
 	at = sh.backend.time(now)
 	if sh.backend.server.Nodes == nil {
@@ -224,7 +227,8 @@ func (f *backend) timeOf(slot uint16, now limiter.Time, p *limiter.Policy, name 
 	return at
 }
 
-// slotDependsOnStart reports whether the slot of a counter depends on the start of its window, which the name lacks.
+// slotDependsOnStart reports whether the slot of a counter depends on the start of its window,
+// which the name lacks.
 func slotDependsOnStart(p *limiter.Policy, name []byte) bool {
 	if !script.IsFixed(p) {
 		return false

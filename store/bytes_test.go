@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// What a counter takes of the store's memory, name, expiry and its share of the tables included, is no
-// more than docs/store.md says. With -v it prints what it measured.
+// A counter takes no more of the store's memory, including name, expiry and its share of the
+// tables, than docs/store.md states. With -v the test prints the measurements.
 func TestBytesPerCounter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
@@ -23,7 +23,7 @@ func TestBytesPerCounter(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		for _, tt := range []struct {
 			name string
-			kind string // of the counter's name
+			kind string // the part of the counter's name that identifies the algorithm
 			hits uint64
 			p    limiter.Policy
 		}{
@@ -31,16 +31,16 @@ func TestBytesPerCounter(t *testing.T) {
 			{"`token_bucket`, `leaky_bucket`", "t60", 1, limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 60, Window: time.Minute, Burst: 1000}},
 			{"`sliding_window` of 10 sub-windows", "r60.10", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 10}},
 			{"`sliding_window` of 60 sub-windows", "r60.60", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 60}},
-			{"`concurrency` with 10 slots in use", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
-			{"`concurrency` with 100 slots in use", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 10 permits in use", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 100 permits in use", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
 			{"a penalty, in addition to its counter", "f60_", 2, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Penalty: limiter.NewPenalty(time.Hour)}}, // a denied hit has none
 			{"10 reservations", "f60_", 10, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1e6, Window: time.Minute, Reserve: limiter.NewReserve(100, time.Minute, false)}},
 			{"`sliding_log` with 10 hits", "l60", 10, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 			{"`sliding_log` with 100 hits", "l60", 100, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 		} {
-			many := 20_000
+			counters := 20_000
 			if tt.p.UsesLeases() {
-				many = 2000 // each has many charges
+				counters = 2000 // each acquires several leases
 			}
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
@@ -49,14 +49,14 @@ func TestBytesPerCounter(t *testing.T) {
 			empty := parseNumber(t, infoField(t, srv, "memory", "used_memory"))
 			var r script.Run
 			calls := make([]script.Call, 200)
-			for from := 0; from < many; from += len(calls) {
+			for from := 0; from < counters; from += len(calls) {
 				r.Clear(0)
 				for i := range calls {
 					charge := oneHit(1, &tt.p)
 					charge.Hits, charge.Reserve = tt.hits, tt.p.Reserve != nil
 					name := []byte(fmt.Sprintf("s1{%022d}%s", from+i, tt.kind))
 					charges, names := []limiter.Charge{charge}, [][]byte{name}
-					for tt.p.UsesLeases() && len(charges) < int(tt.hits) { // each takes one
+					for tt.p.UsesLeases() && len(charges) < int(tt.hits) {
 						charges, names = append(charges, charge), append(names, name)
 					}
 					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: charges}, names, time.Minute)
@@ -67,18 +67,18 @@ func TestBytesPerCounter(t *testing.T) {
 				}
 			}
 			name := calls[len(calls)-1].Keys[0]
-			took := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / many
-			t.Logf("%s: %s: %d bytes, of which MEMORY USAGE says %s", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
+			took := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / counters
+			t.Logf("%s: %s: %d bytes, %s by MEMORY USAGE", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
 			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")
-			said, _, _ := strings.Cut(row, " |")
-			if most, err := strconv.Atoi(said); !found || err != nil || took > most {
-				t.Errorf("%s: a counter of %s takes %d bytes, docs/store.md says %q", version, tt.name, took, said)
+			documented, _, _ := strings.Cut(row, " |")
+			if most, err := strconv.Atoi(documented); !found || err != nil || took > most {
+				t.Errorf("%s: a counter of %s takes %d bytes, want %q as in docs/store.md", version, tt.name, took, documented)
 			}
 		}
 	}
 }
 
-// infoField returns what a server says of itself, empty if nothing.
+// infoField returns a field of a server's INFO, or "".
 func infoField(tb testing.TB, s *storetest.Server, section, name string) string {
 	tb.Helper()
 	_, rest, _ := strings.Cut(s.Must("INFO", section), "\n"+name+":")

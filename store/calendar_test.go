@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// calendarPolicies are all that a calendar can have.
+// calendarPolicies returns policies of the algorithms that support calendars.
 func calendarPolicies(c *limiter.Calendar) (all []*limiter.Policy) {
 	p := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3, Window: 24 * time.Hour, Calendar: c}
 	fixed := p
@@ -27,7 +27,7 @@ func calendarPolicies(c *limiter.Calendar) (all []*limiter.Policy) {
 	return all
 }
 
-// decideInBoth has a table and the script of a server decide a batch of the counter of a name.
+// decideInBoth decides a batch on the named counter in a table and by the script of a server.
 func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][]byte, at limiter.Time, inTable, stored *limiter.Batch) {
 	t.Helper()
 	run, call := &script.Run{}, &script.Call{}
@@ -44,8 +44,8 @@ func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][
 	stored.Stored().Decide(at, call.Found)
 }
 
-// The store decides as a table does at each edge of the windows of a calendar and of their parts, to the nanosecond; and
-// after a clock that ran a year ahead was set back.
+// The store decides as a table does at each edge of a calendar's windows and sub-windows, to the
+// nanosecond, and after a clock that was a year ahead is set back.
 func TestCalendarEdges(t *testing.T) {
 	t.Parallel()
 	conn := newClient(t, storetest.Start(t))
@@ -65,7 +65,7 @@ func TestCalendarEdges(t *testing.T) {
 				}
 				at = end
 			}
-			if p.Algorithm == limiter.SlidingWindow { // a fixed window in a table is never left for an older one
+			if p.Algorithm == limiter.SlidingWindow { // a table never leaves a fixed window for an older one
 				times = append(times, at+limiter.Time(300*24*time.Hour), at, at+limiter.Time(800*24*time.Hour), at, at)
 			}
 			for step, at := range times {
@@ -84,8 +84,8 @@ func TestCalendarEdges(t *testing.T) {
 	}
 }
 
-// The key of a fixed window has the window's start behind it, and lives a second longer than the window; that of a ring until
-// the next window is over.
+// The key of a fixed window ends in the window's start, and expires a second after the window. That
+// of a sliding window expires when the next window is over.
 func TestKeysOfACalendar(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// BenchmarkCalls asks a real server by so many callers at once, on 10,000 counters. CPU time is what
-// both ends took for a call, callers included.
+// BenchmarkCalls sends requests to a real server from several concurrent callers, on 10,000
+// counters. It reports the CPU time per call of this process, callers included, and of the server.
 func BenchmarkCalls(b *testing.B) {
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour}
 	for _, callers := range []int{1, 64} {
@@ -49,7 +49,7 @@ func BenchmarkCalls(b *testing.B) {
 	}
 }
 
-// processCPU is the CPU time that this process has taken.
+// processCPU returns the CPU time of this process.
 func processCPU(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// Cancel releases the leases and undoes the delayed hits of a batch that Decide decided and whose caller has gone at the time
-// now. A delayed hit can be undone only if no later turn has been granted. Cancel does not wait for the store, and retains
-// neither b nor names.
+// Cancel releases the leases and undoes the delayed hits of a batch that Decide decided and whose
+// caller has gone at the time now. A delayed hit can be undone only if no later turn has been
+// granted. Cancel does not wait for the store, and retains neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 	var turns []turn
 	for i, name := range names[:min(len(names), len(b.Decisions))] {
@@ -18,7 +18,7 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 			turns = append(turns, turn{i, b.Decisions[i].Charged})
 		}
 	}
-	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and what the mirror holds
+	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and those in the mirror
 	for _, t := range turns {
 		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been granted
 			s.backendOf(c.Policy).ledger.subtract(names[t.charge], t.hits)
@@ -32,7 +32,8 @@ type turn struct {
 	hits   uint64
 }
 
-// cancel is Cancel for charge i. It reports false if the charge is delayed and the store is unavailable.
+// cancel is Cancel for charge i. It reports false if the charge is delayed and the store is
+// unavailable.
 func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (done bool) {
 	c, d, lease := &b.Charges[i], &b.Decisions[i], b.Lease(i)
 	if lease == 0 && d.Wait == 0 {
@@ -56,15 +57,15 @@ type replyChan chan error
 func (d replyChan) Decided(err error)       { d <- err }
 func (replyChan) Exceeded(int) func(uint64) { return nil }
 
-// A resetWaiter is the waiter of a reset. It keeps the unsynced hits of the counter until the store has decided, even if the
-// caller has gone: hits before a reset must not be charged after it.
+// A resetWaiter is the waiter of a reset. It keeps the unsynced hits of the counter until the store
+// has decided, even if the caller has gone: hits before a reset must not be charged after it.
 type resetWaiter struct {
 	replyChan
 	store    *Store
 	backend  *backend
 	slot     uint16
 	batch    *limiter.Batch
-	now      limiter.Time // by the store's clock
+	now      limiter.Time // time of the reset, by the store's clock
 	names    [2]string
 	unsynced []*script.Unsynced
 }
@@ -91,8 +92,9 @@ func (r *resetWaiter) Decided(err error) {
 	r.replyChan.Decided(err)
 }
 
-// Reset resets the counter of charge i of a batch at the time now, and returns what was used of it. The name of a fixed window
-// lacks its start: the current window is reset. It returns [ErrUnavailable] if the store is unavailable.
+// Reset resets the counter of charge i of a batch at the time now, and returns the number of hits
+// that it had. The name of a fixed window lacks its start: the current window is reset. Reset
+// returns [ErrUnavailable] if the store is unavailable.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
 	p, name := new(of.Charges[i].Policy.Clone(nil)), names[i] // the store may answer after the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestNoPolicyOutlivesItsRequest looks at what waits for the store when its callers have gone: what gives a lease back, and
-// a reset. It must not refer to the policies of the requests, whose memory exchanges use again for overrides and rows.
+// Releases of leases, and resets, may wait for the store after their callers have gone. They must
+// not refer to the policies of the request, whose memory is reused for overrides and rows.
 func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -24,15 +24,15 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	cancel()
 	now := limiter.Time(time.Now().UnixNano())
 	var c caller
-	for _, p := range append(reservingPolicies(true), slotCharge(1, 5).Policy) {
+	for _, p := range append(reservingPolicies(true), permitCharge(1, 5).Policy) {
 		take, held := func() uint64 { return c.reserveHits(t, s, p, 60) }, func() bool { return c.usedAndReserved(t, s, p) > 0 }
 		if p.Reserve == nil {
-			take, held = func() uint64 { return c.acquireSlot(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
+			take, held = func() uint64 { return c.acquirePermit(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
 		}
 		if take() == 0 {
 			t.Fatal("nothing can be held")
 		}
-		r.holdBoth(true)
+		r.pause(true)
 		s.Cancel(now, &c.b, c.names)
 		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
 			t.Error("a reset whose caller has gone was done")
@@ -49,15 +49,16 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		}
 		sh.mu.Unlock()
 		if waiting != 2 {
-			t.Errorf("%d wait for the store, want what gives back and the reset", waiting)
+			t.Errorf("%d requests wait for the store, want the release and the reset", waiting)
 		}
-		r.holdBoth(false)
-		storetest.Eventually(t, "what was held is free", func() bool { return !held() })
+		r.pause(false)
+		storetest.Eventually(t, "the reservation is released", func() bool { return !held() })
 		srv.Must("FLUSHALL")
 	}
 }
 
-// Debts of a counter that could not be reset are charged after that, though there is no other reason to charge any.
+// After a reset that failed, the unsynced hits of the counter are charged, though nothing else
+// requests a sync.
 func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -65,7 +66,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	r.holdReplies(true)
+	r.pauseReplies(true)
 	charge, sh := oneHit(1, hugeFixedWindow), s.main.shardOf(0)
 	s.addHits(t, charge, 3)
 	failed := make(chan error, 1)
@@ -79,17 +80,17 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 		return sh.inFlight > 0
 	})
 	sh.mu.Lock()
-	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 	sh.mu.Unlock()
 	sh.fallBack(late)
 	if err := <-failed; !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
-	r.holdReplies(false)
-	storetest.Eventually(t, "the debt is charged", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
+	r.pauseReplies(false)
+	storetest.Eventually(t, "the hits are synced", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
 }
 
-// The fallback goes on from a counter that was reset, whatever it counts by.
+// The fallback continues from a counter that was reset, with every algorithm.
 func TestResetAndTheFallback(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -121,7 +122,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		}
 	}
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for _, charge := range all {
 		var c caller
 		if err := c.ask(s, charge); err != nil || c.b.Decisions[0].Over {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// aheadPolicies are of all counters whose name does not tell their time.
+// aheadPolicies returns policies of all counters whose names have no time.
 func aheadPolicies() (all []*limiter.Policy) {
 	steps := limiter.NewPenalty(2*time.Minute, 5*time.Hour)
 	for _, w := range []time.Duration{time.Second, 5 * time.Hour} {
@@ -38,7 +38,8 @@ func aheadPolicies() (all []*limiter.Policy) {
 	return all
 }
 
-// The store decides as a table does while its clock is ahead, when it is back, and when it goes back a little.
+// The store decides as a table does while its clock is ahead, after it was set back, and after a
+// small step back.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	const base, year = limiter.Time(1_900_000_000_123_456_789), 365 * 24 * time.Hour
@@ -78,7 +79,7 @@ func TestClockSetBack(t *testing.T) {
 				play(at, limiter.Charge{})
 				hits(at, 2)
 				if p.UsesLeases() {
-					play(at, limiter.Charge{Hits: 4, Refund: true}) // of the fourth newest lease
+					play(at, limiter.Charge{Hits: 4, Refund: true}) // returns the fourth newest lease
 				}
 				hits(at, 1)
 			}

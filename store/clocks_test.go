@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Replicas whose clocks are an hour behind and an hour ahead admit each limit once, to the hit, from
-// the first request on: all count by the store's clock.
+// Replicas whose clocks are an hour behind and an hour ahead admit exactly the limit, from the
+// first request on, because all use the store's clock.
 func TestClocksAnHourApart(t *testing.T) {
 	t.Parallel()
 	policies := []*limiter.Policy{
@@ -28,7 +28,7 @@ func TestClocksAnHourApart(t *testing.T) {
 	}
 	var replicas []replica
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
-		// Each has a table of its own, and has seen nothing before its first request.
+		// Each replica has a table of its own, and no state before its first request.
 		clock := func() time.Time { return time.Now().Add(ahead) }
 		s := runStore(t, Options{Server: serverAt(srv), Fallback: Deny, Clock: clock})
 		replicas = append(replicas, replica{s, clock})
@@ -59,7 +59,7 @@ func TestClocksAnHourApart(t *testing.T) {
 		}
 		all.Wait()
 		if !time.Now().Add(time.Second).Truncate(time.Hour).Equal(hour) {
-			continue // a window ended meanwhile, or nearly so
+			continue // a window ended during the test, or is about to
 		}
 		for n := range admitted {
 			if got := admitted[n].Load(); got != 50 {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A traffic has callers ask for hits on counters that are in many slots, and counts what was admitted.
+// traffic sends requests on counters in many slots, and counts the admitted hits.
 type traffic struct {
 	s        *Store
 	admitted [40]atomic.Int64
@@ -21,7 +21,7 @@ type traffic struct {
 	all      sync.WaitGroup
 }
 
-// hugeFixedWindow is a limit that the traffic does not reach.
+// hugeFixedWindow is a limit that no test reaches.
 var hugeFixedWindow = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 
 func newTraffic(tb testing.TB, s *Store) *traffic {
@@ -55,7 +55,7 @@ func (l *traffic) stopAndWait() {
 	l.all.Wait()
 }
 
-// totalAdmitted is how many hits were admitted.
+// totalAdmitted returns the number of admitted hits on all counters.
 func (l *traffic) totalAdmitted() (n int64) {
 	for i := range l.admitted {
 		n += l.admitted[i].Load()
@@ -63,7 +63,7 @@ func (l *traffic) totalAdmitted() (n int64) {
 	return n
 }
 
-// waitForHits waits until more hits were admitted on every counter.
+// waitForHits waits until further hits have been admitted on every counter.
 func (l *traffic) waitForHits(tb testing.TB) {
 	tb.Helper()
 	for i := range l.admitted {
@@ -72,8 +72,8 @@ func (l *traffic) waitForHits(tb testing.TB) {
 	}
 }
 
-// While slots move, to nodes that have some and to one that has none, the store decides, and
-// no hit is lost nor counted twice.
+// While slots move to nodes with and without slots, the store decides, and no hit is lost or
+// counted twice.
 func TestClusterSlotsMove(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -83,7 +83,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	l := newTraffic(t, s)
 	l.waitForHits(t)
 	all = append(all, storetest.JoinCluster(t, all))
-	owner := func(slot uint16) *storetest.Server { // of StartCluster
+	owner := func(slot uint16) *storetest.Server { // by the distribution of StartCluster
 		for i, n := range all[:3] {
 			if int(slot) < (i+1)*redis.Slots/3 {
 				return n
@@ -115,9 +115,9 @@ func TestClusterSlotsMove(t *testing.T) {
 	o.mu.Unlock()
 	var c caller
 	for n := range l.admitted {
-		look := oneHit(uint64(n+1), hugeFixedWindow)
-		look.Hits = 0
-		must.OK(t, c.ask(s, look))
+		peek := oneHit(uint64(n+1), hugeFixedWindow)
+		peek.Hits = 0
+		must.OK(t, c.ask(s, peek))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
 		if got < want || got > want && late == 0 {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)
@@ -125,7 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog has the shards that are unavailable according to the log.
+// unavailableLog records the shards that are unavailable according to the log.
 type unavailableLog struct {
 	mu          sync.Mutex
 	unavailable map[string]bool
@@ -133,13 +133,13 @@ type unavailableLog struct {
 }
 
 func (a *unavailableLog) log() Log {
-	set := func(shard string, away bool) {
+	set := func(shard string, unavailable bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.unavailable == nil {
 			a.unavailable = map[string]bool{}
 		}
-		if delete(a.unavailable, shard); away {
+		if delete(a.unavailable, shard); unavailable {
 			a.unavailable[shard] = true
 			a.ever++
 		}
@@ -151,30 +151,32 @@ func (a *unavailableLog) log() Log {
 	}
 }
 
-// allRecovered reports whether no shard is unavailable, though some were.
+// allRecovered reports whether shards were unavailable, and none is now.
 func (a *unavailableLog) allRecovered() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ever > 0 && len(a.unavailable) == 0
 }
 
-// If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
+// If no node of a cluster answers at the start, the cluster is logged as unavailable, and later as
+// recovered.
 func TestClusterRecovers(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
+	storetest.Eventually(t, "unavailable, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.unavailable["cluster of "+r.addr]
 	})
 	r.cut(false)
 	storetest.Eventually(t, "up", s.Up)
-	storetest.Eventually(t, "the log says of no shard that it is away", log.allRecovered)
+	storetest.Eventually(t, "all shards are logged as recovered", log.allRecovered)
 }
 
-// A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
+// If a primary stops or dies, only its own slots are unavailable, until it continues or its replica
+// takes over.
 func TestClusterPrimaryFails(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
@@ -183,32 +185,32 @@ func TestClusterPrimaryFails(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	l := newTraffic(t, s)
 	l.waitForHits(t)
-	for _, gone := range []struct {
-		name string
-		make func()
-		mend func()
+	for _, failure := range []struct {
+		name   string
+		fail   func()
+		repair func()
 	}{
 		{"stopped", all[1].Stop, all[1].Continue},
 		{"killed", all[1].Kill, func() { storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2)) }},
 	} {
-		gone.make()
-		storetest.Eventually(t, gone.name+": away", func() bool { return !s.Up() })
+		failure.fail()
+		storetest.Eventually(t, failure.name+": unavailable", func() bool { return !s.Up() })
 		before := l.totalAdmitted()
-		storetest.Eventually(t, gone.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
-		gone.mend()
-		storetest.Eventually(t, gone.name+": up again", s.Up)
+		storetest.Eventually(t, failure.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
+		failure.repair()
+		storetest.Eventually(t, failure.name+": up again", s.Up)
 		l.waitForHits(t)
 	}
 	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
 		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
 	l.stopAndWait()
-	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
+	storetest.Eventually(t, "the shard of the killed primary has ended", func() bool {
 		s.main.mu.Lock()
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil
 	})
-	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.allRecovered() })
+	storetest.Eventually(t, "all shards are logged as recovered", func() bool { return log.allRecovered() })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("decided %v, failed %v", o.decided, o.failed)

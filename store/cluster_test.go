@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// nodes is a server that is a cluster, of which the first node is known.
+// nodes returns the address of a cluster by its first node.
 func nodes(all []*storetest.Server) redis.Server { return redis.Server{Nodes: []string{all[0].Addr}} }
 
-// Two replicas on a cluster admit each limit once, to the hit, by requests of up to four descriptors.
+// Two replicas on a cluster admit exactly the limit, with requests of up to four descriptors.
 func TestClusterShare(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -36,7 +36,7 @@ func TestClusterShare(t *testing.T) {
 	for _, s := range stores {
 		storetest.Eventually(t, "up", s.Up)
 	}
-	const counters = 20 // of each policy, in slots of all nodes
+	const counters = 20 // number of counters of each policy, in slots of all nodes
 	var admitted [counters * 5]atomic.Int64
 	var callers sync.WaitGroup
 	for _, s := range stores {
@@ -44,7 +44,6 @@ func TestClusterShare(t *testing.T) {
 			callers.Go(func() {
 				var c caller
 				for i := range 20 * len(admitted) {
-					// Requests of one to four descriptors.
 					var charges []limiter.Charge
 					for k := range 1 + i%4 {
 						m := (i*(n+1) + k*7) % len(admitted)
@@ -64,7 +63,7 @@ func TestClusterShare(t *testing.T) {
 		}
 	}
 	callers.Wait()
-	late := o.decided[byFallback] > 0 // on a machine that stood still for a second: hits may count without an answer
+	late := o.decided[byFallback] > 0 // if the machine stood still for a second, hits may count without a reply
 	for n := range admitted {
 		if got := admitted[n].Load(); got > 100 || got < 100 && !late {
 			t.Errorf("counter %d: %d hits admitted by algorithm %d, want 100", n, got, policies[n%5].Algorithm)
@@ -75,8 +74,8 @@ func TestClusterShare(t *testing.T) {
 	}
 }
 
-// A group over many slots, and two stores, is charged as a whole or not at all, as soon as what it took from some has
-// come back; and all replies are what a table would say.
+// A group over many slots and two stores is charged completely or not at all, once the refunds are
+// done, and all decisions are those of a table.
 func TestClusterGroups(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -87,18 +86,18 @@ func TestClusterGroups(t *testing.T) {
 	testGroups(t, s, o)
 }
 
-// The same is true of a request that is cut because the store would take too long for it at once.
+// The same is true of a request that is split because it would take the store too long.
 func TestLargeGroups(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	o := &recorder{}
 	s := newStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny})
-	s.partBound = 16*time.Microsecond + time.Microsecond // room for a log, or two others
+	s.partBound = 16*time.Microsecond + time.Microsecond // room for one log or two other charges
 	runUntilEnd(t, s)
 	testGroups(t, s, o)
 }
 
-// testGroups holds random requests to s against a table.
+// testGroups compares the decisions of s on random requests with those of a table.
 func testGroups(t *testing.T, s *Store, o *recorder) {
 	t.Helper()
 	storetest.Eventually(t, "up", s.Up)
@@ -138,7 +137,8 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 			if c.Refund {
 				c.Reserve = false
 			}
-			// A later group on the counter may see what a denied one took until that is given back.
+			// A later group on the counter may see the hits of a denied one until they are
+			// refunded.
 			if slices.ContainsFunc(charges, func(o limiter.Charge) bool { return o.ID == c.ID && o.Group != group }) {
 				continue
 			}
@@ -171,13 +171,13 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 			split++
 		}
 		r.release()
-		// What was given back is in the store soon.
+		// Refunds arrive in the background.
 		for i := range charges {
-			look := charges[i]
-			look.Hits, look.Refund, look.Reserve, look.Mode = 0, false, look.Policy.Reserve != nil, limiter.Shadow
-			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
-				must.OK(t, c.askWithin(s, longTimeout, look))
-				want.Charges = append(want.Charges[:0], look)
+			peek := charges[i]
+			peek.Hits, peek.Refund, peek.Reserve, peek.Mode = 0, false, peek.Policy.Reserve != nil, limiter.Shadow
+			storetest.Eventually(t, "the charges of denied groups are refunded", func() bool {
+				must.OK(t, c.askWithin(s, longTimeout, peek))
+				want.Charges = append(want.Charges[:0], peek)
 				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 				return want.Decisions[0].Before == c.b.Decisions[0].Before
 			})

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// costlyCharges are charges that take the store more or less long.
+// costlyCharges are charges of different cost.
 var costlyCharges = func() (all []limiter.Charge) {
 	for _, p := range []limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour},
@@ -47,7 +47,7 @@ func describeCostly(c *limiter.Charge) string {
 	case limiter.SlidingLog:
 		return fmt.Sprintf("%d hits on a log of %d", c.Hits, p.Limit)
 	case limiter.Concurrency:
-		return "a place"
+		return "a permit"
 	default:
 		if p.Penalty != nil {
 			return "a bucket with a penalty"
@@ -59,9 +59,9 @@ func describeCostly(c *limiter.Charge) string {
 	}
 }
 
-// TestCostTable prints what charges take of the servers, in runs of 20 on full counters, beside the
-// estimates, and then what large requests do to others: docs/store.md has both. It measures, so it is
-// for a quiet machine.
+// TestCostTable prints how long the servers take for charges, in runs of 20 on full counters, next
+// to the estimates, and then by how much large requests delay other requests. docs/store.md has
+// both. It is a measurement and needs a quiet machine.
 func TestCostTable(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it measures: SLUICE_LONG=1 runs it, before a release")
@@ -103,7 +103,7 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 		}
 	}
 	now := limiter.Time(time.Now().UnixNano())
-	for n := range 64 { // a full log has hits of many times
+	for n := range 64 { // the hits of a full log have different times
 		run(now+limiter.Time(n)*limiter.Time(15*time.Millisecond), min(64, max(1, uint64(costlyCharges[i].Policy.Limit)/64)))
 	}
 	now += limiter.Time(1500 * time.Millisecond)

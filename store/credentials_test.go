@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// refusalLog collects what is logged when a store refuses sluice.
+// A refusalLog collects the errors that are logged when a store refuses access.
 type refusalLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -30,7 +30,8 @@ func (r *refusalLog) log() Log {
 	}}
 }
 
-// await waits for a line, and holds it to what an operator needs, and others must not see.
+// await waits for an error, and checks that it refers to the documentation and contains no
+// password.
 func (r *refusalLog) await(tb testing.TB, passwords ...string) {
 	tb.Helper()
 	storetest.Eventually(tb, "refused", func() bool {
@@ -42,7 +43,7 @@ func (r *refusalLog) await(tb testing.TB, passwords ...string) {
 	defer r.mu.Unlock()
 	for _, line := range r.lines {
 		if !strings.Contains(line, "docs/store.md") {
-			tb.Errorf("logged %q, want what to do", line)
+			tb.Errorf("logged %q, want a remedy", line)
 		}
 		for _, password := range passwords {
 			if strings.Contains(line, password) {
@@ -53,8 +54,8 @@ func (r *refusalLog) await(tb testing.TB, passwords ...string) {
 	r.lines = nil
 }
 
-// A password that only one side has is said to be that, and sluice comes back by itself once both
-// agree.
+// If only one side has a password, the error tells the operator so, and sluice recovers by itself
+// once both agree.
 func TestPasswordMismatch(t *testing.T) {
 	t.Parallel()
 	for name, password := range map[string]string{"sluice has one": "hush", "the server has one": ""} {
@@ -71,7 +72,7 @@ func TestPasswordMismatch(t *testing.T) {
 			s := runStore(t, Options{Server: to, Log: r.log()})
 			r.await(t, "hush", "theirs")
 			if s.Up() {
-				t.Error("up, though refused")
+				t.Error("up, want it refused")
 			}
 			if password != "" {
 				srv.Must("CONFIG", "SET", "requirepass", password)
@@ -81,7 +82,8 @@ func TestPasswordMismatch(t *testing.T) {
 	}
 }
 
-// A secured is what a server shows, and what sluice checks it by.
+// newCertificates returns the configuration of a server, and the files with which sluice verifies
+// it.
 func newCertificates(tb testing.TB) (*tls.Config, *redis.TLS) {
 	tb.Helper()
 	authority, err := testcert.New("store")
@@ -95,10 +97,10 @@ func newCertificates(tb testing.TB) (*tls.Config, *redis.TLS) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }
 
-// noScripts takes scripts from the user that a connection without a password has.
+// noScripts denies scripts to the default user.
 func noScripts(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha") }
 
-// The user of the documentation suffices on a cluster, slots that move included.
+// The permissions in docs/store.md suffice on a cluster, also while slots move.
 func TestACLOnACluster(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -131,7 +133,7 @@ func TestACLOnACluster(t *testing.T) {
 	}
 }
 
-// Nodes of a cluster that announce ports of TLS, and want a password, are asked by both.
+// Nodes of a cluster that announce TLS ports and require a password are queried with both.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	storetest.Before7(t, "nodes of Redis 6.2 do not take another port of theirs while they run")
@@ -149,10 +151,10 @@ func TestClusterOverTLS(t *testing.T) {
 		n.Must("CONFIG", "SET", "cluster-announce-port", port)
 	}
 	for _, n := range all {
-		storetest.Eventually(t, "all nodes tell of the ports of TLS", func() bool {
-			told := n.Must("CLUSTER", "SLOTS")
+		storetest.Eventually(t, "all nodes announce TLS ports", func() bool {
+			slots := n.Must("CLUSTER", "SLOTS")
 			for _, r := range relays {
-				if _, port, _ := net.SplitHostPort(r.addr); !strings.Contains(told, port) {
+				if _, port, _ := net.SplitHostPort(r.addr); !strings.Contains(slots, port) {
 					return false
 				}
 			}
@@ -177,14 +179,14 @@ func TestClusterOverTLS(t *testing.T) {
 	r.await(t, "wrong")
 }
 
-// Sentinel and the primary it names, both with TLS and each with a password of its own.
+// Sentinels and the primary use TLS, each with a password of its own.
 func TestSentinelOverTLS(t *testing.T) {
 	t.Parallel()
 	config, files := newCertificates(t)
 	primary := storetest.Start(t)
 	primary.Must(acl(t)[0]...)
 	noScripts(primary)
-	front := newRelay(t, primary.Addr, config, false) // plain for Sentinel, which names this address
+	front := newRelay(t, primary.Addr, config, false) // without TLS for Sentinel, which announces this address
 	shown := *primary
 	shown.Addr = front.addr
 	watcher := storetest.StartSentinels(t, &shown, 0, 1)[0]

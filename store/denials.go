@@ -8,20 +8,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A denial is certain if the store said within the last second that the counter has no room: other hits only use more room,
-// except for refunds, resets and raised limits, which take effect after that second. Such a denial is decided in the
-// mirror and charges nothing, so a counter under attack costs the store one charge a second from each replica.
+// A denial is certain if the store reported within the last second that the counter is full. Other
+// hits only fill it further; refunds, resets and raised limits take effect after that second. A
+// certain denial is decided in the mirror and charges nothing, so a counter under attack costs the
+// store one charge a second from each replica.
 //
-// If denied hits count, no denial is certain: each one changes the counter, and a limit on outcomes, which peeks on the
-// request and charges at its end, would never be exceeded. Under a penalty no hits count, and all denials are certain.
+// If denied hits count, no denial is certain: each one changes the counter. Otherwise a limit on
+// outcomes, which peeks at the request and charges when it ends, would never be exceeded. Under a
+// penalty no hits count, and all denials are certain.
 const (
 	cacheFor = time.Second
-	// recheckAfter is how much longer other callers use the cached denial while one of them asks the store again.
+	// recheckAfter is how much longer other callers use the cached denial while one of them asks
+	// the store again.
 	recheckAfter = 50 * time.Millisecond
 )
 
-// deniedCache records when the store last said that a counter has no room. Counters share entries, and a newer one replaces an
-// older one. An entry has 28 bits of the identity of a counter, and 36 bits of milliseconds since 1970.
+// deniedCache records when the store last reported that a counter is full. Counters share entries,
+// and a newer one replaces an older one. An entry has 28 bits of the identity of a counter, and 36
+// bits of milliseconds since 1970.
 type deniedCache [1 << 16]atomic.Uint64
 
 const millisBits = 36
@@ -49,8 +53,8 @@ func (f *deniedCache) marked(c *limiter.Charge) bool {
 	return at.Load()&^(1<<millisBits-1) == tag
 }
 
-// isDenied reports whether a counter was marked within a second of now. After that second it reports false to one caller, and to
-// the others after recheckAfter.
+// isDenied reports whether a counter was marked within a second of now. After that second it
+// reports false to one caller, and to the others after recheckAfter.
 func (f *deniedCache) isDenied(now limiter.Time, c *limiter.Charge) bool {
 	at, tag := f.entry(c)
 	entry := at.Load()
@@ -75,8 +79,8 @@ func millis(now limiter.Time) uint64 {
 
 var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
 
-// denyFromCache decides b at the time at if each of its groups is certain to be denied. If it reports false, the decisions of b
-// are meaningless and the store must be asked.
+// denyFromCache decides b at the time at if each of its groups is certain to be denied. If it
+// reports false, the decisions of b are meaningless and the store must be asked.
 func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	known := false
 	for i := range b.Charges {
@@ -99,7 +103,7 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	}
 	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
 	b.Stored().Decide(now, (*found)[:len(b.Charges)])
-	denied := false // of the current group
+	denied := false // the current group is denied
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if i > 0 && c.Group != b.Charges[i-1].Group {
@@ -123,14 +127,15 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	return true
 }
 
-// changesDenied reports whether the mirror cannot decide denied hits on a counter of p, unless a penalty denies them: denied
-// hits count, or their retry-after depends on times that only the store has.
+// changesDenied reports whether the mirror cannot decide denied hits on a counter of p, unless a
+// penalty denies them: denied hits count, or their retry-after depends on times that only the store
+// has.
 func changesDenied(p *limiter.Policy) bool {
 	return p.CountRefused || p.Algorithm == limiter.SlidingLog
 }
 
-// isShort reports whether hits on a log, some of which the mirror may not know, may be denied for longer than by a penalty of
-// the given level. The newest are not newer than the start of the penalty.
+// isShort reports whether a log may deny hits for longer than the penalty of the given level. The
+// mirror may not know all hits of the log, but none of them is newer than the start of the penalty.
 func isShort(p *limiter.Policy, level uint8) bool {
 	steps := p.Penalty.Steps()
 	return p.Algorithm == limiter.SlidingLog && steps[min(int(level), len(steps))-1] < p.Window

@@ -11,15 +11,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// decidedBy returns how many charges were decided by what.
+// decidedBy returns the number of charges that were decided by a component: see Deciders.
 func (o *recorder) decidedBy(what string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.decided[what]
 }
 
-// What has no room is refused without the store, for a second: then one caller asks, and sees what
-// others gave back. Only what the mirror knows for certain is.
+// For a second after a counter was full, hits are denied without the store, if the mirror is
+// certain. Then one caller asks the store again, which sees the refunds of other replicas.
 func TestCachedDenials(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -27,20 +27,20 @@ func TestCachedDenials(t *testing.T) {
 		p       limiter.Policy
 		certain bool
 	}{
-		"fixed window":            {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
-		"that counts refusals":    {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
-		"sliding window":          {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
-		"sliding log":             {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
-		"token bucket":            {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
-		"leaky bucket":            {limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 9}, true},
-		"token bucket with debts": {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10, CountRefused: true}, false},
+		"fixed window":                         {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
+		"fixed window that counts denied hits": {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
+		"sliding window":                       {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
+		"sliding log":                          {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
+		"token bucket":                         {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
+		"leaky bucket":                         {limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 9}, true},
+		"token bucket with debts":              {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10, CountRefused: true}, false},
 	} {
 		for _, fallback := range []Fallback{Local, Error} {
 			t.Run(name+", "+string(fallback), func(t *testing.T) {
 				t.Parallel()
 				srv := storetest.Start(t)
 				o := &recorder{}
-				var now atomic.Int64 // of all clocks
+				var now atomic.Int64 // read by all clocks
 				now.Store(1_900_000_000_999_999_999)
 				clock := func() time.Time { return time.Unix(0, now.Load()) }
 				theirs := func() limiter.Time { return limiter.Time(now.Load()) }
@@ -55,20 +55,20 @@ func TestCachedDenials(t *testing.T) {
 				charge := oneHit(1, &tt.p)
 				charge.Hits = 8
 				ask(mine, &c, charge)
-				charge.Hits = 3 // of which 2 would have room
+				charge.Hits = 3 // there is room for 2
 				ask(mine, &c, charge)
 				first := c.b.Decisions[0]
 				if !first.Over {
-					t.Fatalf("decided %+v, want it refused", first)
+					t.Fatalf("decided %+v, want a denial", first)
 				}
 				charge.Hits = 10
 				ask(mine, &c, charge)
 				before := o.decidedBy(byStore)
 				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.decidedBy(byMemory) != want {
-					t.Errorf("%d refused by memory that have no room, want %d", o.decidedBy(byMemory), want)
+					t.Errorf("%d denied by memory that have no room, want %d", o.decidedBy(byMemory), want)
 				}
 				charge.Hits = 2
-				ask(mine, &c, charge) // now there is no room at all
+				ask(mine, &c, charge) // now the counter is full
 				memory := o.decidedBy(byMemory)
 				charge.Hits = 1
 				for range 5 {
@@ -79,16 +79,16 @@ func TestCachedDenials(t *testing.T) {
 					}
 				}
 				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.decidedBy(byMemory)-memory != want {
-					t.Errorf("%d refused by memory, want %d", o.decidedBy(byMemory)-memory, want)
+					t.Errorf("%d denied by memory, want %d", o.decidedBy(byMemory)-memory, want)
 				}
 				memory = o.decidedBy(byMemory)
-				look, refund := charge, charge
-				look.Hits, refund.Hits, refund.Refund = 0, 60, true
-				ask(mine, &c, look)
+				peek, refund := charge, charge
+				peek.Hits, refund.Hits, refund.Refund = 0, 60, true
+				ask(mine, &c, peek)
 				if o.decidedBy(byMemory) != memory || o.decidedBy(byStore) == before {
-					t.Error("a look was answered by memory")
+					t.Error("a peek was decided by memory")
 				}
-				// Another replica gives all back. It shows a second later.
+				// Another replica refunds all hits. This replica notices after a second.
 				ask(other, &d, refund)
 				now.Add(int64(cacheFor))
 				ask(mine, &c, charge)
@@ -104,20 +104,19 @@ func TestCachedDenials(t *testing.T) {
 	}
 }
 
-// A limit on outcomes looks when a request comes and charges when it has ended, if it failed. Where
-// refused hits count, the one that makes a full counter exceed its limit is counted like any other,
-// and every later look says so.
+// A limit on outcomes peeks at each request, and charges when it has failed. If denied hits count,
+// the hit that makes a full counter exceed its limit counts, and every later peek is denied.
 func TestLimitOnOutcomes(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	failures := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow, CountRefused: true}
-	look, charge := oneHit(1, failures), oneHit(1, failures)
-	look.Hits = 0
+	peek, charge := oneHit(1, failures), oneHit(1, failures)
+	peek.Hits = 0
 	var c caller
 	admitted := 0
 	for range 100 {
-		must.OK(t, c.ask(s, look))
+		must.OK(t, c.ask(s, peek))
 		if c.b.Denied {
 			continue
 		}
@@ -129,8 +128,8 @@ func TestLimitOnOutcomes(t *testing.T) {
 	}
 }
 
-// A group with one is refused whole, and nothing is charged. If another group of the request may
-// have room, the store is asked.
+// A group with a certain denial is denied completely, and nothing is charged. If another group of
+// the request may have room, the store decides.
 func TestCachedDenialsOfGroups(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &recorder{}
@@ -150,7 +149,7 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	before := o.decidedBy(byMemory)
 	got := ask(group...)
 	if o.decidedBy(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
-		t.Errorf("decided %+v, %d by memory, want the group to be refused by memory", got, o.decidedBy(byMemory))
+		t.Errorf("decided %+v, %d by memory, want the group denied by memory", got, o.decidedBy(byMemory))
 	}
 	group[1].Group = 1
 	if got := ask(group...); got[0].Charged != 1 || !got[1].Over {
@@ -169,37 +168,37 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	}
 }
 
-// Of many that ask when the second is over one asks the store.
+// After the second, exactly one of many callers asks the store.
 func TestOneCallerRechecksADenial(t *testing.T) {
 	var f deniedCache
 	c := oneHit(7, hugeBucket)
 	now := limiter.Time(1_900_000_000_999_999_999)
-	say := func(after time.Duration, want bool) {
+	check := func(after time.Duration, want bool) {
 		t.Helper()
 		if got := f.isDenied(now+limiter.Time(after), &c); got != want {
 			t.Errorf("after %v: %v, want %v", after, got, want)
 		}
 	}
-	say(0, false)
+	check(0, false)
 	f.mark(now, &c)
-	say(0, true)
-	say(-time.Millisecond, true)
-	say(time.Second-time.Millisecond, true)
-	say(time.Second, false)
+	check(0, true)
+	check(-time.Millisecond, true)
+	check(time.Second-time.Millisecond, true)
+	check(time.Second, false)
 	for range 3 {
-		say(time.Second, true)
+		check(time.Second, true)
 	}
-	say(time.Second+recheckAfter, false)
-	say(time.Second+recheckAfter, true)
-	say(time.Hour, false)
-	say(-time.Hour, false)
+	check(time.Second+recheckAfter, false)
+	check(time.Second+recheckAfter, true)
+	check(time.Hour, false)
+	check(-time.Hour, false)
 	other := c
 	other.ID.Lo ^= 1 << 20
-	f.mark(now, &other) // takes the same place
-	say(0, false)
+	f.mark(now, &other) // uses the same entry
+	check(0, false)
 }
 
-// A refusal from memory allocates nothing.
+// A denial from memory allocates nothing.
 func TestCachedDenialAllocatesNothing(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})

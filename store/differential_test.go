@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the tests need no zones of the machine
+	_ "time/tzdata" // the test does not depend on the machine's time zones
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// counters are those of the differential test. Each has several policies, as if its limit were
-// edited: what stands in a name is the same in all.
+// counters are those of the differential test. Each has several policies, as if its limit had been
+// edited: they agree in everything that the name contains.
 var counters = func() (all [][]*limiter.Policy) {
 	const day = 24 * time.Hour
 	edits := func(ps ...limiter.Policy) {
@@ -107,7 +107,7 @@ var counters = func() (all [][]*limiter.Policy) {
 	return all
 }()
 
-// calendars are by day and by month, of zones whose days differ in length.
+// calendars returns calendars with days and with months, in time zones with daylight saving time.
 func calendars() (all []*limiter.Calendar) {
 	for i, unit := range []limiter.CalendarUnit{limiter.Months, limiter.Days} {
 		location, err := time.LoadLocation([]string{"Europe/Berlin", "America/Havana"}[i])
@@ -120,7 +120,7 @@ func calendars() (all []*limiter.Calendar) {
 }
 
 var (
-	// The hits of a charge, and by how much time passes before a message.
+	// The hits of a charge, and the time before a message.
 	someHits  = []uint64{0, 1, 1, 1, 2, 3, 5, 9, 50, 1 << 31, 1 << 33, math.MaxUint64}
 	someSteps = []time.Duration{
 		0, 0, 1, 50, 1000, time.Millisecond, 17 * time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
@@ -128,7 +128,7 @@ var (
 	}
 )
 
-// tape is what a test does, as bytes, so that fuzzing can write it.
+// A tape encodes the actions of a test as bytes, so that fuzzing can generate them.
 type tape []byte
 
 func (t *tape) pick(n int) int {
@@ -141,17 +141,17 @@ func (t *tape) pick(n int) int {
 	return int(v) % n
 }
 
-// grantedLeases are the leases that were given of each counter, by a table and by the store.
+// grantedLeases has the leases of each counter, as pairs: that of the table and that of the store.
 type grantedLeases map[uint64][][2]uint64
 
-// setRefunds makes the refunds of b, of which the hits are only a number, those of leases.
+// setRefunds replaces the hits of refunds in b, which are random numbers, by granted leases.
 func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
-		of := l[c.ID.Lo+c.Hits%23/22] // seldom of another counter
+		of := l[c.ID.Lo+c.Hits%23/22] // sometimes those of another counter
 		if c.Hits == 0 || len(of) == 0 {
 			continue
 		}
@@ -159,7 +159,7 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 	}
 }
 
-// add notes the leases that the same charges took of a table and of the store.
+// add adds the leases that a charge acquired in the table and in the store.
 func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	tb.Helper()
 	for i := range plain.Charges {
@@ -173,7 +173,7 @@ func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	}
 }
 
-// nextRequest appends the charges of one request.
+// nextRequest replaces b by the next request of the tape.
 func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	b.Reset()
 	b.QuotaPass = t.pick(8) == 1
@@ -186,7 +186,7 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 6 + n%(len(counters)-6-7) // fixed windows go by the time of the caller, and a store that knows of leases has no late callers
+			n = 6 + n%(len(counters)-6-7) // fixed windows use the caller's time, and with leases the store has no late callers
 		}
 		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
 			n = int(b.Charges[last].ID.Lo - 1)
@@ -219,20 +219,20 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 	return fmt.Appendf(nil, "%s{%d}_", prefix, c.ID.Lo)
 }
 
-// A givenBack knows of logs, by counter, when they may have been charged last, and the same of those
-// of which hits may have been given back since. A table counts no hit earlier than that. The store
-// remembers it of no log, since its clock does not go back.
+// logTimes has the latest possible time of a charge on each log, and of one that may have been
+// refunded since. A table does not count hits before that time. The store does not remember it,
+// because its clock does not go back.
 type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
-// notBefore returns at, or, if that is later, the last such time of the requests' logs.
+// notBefore returns at, or the latest of these times for the logs of the requests if that is later.
 func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
-	// What is rolled back is of a request with a refund or a lease: others know beforehand.
+	// Only requests with refunds or leases are rolled back: other denials are known beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
 		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.UsesLeases() })
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
-			if at = max(at, g.refunded[c.ID.Lo]); refunds { // of this request or of one before it
+			if at = max(at, g.refunded[c.ID.Lo]); refunds { // of this request or of an earlier one
 				at = max(at, g.charged[c.ID.Lo])
 			}
 		}
@@ -250,16 +250,16 @@ func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.
 	return at
 }
 
-// A rig holds a server against a table.
+// A tapePlayer compares a server with a table.
 type tapePlayer struct {
 	c         *redis.Conn
-	prefix    string // of names
+	prefix    string // prefix of the counters' names
 	charges   int
-	native    int // calls by native commands
-	penalties int // penalties
+	native    int // number of calls by native commands
+	penalties int // number of penalties that began
 }
 
-// play plays a tape on the server and on a table with the same times.
+// play plays a tape on the server and on a table, at the same times.
 func (r *tapePlayer) play(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
@@ -317,13 +317,13 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			tb.Fatalf("step %d: %v", step, all[1].Err)
 		}
 		admitted := int64(0)
-		for i := range calls { // those by native commands were first
+		for i := range calls { // native calls were decided first
 			if calls[i].Native {
 				table.Decide(at, &plain[i])
 			}
 		}
 		for i, c := range calls {
-			found, told := c.Found, fmt.Sprintf("%+v", c.Found)
+			found, state := c.Found, fmt.Sprintf("%+v", c.Found)
 			if c.Err != nil {
 				tb.Fatalf("step %d: %v", step, c.Err)
 			}
@@ -333,7 +333,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			stored[i].Stored().Decide(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
-					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
+					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), state, diff, m.Args)
 			}
 			leases.add(tb, &plain[i], &stored[i])
 			for k := range plain[i].Decisions {
@@ -362,7 +362,7 @@ func describe(charges []limiter.Charge) string {
 	return s.String()
 }
 
-// warm has the server know the script.
+// warm sends the script to the server.
 func warm(c *redis.Conn) error {
 	var nothing script.Run
 	nothing.Clear(0)
@@ -378,7 +378,7 @@ func newClient(tb testing.TB, s *storetest.Server) *redis.Conn {
 	return c
 }
 
-// The comparison has counters of each algorithm.
+// The comparison has counters of every algorithm.
 func TestEachAlgorithmIsCompared(t *testing.T) {
 	compared := map[limiter.Algorithm]bool{}
 	for _, same := range counters {
@@ -391,8 +391,8 @@ func TestEachAlgorithmIsCompared(t *testing.T) {
 	}
 }
 
-// The script decides as a table does, to the hit, on every server that can be had.
-// STORE_TAPES is how many random tapes are played, STORE_SEED repeats a failure.
+// The script decides exactly as a table does, on every available server. STORE_TAPES is the number
+// of random tapes, and STORE_SEED repeats a failure.
 func TestScriptDecidesAsATable(t *testing.T) {
 	t.Parallel()
 	tapes, seed := 400, uint64(18)

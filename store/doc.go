@@ -1,112 +1,137 @@
 // Package store decides charges in Redis or Valkey, where all replicas share the counters.
 //
-// A caller passes a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides as a [limiter.Table]
-// does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the charge, and
-// [limiter.Stored.Decide] derives the decisions with the code that decides in memory. A test compares the store with a
-// table on random charges at explicit times.
+// A caller passes a [limiter.Batch] and the names of its counters to [Store.Decide]. The store
+// decides as a [limiter.Table] does: all algorithms, groups, refunds and peeks. It replies with the
+// state of each counter before the charge, and [limiter.Stored.Decide] derives the decisions with
+// the code that decides in memory. A test compares the store with a table on random charges at
+// explicit times.
 //
-// Package redis is a connection to one server, script encodes charges as commands and Lua scripts, sentinel finds a primary.
+// Package redis is a connection to one server, script encodes charges as commands and Lua scripts,
+// sentinel finds a primary.
 //
 // # Life of a request
 //
-//	Decide   encodes the charges in the caller's goroutine and queues a request at a shard   store.go, split.go
-//	shard    keeps the pending requests in order of arrival, and a timer for deadlines       shard.go, request.go
-//	sender   takes as many requests as the store decides in a millisecond, sends them in     sender.go
-//	         one write, and concludes each when the reply is there
-//	prober   connects, and checks each second that the server answers                        prober.go
+//	Decide  encodes the charges in the caller's goroutine and queues a     store.go, split.go
+//	        request at a shard
+//	shard   keeps the pending requests in order of arrival, and a timer    shard.go, request.go
+//	        for their deadlines
+//	sender  takes as many requests as the store decides in a               sender.go
+//	        millisecond, sends them in one write, and decides each by
+//	        the reply
+//	prober  connects, and checks each second that the server answers       prober.go
 //
-// A shard is one connection to a primary. It has two senders and one prober. Two others use its connection: the prober of
-// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships
-// to processes and has nothing to do with counters (leadership.go). There is no batching timer: requests that arrive while two
-// batches are in flight form the next batch. So a busy counter costs the store one read and one write per batch.
+// A shard has one connection to a primary, two senders and one prober. There is no batching timer:
+// requests that arrive while two batches are in flight form the next batch. So a busy counter costs
+// the store one read and one write per batch.
+//
+// Two others use the connection: the prober of another shard, to sync the hits of a slot that moves
+// between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships to
+// processes and is unrelated to counters (leadership.go).
 //
 // # Keys
 //
-// A key contains a counter and no limit, so an edited limit keeps its counter. Every key expires by itself:
+// A key contains a counter and no limit, so an edited limit keeps its counter. Every key expires by
+// itself:
 //
 //	fixed window    s1{...}f60_<start>  count
-//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the emission
-//	                                    interval is below 1024 ns
-//	sliding window  s1{...}r60.10       number of the newest sub-window, a double; then the counts of it and of
-//	                                    the k before it, uint32, each at its number modulo k+1; little-endian
+//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the
+//	                                    emission interval is below 1024 ns
+//	sliding window  s1{...}r60.10       number of the newest sub-window, a double; then the counts of it
+//	                                    and of the k before it, uint32, each at its number modulo k+1;
+//	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
-//	concurrency     s1{...}p600         sorted set of leases by expiry, in milliseconds. A negative score is a
-//	                                    tombstone: a lease that a replica granted without the store, and that
-//	                                    has been released
-//	reserved        the counter's, h    hash of leases, each with its expiry in milliseconds and its hits, 0 for a
-//	                                    tombstone; and s: the sum of all hits, the earliest expiry, and the
-//	                                    number of tombstones. The name lacks the start of a fixed window
-//	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. The name lacks the
-//	                                    start of a fixed window
+//	concurrency     s1{...}p600         sorted set of leases by expiry, in milliseconds. A negative score
+//	                                    is a tombstone: a lease that a replica granted without the store,
+//	                                    and that has been released
+//	reserved        the counter's, h    hash of leases, each with its expiry in milliseconds and its hits,
+//	                                    0 for a tombstone; and s: the sum of all hits, the earliest
+//	                                    expiry, and the number of tombstones. The name lacks the start of
+//	                                    a fixed window
+//	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. The name
+//	                                    lacks the start of a fixed window
 //
-// The command that creates a key also sets its expiry. The key of a fixed window expires a second after the window, for hits
-// that are still in flight, plus up to a minute of jitter, because many simultaneous expirations stall a server.
+// The script run, or the write, that creates a key also sets its expiry. The key of a fixed window
+// expires a second after the window, for hits that are still in flight, plus up to a minute of
+// jitter, because many simultaneous expirations stall a server.
 //
-// Buckets, sliding windows and logs use the store's clock. The start of a fixed window is in its name, so a fixed window
-// uses this process' clock, corrected by the server times in replies. On a cluster that is the clock of the counter's node,
-// which also expires the key. If the slot depends on the window's start, it is the clock of the node with the first slots,
-// and the expiry of the key is corrected.
+// Buckets, sliding windows and logs use the store's clock. The start of a fixed window is in its
+// name, so a fixed window uses this process' clock, corrected by the server times in replies. On a
+// cluster that is the clock of the counter's node, which also expires the key. If the slot depends
+// on the window's start, it is the clock of the node with the first slots, and the expiry of the
+// key is corrected.
 //
 // # Outages
 //
-// A shard becomes unavailable when a batch fails, or when its server has sent nothing for [Options.Timeout] while a request
-// waits. The [Fallback] then decides all waiting requests, and all new ones until the shard recovers. The prober reconnects
-// and charges a counter of its own; the shard recovers when the server answers in time. If a caller's own deadline comes
-// first, the fallback decides that request alone. A reply that arrives afterwards is dropped: its hits stay in the store,
-// its leases do not (see below).
+// A shard becomes unavailable when a batch fails, or when its server has sent nothing for
+// [Options.Timeout] while a request waits. The [Fallback] then decides all waiting requests, and
+// all new ones until the shard recovers. The prober reconnects and charges a counter of its own;
+// the shard recovers when the server answers in time. If a caller's own deadline comes first, the
+// fallback decides that request alone. A reply that arrives afterwards is dropped: its hits stay in
+// the store, its leases do not (see below).
 //
-// [Local] decides in a table that mirrors the store: each reply updates the counters in it, except that a log has only the
-// hits of this process. So an outage admits at most what was left at the store's last reply. Hits that the fallback admits
-// are unsynced (ledger.go, unsynced.go). The prober charges them to the store before the shard is used again, and the
-// mirror adopts the counters of that reply (sync.go).
+// [Local] decides in a table that mirrors the store: each reply updates the counters in it, except
+// that a log has only the hits of this process. So an outage admits at most what was left at the
+// store's last reply. Hits that the fallback admits are unsynced (ledger.go, unsynced.go). The
+// prober charges them to the store before the shard is used again, and the mirror adopts the
+// counters of that reply (sync.go).
 //
-// For a concurrency limit the mirror knows how many slots are held, but not by which leases (leases.go): any lease of the
-// counter releases one there. Leases that were acquired or released meanwhile are recorded one by one and synced.
+// For a concurrency limit the mirror knows how many permits are held, but not by which leases
+// (leases.go): any lease of the counter releases one there. Leases that were acquired or released
+// meanwhile are recorded one by one and synced.
 //
-// A lease is granted either by the store or by a replica without it, and the two kinds differ. So a caller that got the
-// fallback never has a lease of the store, and whatever the store holds for its request must be released, whenever the
-// store ran it. A request that was sent has an outcome, which determines what is recorded:
+// A lease is granted either by the store or by a replica without it, and the two kinds differ. So a
+// caller that got the fallback never has a lease of the store. If the store holds a lease for its
+// request, that lease is a stray and must be released, even if the store runs the request later. A
+// request that was sent has an outcome, which determines the hits and leases to record:
 //
 //	pending    no reply yet: unsynced hits and stray leases are kept with the request
-//	counted    the reply has come: the hits are in the store. Its leases are released; those of the fallback are synced
-//	uncounted  the connection ended without a reply: hits are synced and may count twice. The lease that the request
-//	           proposed is released, in case the store holds it
+//	counted    the reply has come, so the hits are in the store. The store's leases are
+//	           released; those of the fallback are synced
+//	uncounted  the connection ended without a reply: hits are synced and may count twice.
+//	           The lease that the request proposed is released, in case the store holds it
 //
-// The store remembers the lease of a replica after its release, as a tombstone. So a lease that is synced twice, because a
-// reply was lost, or after it was released elsewhere, holds nothing.
+// The store remembers the lease of a replica after its release, as a tombstone. So syncing a lease
+// twice, because a reply was lost, or after its release at another replica, does not acquire it
+// again.
 //
-// A shard that ends syncs its hits first, for two seconds at most.
+// Before a shard ends, it syncs its hits, for two seconds at most.
 //
 // # Topology
 //
-// A backend is one store, with one shard, or on a cluster one for each primary (backend.go). Each second, and after errors, it
-// asks which servers are the primaries (topology.go). On a cluster the charges of a batch in one slot are one run of
-// the script, and all runs are one write. MOVED, ASK and TRYAGAIN are followed (redirect.go).
+// A backend is one store, with one shard, or on a cluster one for each primary (backend.go). Each
+// second, and after errors, it asks which servers are the primaries (topology.go). On a cluster the
+// charges of a batch in one slot are one run of the script, and all runs are one write. MOVED, ASK
+// and TRYAGAIN are followed (redirect.go).
 //
-// A request whose counters are in several slots, or that would take the store too long, is decided in parts (split.go). If
-// one part denies a group that has charges in other parts, those are refunded in the background. If one part fails, the
-// request fails, and the other parts refund what they charged on the condition that the request is admitted. So others
-// may be denied for a moment by hits that are being refunded, but no counter exceeds its limit. A request for a key that another
+// A request whose counters are in several slots, or that would take the store too long, is decided
+// in parts (split.go). If one part denies a group that has charges in other parts, those are
+// refunded in the background. If one part fails, the request fails, and the other parts refund hits
+// that count only if the request is admitted. So other requests may be denied for a moment by hits
+// that are being refunded, but no counter exceeds its limit. A request for a key that another
 // program wrote is also decided in parts, one for each counter (foreign.go).
 //
 // # Invariants
 //
-//   - Each request is decided once: by the goroutine that removes it from the shard's open requests.
-//   - Each waiter is notified once, within its deadline or [Options.Timeout], whatever the server does.
-//   - Hits that a caller was granted are in the store, or in the ledger, or counted as dropped. Hits of a connection that
-//     ended without a readable reply may count twice.
-//   - A lease that the store holds and no caller has is recorded for release. Commands of an abandoned connection run before
-//     those of the next one, or never, unless a proxy delivers them later.
-//   - A shard has at most two messages in flight, and a run takes the store a millisecond at most, by an estimate that
-//     follows the server's speed (slowness.go).
-//   - A key of another program affects only the limit of its counter: the fallback decides that one, and the store the other
-//     limits of the request. With [Error] the request is not decided, and nothing is charged. If the deadline comes first, the
-//     fallback decides the complete request, and the hits on its other counters are unsynced. The key is not changed, but a
-//     fixed window with count_refused gives it an expiry.
+//   - Each request is decided once: by the goroutine that removes it from the shard's open
+//     requests.
+//   - Each waiter is notified once, within its deadline or [Options.Timeout], however the server
+//     behaves.
+//   - Hits that a caller was granted are in the store, or in the ledger, or counted as dropped.
+//     Hits of a connection that ended without a readable reply may count twice.
+//   - A lease that the store holds and no caller has is recorded for release. Commands of an
+//     abandoned connection run before those of the next one, or never, unless a proxy delivers them
+//     later.
+//   - A shard has at most two messages in flight, and a run takes the store a millisecond at most,
+//     by an estimate that follows the server's speed (slowness.go).
+//   - A key of another program affects only the limit of its counter: the fallback decides that
+//     one, and the store the other limits of the request. With [Error] the request is not decided,
+//     and nothing is charged. If the deadline comes first, the fallback decides the complete
+//     request, and the hits on its other counters are unsynced. The key is not changed, but a fixed
+//     window with count_refused gives it an expiry.
 //
 // # Concurrency
 //
-// No lock is held while waiting for a server. The locks and what they protect:
+// No lock is held while waiting for a server. The locks, and the data that they protect:
 //
 //	backend.mu         the set of shards; the map of slots is immutable, and replaced atomically
 //	backend.outcomeMu  outcome, unsynced, strays and foreignKey of all requests of the backend
@@ -115,22 +140,24 @@
 //	shard.offsets.mu   the range of the offset of the server's clock
 //	shard.slowness.mu  the durations of recent runs
 //
-// Order: backend.mu before shard.mu, to ask whether a shard is available; backend.outcomeMu before backend.ledger.mu. No other lock
-// is acquired under one of them. Functions whose names end in Locked need the lock of their receiver, and those of requests
-// backend.outcomeMu.
+// Order: backend.mu before shard.mu, to ask whether a shard is available; backend.outcomeMu before
+// backend.ledger.mu. No other lock is acquired under one of them. Functions whose names end in
+// Locked need the lock of their receiver, and those of requests backend.outcomeMu.
 //
-// A request belongs to the goroutine that removed it from the open requests of its shard. The sender of a request reads it
-// until its outcome is known, so a request that was sent and then decided by the fallback is not reused. A panic fails only the
-// request in which it happens.
+// A request belongs to the goroutine that removed it from the open requests of its shard. The
+// sender of a request reads it until its outcome is known, so a request that was sent and then
+// decided by the fallback is not reused. A panic fails only the request in which it happens.
 //
 // # Cost
 //
-// A decision allocates nothing once its memory is pooled, by the store or by the fallback. If the store has said that a
-// counter is full, hits are denied from memory for a second, unless denied hits count (denials.go).
+// A decision allocates nothing once its memory is pooled, by the store or by the fallback. If the
+// store has reported that a counter is full, hits are denied from memory for a second, unless
+// denied hits count (denials.go).
 //
 // # Limitations
 //
-// The package does not read from replicas of the store, and does not count in several stores at once. If this process or the
-// store dies between two parts of a request, the charges of a denied group in other slots stay until they expire. A
-// failover of the store loses the hits that the new primary has not received.
+// The package does not read from replicas of the store, and does not count in several stores at
+// once. If this process dies, or the store becomes unavailable, between two parts of a request, the
+// charges of a denied group in other slots stay until they expire. A failover of the store loses
+// the hits that the new primary has not received.
 package store

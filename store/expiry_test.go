@@ -20,8 +20,8 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return n`
 
-// A fixed window's key outlives it by a second and the jitter at most, and keys that end together do not
-// expire together.
+// The key of a fixed window outlives it by a second and the jitter at most, and keys of windows
+// that end together expire at different times.
 func TestExpiry(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
@@ -52,7 +52,8 @@ func TestExpiry(t *testing.T) {
 	if len(seen) < 5 {
 		t.Errorf("40 keys expire in %d seconds only", len(seen))
 	}
-	// One that another program, or its death, left without an end gets one when it is full.
+	// A key that lacks an expiry, because of another program or its crash, gets one when its
+	// counter is full.
 	srv.Must("SET", "s1{x}f3600_"+start, "7")
 	run("s1{x}f3600_")
 	if ttl, _ := strconv.Atoi(srv.Must("TTL", "s1{x}f3600_"+start)); ttl < left-20 {
@@ -63,8 +64,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// A hit that was on its way when its window ended finds what the window has counted: its key outlives it
-// by as long as a hit may take, whatever the jitter.
+// A hit that is in flight when its window ends finds the window's count: the key outlives the
+// window by the maximum delay of a hit, with any jitter.
 func TestLateHitsAtAWindowsEnd(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -82,8 +83,8 @@ func TestLateHitsAtAWindowsEnd(t *testing.T) {
 		return r.Reply.Admitted
 	}
 	seconds := func() int64 {
-		told, _, _ := strings.Cut(srv.Must("TIME"), "\n")
-		n, err := strconv.ParseInt(told, 10, 64)
+		seconds, _, _ := strings.Cut(srv.Must("TIME"), "\n")
+		n, err := strconv.ParseInt(seconds, 10, 64)
 		must.OK(t, err)
 		return n
 	}
@@ -102,8 +103,8 @@ func TestLateHitsAtAWindowsEnd(t *testing.T) {
 	}
 }
 
-// Two charges of one request on one counter, and the same counter in many requests of one message,
-// cost one read and one write.
+// Two charges of a request on one counter, or the same counter in many requests of a message, cost
+// one read and one write.
 func TestOneReadAndWrite(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
@@ -130,8 +131,8 @@ func TestOneReadAndWrite(t *testing.T) {
 	}
 }
 
-// TestReservationsOutliveAnEditedTTL lowers the ttl of a rule while a reservation runs: the reservation stays until its own end,
-// also if the replica with the new rule was without the store meanwhile.
+// The ttl of a rule is lowered while there is a reservation. The reservation is kept until its own
+// expiry, even if the replica with the new rule had no store in between.
 func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -159,17 +160,17 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	c.settleLease(t, s, short, second, 1)
 	lives("after its end")
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	if c.reserveHits(t, s, short, 10) == 0 {
 		t.Error("nothing can be reserved without the store")
 	}
 	r.cut(false)
-	storetest.Eventually(t, "back", s.Up)
+	storetest.Eventually(t, "recovered", s.Up)
 	lives("after an outage")
 	if c.reserveHits(t, s, long, 10) == 0 {
 		t.Fatal("nothing more can be reserved")
 	}
 	srv.Must("PERSIST", string(c.names[0])+"h")
 	c.reserveHits(t, s, long, 10)
-	lives("if something took its end away")
+	lives("after its expiry was removed")
 }

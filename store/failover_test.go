@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestHitsLostByFailover measures how many hits an asked failover forgets: what the old primary counted while Sentinels
-// were agreeing on the new one. For a quiet machine.
+// TestHitsLostByFailover measures how many hits a requested failover loses: those that the old
+// primary counted while Sentinels were agreeing on the new one. It needs a quiet machine.
 func TestHitsLostByFailover(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it measures for a minute: SLUICE_LONG=1 runs it, before a release")
@@ -27,7 +27,7 @@ func TestHitsLostByFailover(t *testing.T) {
 			}
 			s := runStore(t, Options{Server: to, Fallback: Deny})
 			storetest.Eventually(t, "up", s.Up)
-			time.Sleep(2 * time.Second) // those who listen do so
+			time.Sleep(2 * time.Second) // until the subscriptions to the Sentinels are made
 			admitted, stop, stopped := 0, make(chan struct{}), make(chan struct{})
 			const each = 2 * time.Millisecond
 			go func() {
@@ -51,16 +51,16 @@ func TestHitsLostByFailover(t *testing.T) {
 				_, err := sentinels[0].Command("SENTINEL", "FAILOVER", "main")
 				return err == nil
 			})
-			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
+			storetest.Eventually(t, "the replica is used", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 			time.Sleep(3 * time.Second)
 			close(stop)
 			<-stopped
 			var c caller
-			look := oneHit(1, hugeFixedWindow)
-			look.Hits = 0
-			must.OK(t, c.ask(s, look))
-			forgotten := admitted - int(c.b.Decisions[0].Before)
-			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
+			peek := oneHit(1, hugeFixedWindow)
+			peek.Hits = 0
+			must.OK(t, c.ask(s, peek))
+			lost := admitted - int(c.b.Decisions[0].Before)
+			t.Logf("%d of %d hits lost: %v of hits", lost, admitted, time.Duration(lost)*each)
 		})
 	}
 }

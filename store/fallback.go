@@ -19,11 +19,12 @@ const (
 	Error Fallback = "error"
 	// Allow admits every request.
 	Allow Fallback = "allow"
-	// Deny denies every request that takes hits.
+	// Deny denies every request with hits.
 	Deny Fallback = "deny"
 )
 
-// ErrUnavailable is returned instead of a decision while the store is unavailable and the fallback is [Error].
+// ErrUnavailable is returned instead of a decision while the store is unavailable and the fallback
+// is [Error].
 var ErrUnavailable = errors.New("the store is unavailable")
 
 // Validate returns an error if f is not a known fallback.

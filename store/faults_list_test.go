@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A fault is something that happens to a server.
+// A fault is a failure of a server, which inject causes and repair ends.
 type fault struct {
 	name   string
 	args   []string
 	inject func(t *testing.T, s *storetest.Server)
 	repair func(t *testing.T, s *storetest.Server)
-	kinds  []redis.Kind // as which it shows
+	kinds  []redis.Kind // accepted kinds of the error
 }
 
 const loading = "loading"
@@ -111,18 +111,18 @@ var faults = []fault{
 	},
 }
 
-// awaitPersistence waits until s says something of how it keeps its data.
+// awaitPersistence waits until INFO persistence of s has a line.
 func awaitPersistence(t *testing.T, s *storetest.Server, line string) {
 	t.Helper()
 	storetest.Eventually(t, line, func() bool {
 		info, err := s.Command("INFO", "persistence")
-		return err == nil && strings.Contains(info, "\n"+line+"\r\n") // there is an async_loading, too
+		return err == nil && strings.Contains(info, "\n"+line+"\r\n") // there is also a field async_loading
 	})
 }
 
-// TestFaultTable prints the table of docs/failure-modes.md: each fault lasts a second, under the load
-// of four callers whose deadline is Envoy's default of 20 ms, and by each algorithm. It measures, so it is for a quiet
-// machine.
+// TestFaultTable prints the table of docs/failure-modes.md: each fault lasts a second, under the
+// load of four callers whose deadline is Envoy's default of 20 ms, with each algorithm. It is a
+// measurement and needs a quiet machine.
 func TestFaultTable(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it measures for two minutes: SLUICE_LONG=1 runs it, before a release")
@@ -165,7 +165,7 @@ func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration,
 		f.repair(t, srv)
 		mended := clock()
 		_, before := o.decisions()
-		storetest.Eventually(t, "asked again", func() bool {
+		storetest.Eventually(t, "the store decides again", func() bool {
 			_, n := o.decisions()
 			return n > before
 		})

@@ -65,7 +65,8 @@ func (o *recorder) Diverged() {
 	o.diverged++
 }
 
-// decisions returns how many charges were decided by the fallback, and by the store.
+// decisions returns the number of charges that the fallback decided, and of those that the store
+// decided.
 func (o *recorder) decisions() (fallback, store int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,8 +82,8 @@ func (o *recorder) failuresOf(kind redis.Kind) int {
 // hugeBucket is a limit that no test reaches.
 var hugeBucket = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
-// startLoad asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
-// gets an answer; slowest is how many nanoseconds that took at most.
+// startLoad sends requests until the test ends, each with the given budget, 0 for none. Every
+// request must be decided. slowest is the longest time that one took, in nanoseconds.
 func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slowest *atomic.Int64) {
 	tb.Helper()
 	var stop atomic.Bool
@@ -115,15 +116,15 @@ func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration)
 	return slowest
 }
 
-// Whatever happens to the server: calls are answered by the fallback, the failure is of a kind that
-// says why, and the store is asked again once it can be.
+// During every fault the fallback decides, the error is of an accepted kind, and after the fault
+// the store decides again.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range faults {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.name == loading {
-				storetest.Before7(t, "Redis 6.2 says nothing while it loads so little")
+				storetest.Before7(t, "Redis 6.2 sends nothing while it loads this little data")
 			}
 			srv := storetest.Start(t, tt.args...)
 			o := &recorder{}
@@ -131,7 +132,7 @@ func TestFaults(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			startLoad(t, s, hugeBucket, 0)
 			tt.inject(t, srv)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "probed", func() bool {
 				n := 0
 				for _, kind := range tt.kinds {
@@ -142,18 +143,18 @@ func TestFaults(t *testing.T) {
 			tt.repair(t, srv)
 			storetest.Eventually(t, "up again", s.Up)
 			_, before := o.decisions()
-			storetest.Eventually(t, "asked again", func() bool {
+			storetest.Eventually(t, "the store decides again", func() bool {
 				_, n := o.decisions()
 				return n > before
 			})
 			if o.diverged > 0 {
-				t.Errorf("the store admitted another number than its replies say, %d times", o.diverged)
+				t.Errorf("%d replies with another number of admitted charges than decided", o.diverged)
 			}
 		})
 	}
 }
 
-// A server without scripts is one that an operator can do something about.
+// A server without scripts is reported with a remedy.
 func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	o := &recorder{}
@@ -165,11 +166,11 @@ func TestNoScripts(t *testing.T) {
 		}
 	}}})
 	if remedy := <-remedies; o.failuresOf(redis.Script) == 0 || remedy != redis.Script.Remedy() {
-		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, redis.Script)
+		t.Errorf("failed %v, remedy %q, want %q and its remedy", o.failed, remedy, redis.Script)
 	}
 }
 
-// A script that the server forgets while connections live is sent again, and callers do not notice.
+// A script that the server drops while connections are open is sent again. Callers do not notice.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -201,14 +202,14 @@ func TestConnectionsKilled(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 }
 
-// A middle stands between store and server. It delays and cuts what the server says, and secures
-// connections to the store if it has a configuration of TLS.
+// A faultyProxy is a proxy between a store and its server. It delays and truncates replies, and
+// serves TLS if it has a configuration.
 type faultyProxy struct {
 	net.Listener
 	to    string
 	mu    sync.Mutex
 	delay time.Duration
-	cut   int // bytes of the next answer that are let through; -1 for all
+	cut   int // bytes of the next reply that are forwarded; -1 for all
 }
 
 func newFaultyProxy(tb testing.TB, to string, config *tls.Config) *faultyProxy {
@@ -299,7 +300,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	}
 }
 
-// A call whose own deadline is nearer gets the fallback alone.
+// If a request's own deadline comes first, the fallback decides that request alone.
 func TestShortDeadline(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -313,10 +314,10 @@ func TestShortDeadline(t *testing.T) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
-		t.Error("one short deadline made the shard away")
+		t.Error("one short deadline made the shard unavailable")
 	}
-	// The next ones wait for the timeout, though each has a short deadline.
-	storetest.Eventually(t, "away", func() bool {
+	// The next requests wait for the timeout, though each has a short deadline.
+	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 		return !s.Up()
 	})

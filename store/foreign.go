@@ -7,11 +7,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A request that the store has not decided, because another program wrote the key of one of its counters, is decided in parts,
-// one for each counter. The fallback decides the part with that key, and the store all others.
+// If another program wrote the key of a counter, the store does not decide the request. The request
+// is then decided in parts, one for each counter: the part with that key by the fallback, all
+// others by the store.
 
-// decidePerCounter starts to decide req, for which r's reply names a foreign key, counter by counter. It reports false if the
-// fallback must decide the complete request: it has one counter, or the fallback does not decide.
+// decidePerCounter starts to decide req, for which r's reply names a foreign key, counter by
+// counter. It reports false if the fallback must decide the complete request: all charges are on
+// one counter, or the fallback is [Error].
 func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	if req.batch == nil || req.noFallback || sh.options.Fallback == Error {
 		return false

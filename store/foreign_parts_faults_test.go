@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A limit whose command fails is not decided as if its counter were empty when the key of another limit is foreign.
+// A charge whose command fails is not decided as if its counter were empty, even if the key of
+// another charge is foreign.
 func TestForeignKeyAmongErrors(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -19,13 +20,13 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	const limit = 5
 	counted := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}
-	look := oneHit(1, counted)
-	look.Hits = 0
+	peek := oneHit(1, counted)
+	peek.Hits = 0
 	names := [][]byte{[]byte("foreign"), []byte("limited")}
 	srv.Must("SET", string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), counted, names[0])), "letters")
 	srv.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	srv.Must("CONFIG", "SET", "maxmemory", "1")
-	charges := []limiter.Charge{look, oneHit(2, counted)}
+	charges := []limiter.Charge{peek, oneHit(2, counted)}
 	charges[1].Group = 1
 	var c caller
 	passed := 0
@@ -40,12 +41,12 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	}
 }
 
-// The parts of a part of a large request are as little waited for as the part is.
+// The parts of a part of a large request are bulk requests, too, and do not delay others.
 func TestLargeRequestOnAForeignKey(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.main.shardOf(0)
-	l.connecting = true // it takes requests, and nothing sends them
+	l.connecting = true // it accepts requests, and nothing sends them
 	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket), oneHit(2, hugeBucket)}}
 	a := newRequest()
 	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
@@ -60,8 +61,8 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	}
 }
 
-// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request,
-// nothing of it is synced.
+// If the fallback decided a part after a panic among the part's own parts, and another part denies
+// the request, none of its hits are synced.
 func TestPanicAmongPartsOfAPart(t *testing.T) {
 	t.Parallel()
 	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}
@@ -90,7 +91,7 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	defer s.main.ledger.mu.Unlock()
 	for name, d := range s.main.ledger.entries {
 		if d.Hits > 0 {
-			t.Errorf("%s owes %d hits of a request that was denied", name, d.Hits)
+			t.Errorf("%s has %d unsynced hits of a denied request", name, d.Hits)
 		}
 	}
 }

@@ -13,19 +13,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A burst is many requests at once on three counters, at the first of which another program's key stands. The second is in the
-// same slot of a cluster, and has a limit; the third is in another slot.
+// A burst is many simultaneous requests on three counters. The key of the first is foreign. The
+// second is in the same slot of a cluster, and has a limit. The third is in another slot.
 type burst struct {
 	name     string
 	policy   *limiter.Policy
 	fallback Fallback
-	grouped  bool   // the three are one group
-	counters uint64 // of the first
+	grouped  bool   // the three charges are one group
+	counters uint64 // number of the first counter
 }
 
 const burstLimit, burstRequests = 5, 20
 
-// expected returns the number of requests that the second limit lets pass, and the hits that it and the third count.
+// expected returns the number of requests that the second limit admits, and the hits on the second
+// and third counters.
 func (u *burst) expected() (passed, second, third int) {
 	passed, second, third = burstLimit, burstLimit, burstRequests
 	if u.grouped {
@@ -34,7 +35,7 @@ func (u *burst) expected() (passed, second, third int) {
 	if u.fallback == Deny && u.grouped {
 		passed, second, third = 0, 0, 0
 	}
-	if u.fallback == Deny && u.policy.UsesLeases() { // they depend on the whole request
+	if u.fallback == Deny && u.policy.UsesLeases() { // permits depend on the complete request
 		passed, second = 0, 0
 	}
 	if u.policy.CountRefused {
@@ -43,7 +44,8 @@ func (u *burst) expected() (passed, second, third int) {
 	return passed, second, third
 }
 
-// run sends the requests to s. It looks at the counters in other, to whose servers it writes the key.
+// run sends the requests to s, and reads the counters through other. It writes the foreign key to
+// servers.
 func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) {
 	t.Helper()
 	loose := *hugeFixedWindow
@@ -86,9 +88,9 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	}
 	var c caller
 	used := func(i int) int {
-		look := charges[i]
-		look.Hits, look.Group = 0, 0
-		must.OK(t, c.askNamed(other, names[i:i+1], look))
+		peek := charges[i]
+		peek.Hits, peek.Group = 0, 0
+		must.OK(t, c.askNamed(other, names[i:i+1], peek))
 		return int(c.b.Decisions[0].Before)
 	}
 	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
@@ -96,7 +98,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	})
 }
 
-// askNamed is ask for counters of the given names.
+// askNamed is ask for counters with the given names.
 func (c *caller) askNamed(s *Store, names [][]byte, charges ...limiter.Charge) error {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
@@ -110,8 +112,8 @@ func (c *caller) askNamed(s *Store, names [][]byte, charges ...limiter.Charge) e
 	return err
 }
 
-// While another program's key stands at the counter of one limit, the store decides the other limits of each request, also of
-// many at once.
+// While the key of one counter is foreign, the store decides the other limits of each request, even
+// with many concurrent requests.
 func TestForeignKeysInABurst(t *testing.T) {
 	t.Parallel()
 	srv, cluster := storetest.Start(t), storetest.StartCluster(t, 2, false)
@@ -127,7 +129,7 @@ func TestForeignKeysInABurst(t *testing.T) {
 			other := runStore(t, Options{Server: to, Fallback: Error})
 			storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 			for _, p := range []*limiter.Policy{
-				{Algorithm: limiter.FixedWindow, Limit: burstLimit, Window: limiter.MaxWindow, CountRefused: true}, // by commands on a server
+				{Algorithm: limiter.FixedWindow, Limit: burstLimit, Window: limiter.MaxWindow, CountRefused: true}, // native on a single server
 				{Algorithm: limiter.FixedWindow, Limit: burstLimit, Window: limiter.MaxWindow},
 				{Algorithm: limiter.SlidingWindow, Limit: burstLimit, Window: time.Hour, SubWindows: 4},
 				{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: burstLimit},
@@ -146,7 +148,8 @@ func TestForeignKeysInABurst(t *testing.T) {
 	}
 }
 
-// The decisions of the store for a request with a foreign key are refunded if a limit in another slot denies the group.
+// If a request has a foreign key, and a limit in another slot denies the group, the store's
+// decisions are refunded.
 func TestForeignKeysAndOtherSlots(t *testing.T) {
 	t.Parallel()
 	cluster := storetest.StartCluster(t, 2, false)
@@ -166,17 +169,17 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 			t.Fatal("the first two counters are in one slot, and the third is in another")
 		}
 		for _, srv := range cluster {
-			_, _ = srv.Command("RPUSH", string(names[0]), "x") // of one node
+			_, _ = srv.Command("RPUSH", string(names[0]), "x") // fails on the nodes without the slot
 		}
 		var c caller
 		for n := range 3 {
 			if err := c.askNamed(s, names, charges...); err != nil || c.b.Denied != (n > 0) {
 				t.Errorf("algorithm %d: request %d was decided %+v, %v", p.Algorithm, n+1, c.b.Decisions, err)
 			}
-			storetest.Eventually(t, "what the store took for a denied group is back", func() bool {
-				look := charges[1]
-				look.Hits = 0
-				must.OK(t, c.askNamed(s, names[1:2], look))
+			storetest.Eventually(t, "the charge of a denied group is refunded", func() bool {
+				peek := charges[1]
+				peek.Hits = 0
+				must.OK(t, c.askNamed(s, names[1:2], peek))
 				return c.b.Decisions[0].Before == 1 && s.unsyncedCounters() == 0
 			})
 		}

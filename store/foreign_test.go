@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A key that another program wrote costs the requests on its counter alone: they get the fallback, and
-// take nothing from any counter. The store decides all others, the log names the key, and it stays as it is.
+// A foreign key affects only requests on its counter: the fallback decides them, and they charge
+// nothing. The store decides all others, the log names the key, and the key does not change.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -35,7 +35,7 @@ func TestForeignKeys(t *testing.T) {
 	o := &recorder{}
 	logged := make(chan string, 1000)
 	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Error, Log: Log{
-		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) },
 		Foreign:     func(_, key string, _ error) { logged <- key },
 	}})
 	storetest.Eventually(t, "up", s.Up)
@@ -43,7 +43,7 @@ func TestForeignKeys(t *testing.T) {
 	number, want := uint64(0), 0
 	for _, tt := range []struct {
 		p     *limiter.Policy
-		wrote [][]string // commands without the key
+		wrote [][]string // commands that write the key, without its name
 	}{
 		{fixed, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "-9223372036854775808"}, {"SET", "007"}, {"SET", ""}, {"SET", "1e5"}}},
 		{counts, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "9223372036854775808"}, {"SET", "007"}, {"SET", ""}}},
@@ -76,17 +76,17 @@ func TestForeignKeys(t *testing.T) {
 					want++
 				}
 			}
-			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE says of an empty string what it says of none
-				look := bad
-				look.Hits = 0
-				if err := c.ask(s, look); !errors.Is(err, ErrUnavailable) {
-					t.Errorf("%s %.20q: a look was answered %v, want the fallback", key, wrote, err)
+			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE cannot distinguish an empty string from a missing key
+				peek := bad
+				peek.Hits = 0
+				if err := c.ask(s, peek); !errors.Is(err, ErrUnavailable) {
+					t.Errorf("%s %.20q: a peek was answered %v, want the fallback", key, wrote, err)
 				}
 				want++
 			}
 			storetest.Eventually(t, "a request without a decision takes no hits from another counter", func() bool {
 				n := srv.Must("EXISTS", partner)
-				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted them, and they come back
+				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
 			})
 			if err := c.ask(s, good); err != nil {
 				t.Errorf("%s %.20q: answered %v, on another counter", key, wrote, err)
@@ -114,7 +114,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// A request on a foreign key leaves the others of its run as they are.
+// A request on a foreign key does not affect the other requests of its run.
 func TestForeignKeyAmongOthers(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)

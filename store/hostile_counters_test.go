@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// oddTexts are values that are no counter's, or of a counter that no requests have led to.
+// oddTexts are values that sluice never writes, or that no sequence of requests can produce.
 var oddTexts = []string{
 	"-1", "-3", "-1000000", "-9223372036854775808", "-1234567890123456789", "-0", "0", "nan", "inf", "-inf", "1e5", "0x10", " 1", "1 ", "+1",
 	"nan123456789", "-nan123456789", "inf123456789", "1e5123456789", "0x1f00000000123456789", "123456789.", "123456789.5.5", "-1123456789.25",
 	"1800000000-12345678", "9223372036854775807", "99999999999999999999999999999999999999", "1800000000123456789nan",
 }
 
-// TestOddCounters writes odd values to counters' keys. No more hits are admitted than without them, the shard stays available,
-// and the script and the decisions agree.
+// TestOddCounters writes odd values to the keys of counters. No more hits are admitted than without
+// them, the shard stays available, and the script and the decisions agree.
 func TestOddCounters(t *testing.T) {
 	t.Parallel()
 	const day, most = 24 * time.Hour, 5
@@ -37,7 +37,7 @@ func TestOddCounters(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &recorder{}
 	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny, Log: Log{
-		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -59,7 +59,7 @@ func TestOddCounters(t *testing.T) {
 			if lease := c.b.Lease(0); p.Reserve != nil && lease > 0 {
 				c.settleLease(t, s, p, lease, 1)
 			}
-			if script.IsFixed(p) { // what a negative count was raised by follows the hit
+			if script.IsFixed(p) { // the correction of a negative count follows the hit
 				storetest.Eventually(t, "the count is not negative", func() bool {
 					text, err := srv.Command("GET", key)
 					count, bad := strconv.ParseInt(text, 10, 64)
@@ -78,7 +78,7 @@ func TestOddCounters(t *testing.T) {
 			try(p, "x", "SET", odd)
 		}
 		try(log, "x", "RPUSH", odd)
-		for n := range 2*most + 1 { // an odd one among others
+		for n := range 2*most + 1 { // an odd counter among others
 			all := slices.Repeat([]string{now}, 2*most)
 			try(log, "x", append([]string{"RPUSH"}, slices.Insert(all, n, odd)...)...)
 		}
@@ -100,7 +100,7 @@ func TestOddCounters(t *testing.T) {
 	}
 }
 
-// TestSyncOfANegativeCount charges a count that is below 0 with what the fallback has admitted.
+// Hits of the fallback are charged to a count below 0.
 func TestSyncOfANegativeCount(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -111,7 +111,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	var c caller
 	must.OK(t, c.ask(s, charge))
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
 		if err := c.ask(s, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
@@ -120,7 +120,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	key := srv.Must("EVAL", "return redis.call('KEYS', 's1{1}_*')[1]", "0")
 	srv.Must("SET", key, "-1000000")
 	r.cut(false)
-	storetest.Eventually(t, "back", s.Up)
+	storetest.Eventually(t, "recovered", s.Up)
 	if got := srv.Must("GET", key); got != "3" {
 		t.Errorf("the count is %s after three hits were charged, want 3", got)
 	}

@@ -18,14 +18,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A liar is a server that answers commands as it likes. An answer of false closes the connection.
+// A hostileServer is a server that answers commands with arbitrary bytes. If answers returns false,
+// the connection is closed.
 type hostileServer struct {
 	addr    string
 	answers func(w io.Writer, command []string) bool
 
 	mu          sync.Mutex
 	open        map[net.Conn]bool // nil when the test has ended
-	connections int               // connections
+	connections int               // number of connections so far
 }
 
 func newHostileServer(tb testing.TB, answers func(w io.Writer, command []string) bool) *hostileServer {
@@ -56,7 +57,7 @@ func newHostileServer(tb testing.TB, answers func(w io.Writer, command []string)
 	return h
 }
 
-// A maker runs a liar and returns its address.
+// startServer starts a hostile server and returns its address.
 type startServer func(answers func(w io.Writer, command []string) bool) string
 
 func hostileServers(tb testing.TB) startServer {
@@ -113,7 +114,7 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 	return args, err
 }
 
-// sendForever writes something until the client closes the connection.
+// sendForever sends a text repeatedly until the client closes the connection.
 func sendForever(something string) func(w io.Writer) bool {
 	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
 	return func(w io.Writer) bool {
@@ -143,7 +144,7 @@ func inOrder(all ...func(w io.Writer) bool) func(w io.Writer) bool {
 	}
 }
 
-// sendSlowly says a byte now and then, and never a whole reply.
+// sendSlowly sends a byte now and then, and never a complete reply.
 func sendSlowly(w io.Writer) bool {
 	for {
 		if _, err := w.Write([]byte(":1"[:1+rand.IntN(2)])); err != nil {
@@ -165,12 +166,12 @@ func sendNoise(w io.Writer) bool {
 	}
 }
 
-// hostileReplies are what a server may say in place of a reply, and as which kinds that shows.
+// hostileReplies are sent instead of replies, with the accepted kinds of the resulting error.
 var hostileReplies = []struct {
 	name  string
-	says  func(w io.Writer) bool
+	send  func(w io.Writer) bool
 	kinds []redis.Kind
-	named string // in the error, if it is of the kind Reply
+	named string // contained in the error, if it is of the kind Reply
 }{
 	{"a string of a negative length", replyWith("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
 	{"an array of a negative length", replyWith("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
@@ -212,38 +213,38 @@ func (l *errorLog) String() string {
 	return l.text.String()
 }
 
-// Whatever a server sends, the process continues, and callers get the fallback.
+// Whatever a server sends, the process continues, and the fallback decides.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	honest := func(w io.Writer, command []string) bool { return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
-	for _, lie := range hostileReplies {
-		always := func(w io.Writer, _ []string) bool { return lie.says(w) }
+	for _, reply := range hostileReplies {
+		always := func(w io.Writer, _ []string) bool { return reply.send(w) }
 		single := func(address string) redis.Server { return redis.Server{Network: "tcp", Address: address} }
-		for where, to := range map[string]func(liar startServer) redis.Server{
-			"handshake": func(liar startServer) redis.Server {
-				s := single(liar(always))
+		for where, to := range map[string]func(start startServer) redis.Server{
+			"handshake": func(start startServer) redis.Server {
+				s := single(start(always))
 				s.Auth.Password = "x"
 				return s
 			},
-			"script": func(liar startServer) redis.Server { return single(liar(always)) },
-			"batch": func(liar startServer) redis.Server {
-				return single(liar(func(w io.Writer, command []string) bool {
+			"script": func(start startServer) redis.Server { return single(start(always)) },
+			"batch": func(start startServer) redis.Server {
+				return single(start(func(w io.Writer, command []string) bool {
 					if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
 						return honest(w, command)
 					}
-					return lie.says(w)
+					return reply.send(w)
 				}))
 			},
-			"Sentinel": func(liar startServer) redis.Server {
+			"Sentinel": func(start startServer) redis.Server {
 				s := redis.Server{Master: "main"}
 				for range 3 {
-					s.Sentinels = append(s.Sentinels, liar(always))
+					s.Sentinels = append(s.Sentinels, start(always))
 				}
 				return s
 			},
-			"cluster": func(liar startServer) redis.Server { return redis.Server{Nodes: []string{liar(always)}} },
+			"cluster": func(start startServer) redis.Server { return redis.Server{Nodes: []string{start(always)}} },
 		} {
-			t.Run(lie.name+" as "+where, func(t *testing.T) {
+			t.Run(reply.name+" as "+where, func(t *testing.T) {
 				t.Parallel()
 				o, lines := &recorder{}, &errorLog{}
 				s := runStore(t, Options{
@@ -254,31 +255,31 @@ func TestHostileServers(t *testing.T) {
 					storetest.Eventually(t, "up", s.Up)
 				}
 				var c caller
-				storetest.Eventually(t, "failed twice, and logged "+lie.named, func() bool {
+				storetest.Eventually(t, "failed twice, and logged "+reply.named, func() bool {
 					if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 						t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 					}
 					n := 0
-					for _, kind := range lie.kinds {
+					for _, kind := range reply.kinds {
 						n += o.failuresOf(kind)
 					}
-					s.main.requestRefresh() // a cluster's nodes, not only each second
-					return n >= 2 && strings.Contains(lines.String(), lie.named)
+					s.main.requestRefresh() // query the nodes of a cluster again at once
+					return n >= 2 && strings.Contains(lines.String(), reply.named)
 				})
 			})
 		}
 	}
 }
 
-// processMemory is what the process has of the system, in bytes.
+// processMemory returns the memory that the process has from the system, in bytes.
 func processMemory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Sys - m.HeapReleased
 }
 
-// clusterOf answers as a node of a cluster with so many primaries that do not exist, whose slots are in
-// pieces of so many.
+// clusterOf answers as a node of a cluster with the given number of nonexistent primaries, and of
+// ranges of slots.
 func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, command []string) bool {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", ranges)
@@ -286,11 +287,11 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 		first, last := i*redis.Slots/ranges, (i+1)*redis.Slots/ranges-1
 		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n%040d\r\n", first, max(first, last), 1+i%primaries, i)
 	}
-	told := b.String()
+	slots := b.String()
 	return func(w io.Writer, command []string) bool {
 		switch {
 		case command[0] == "CLUSTER":
-			return replyWith(told)(w)
+			return replyWith(slots)(w)
 		case strings.Contains(strings.Join(command, " "), "s1{probe") || len(command) < 6:
 			return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 		default:
@@ -299,29 +300,30 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 	}
 }
 
-// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they name.
+// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they
+// name.
 func TestHostileMemory(t *testing.T) {
 	big := sendForever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
-	for name, to := range map[string]func(liar startServer) redis.Server{
-		"Sentinels that never end": func(liar startServer) redis.Server {
+	for name, to := range map[string]func(start startServer) redis.Server{
+		"Sentinels that never end": func(start startServer) redis.Server {
 			s := redis.Server{Master: "main"}
 			for range 3 {
-				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*16\r\n"), big)(w) }))
+				s.Sentinels = append(s.Sentinels, start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*16\r\n"), big)(w) }))
 			}
 			return s
 		},
-		"a chart that never ends": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*131000\r\n"), big)(w) })}}
+		"a map of slots that never ends": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*131000\r\n"), big)(w) })}}
 		},
-		"a million ranges": func(liar startServer) redis.Server {
+		"a million ranges": func(start startServer) redis.Server {
 			ranges := sendForever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
-			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
+			return redis.Server{Nodes: []string{start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
 		},
-		"more primaries than there may be": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
+		"more primaries than there may be": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(clusterOf(10_000, redis.Slots, nil))}}
 		},
-		"as many primaries as there may be": func(liar startServer) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(redis.MaxPrimaries, 2000, nil))}}
+		"as many primaries as there may be": func(start startServer) redis.Server {
+			return redis.Server{Nodes: []string{start(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -333,13 +335,13 @@ func TestHostileMemory(t *testing.T) {
 			before, most := processMemory(), uint64(0)
 			o := &recorder{}
 			s := runStore(t, Options{Server: to(hostileServers(t)), Observer: o, Fallback: Deny})
-			storetest.Eventually(t, "it has failed time and again", func() bool {
+			storetest.Eventually(t, "it has failed several times", func() bool {
 				most = max(most, processMemory())
 				var c caller
 				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
-				s.main.requestRefresh() // not only each second
+				s.main.requestRefresh() // query again at once
 				return o.failuresOf(redis.Reply)+o.failuresOf(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
@@ -351,8 +353,8 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// Redirections in circles, and to servers that do not exist, do not delay callers beyond their deadline, and do not create too
-// many shards.
+// Circular redirections, and redirections to nonexistent servers, do not delay callers beyond their
+// deadline, and do not create too many shards.
 func TestHostileRedirections(t *testing.T) {
 	for name, moved := range map[string]func() string{
 		"to others":     func() string { return fmt.Sprintf("-MOVED 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
@@ -384,7 +386,7 @@ func TestHostileRedirections(t *testing.T) {
 						if err := c.ask(s, oneHit(uint64(n*300+i), hugeBucket)); err != nil || !c.b.Denied {
 							t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 						}
-						if name == "not yet" && i > 10 { // each waits as long as callers do
+						if name == "not yet" && i > 10 { // each request waits until its deadline
 							return
 						}
 					}

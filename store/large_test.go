@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// ringOf60 takes the store longer than most: 22 µs.
+// ringOf60 is costlier than most policies: 22 µs.
 var ringOf60 = &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Hour, SubWindows: 60}
 
-// manyCharges are charges on so many counters, whose numbers begin at first.
+// manyCharges returns n charges on counters with consecutive numbers from first.
 func manyCharges(first uint64, n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
 	for i := range n {
 		c := oneHit(first+uint64(i), p)
@@ -27,7 +27,7 @@ func manyCharges(first uint64, n int, p *limiter.Policy, hits uint64) (charges [
 	return charges
 }
 
-// scriptCalls returns how often the server ran a script.
+// scriptCalls returns how often the server has run a script.
 func scriptCalls(t *testing.T, srv *storetest.Server) (n int) {
 	t.Helper()
 	for _, command := range []string{"eval", "evalsha"} {
@@ -39,7 +39,7 @@ func scriptCalls(t *testing.T, srv *storetest.Server) (n int) {
 	return n
 }
 
-// A request that takes the store long is decided there, in parts that it takes half a millisecond for.
+// A large request is decided in the store, in parts of half a millisecond.
 func TestLargeRequest(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &recorder{}
@@ -56,14 +56,15 @@ func TestLargeRequest(t *testing.T) {
 			}
 		}
 	}
-	// The second was refused, and the third by what the store said then.
+	// The store denied the second request, and the denials of the third were cached.
 	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MaxRun)
 	if got := scriptCalls(t, srv) - before; got < least {
 		t.Errorf("%d runs of the script, want %d at least", got, least)
 	}
 }
 
-// A request that would take the store yet longer is decided in memory, whatever the fallback, and says so.
+// A request that would take the store too long is decided in memory, with every fallback, and is
+// counted as too_large.
 func TestTooLargeRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -88,14 +89,14 @@ func TestTooLargeRequest(t *testing.T) {
 	if o.decidedBy(byStore)+o.decidedBy(byFallback) > 0 {
 		t.Errorf("decided %v, want all in memory", o.decided)
 	}
-	// The store is charged after, in pieces.
-	look := manyCharges(1, 1, ringOf60, 0)[0]
+	// The store is charged later, in several runs.
+	peek := manyCharges(1, 1, ringOf60, 0)[0]
 	storetest.Eventually(t, "charged", func() bool {
-		return c.ask(s, look) == nil && c.b.Decisions[0].Before == 1
+		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == 1
 	})
 }
 
-// newIdleShard makes the shard of a store that does not run accept requests.
+// newIdleShard returns a shard that accepts requests, and whose senders do not run.
 func newIdleShard(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
@@ -113,8 +114,8 @@ func enqueueRequest(l *shard, cost time.Duration, bulk bool) *request {
 	return a
 }
 
-// A run takes what the store has room for, oldest first. Parts of large requests get half of it at most
-// while others wait, and all wait for a run at most.
+// A run takes the oldest requests up to its bound. While other requests wait, parts of large
+// requests get at most half of it. No request waits for more than one run of the others.
 func TestRunsAreBounded(t *testing.T) {
 	l := newIdleShard(t)
 	var small, parts []*request
@@ -134,7 +135,7 @@ func TestRunsAreBounded(t *testing.T) {
 				next, bulk = &parts, bulk+1
 			}
 			if (*next)[0] != a {
-				t.Fatal("an ask was overtaken")
+				t.Fatal("a request was overtaken")
 			}
 			*next = (*next)[1:]
 		}
@@ -148,7 +149,7 @@ func TestRunsAreBounded(t *testing.T) {
 	t.Errorf("%d requests and %d parts were not taken", len(small), len(parts))
 }
 
-// Parts of a large request whose caller has waited long enough are not sent.
+// Parts of a large request are not sent after the deadline.
 func TestPartsAfterTheirDeadlineAreDropped(t *testing.T) {
 	l := newIdleShard(t)
 	dropped, kept := enqueueRequest(l, script.MaxPart, true), enqueueRequest(l, script.MaxPart, true)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A call waits as long as its deadline leaves room for the reply, and no longer than the timeout.
+// A request waits until its deadline, less the time for the reply, and no longer than the timeout.
 func TestDeadlines(t *testing.T) {
 	o := Options{Timeout: time.Second}
 	for budget, want := range map[time.Duration]time.Duration{
@@ -26,24 +26,24 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A shard is unavailable when the server has sent nothing for the timeout while a request waits for it, but not because requests
-// are late or a message has waited behind others.
+// A shard becomes unavailable when a request waits and the server has sent nothing for the timeout,
+// but not because requests are late or a message has waited behind others.
 func TestWhenAShardIsUnavailable(t *testing.T) {
 	now := time.Now()
 	asked := func(since, until time.Duration) *request {
 		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}
 	}
 	for name, tt := range map[string]struct {
-		sending, heard time.Duration
-		queued         *request
-		open           []*request
-		due, away      time.Duration // 0 for none
+		sending, heard   time.Duration
+		queued           *request
+		open             []*request
+		due, unavailable time.Duration // 0 for none
 	}{
-		"nobody waits":                       {},
-		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, away: 999 * time.Millisecond},
-		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, away: 0 + 1},
-		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, away: 999 * time.Millisecond},
-		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, away: 700 * time.Millisecond},
+		"no request waits":                   {},
+		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
+		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
 	} {
 		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
 		l.conn = &redis.Conn{}
@@ -59,8 +59,8 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		for _, a := range tt.open {
 			l.open.push(a)
 		}
-		due, away := l.nextDeadlineLocked()
-		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "away": {sinceOr(away, now), tt.away}} {
+		due, unavailable := l.nextDeadlineLocked()
+		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "unavailable": {sinceOr(unavailable, now), tt.unavailable}} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s: %s in %v, want %v", name, what, pair[0], pair[1])
 			}
@@ -68,7 +68,7 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 	}
 }
 
-// sinceOr returns how long after now at is, 1 for now, and 0 if at is zero.
+// sinceOr returns at relative to now, 1 if they are equal, and 0 if at is zero.
 func sinceOr(at, now time.Time) time.Duration {
 	switch {
 	case at.IsZero():
@@ -80,7 +80,7 @@ func sinceOr(at, now time.Time) time.Duration {
 	}
 }
 
-// Of two stores each one's refusals are certain by its own clock: a new window there may be an old one here.
+// Cached denials of two stores use their own clocks: the windows of the stores may differ.
 func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -96,9 +96,9 @@ func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	b.Stored().MergeInto(s.options.Table, there, 0, &state)
 	s.denied.mark(there, &b.Charges[0])
 	if !s.denyFromCache(now, b) || !b.Denied {
-		t.Error("what the second store said is full was asked for")
+		t.Error("a full counter of the second store was not denied by memory")
 	}
 	if s.denyFromCache(now+limiter.Time(600*time.Millisecond), b) {
-		t.Error("refused in the second store's next window")
+		t.Error("denied in the second store's next window")
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 // maxCandidateName is the maximum length of the name of a candidate in bytes.
 const maxCandidateName = 100
 
-// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another leader, and renews the
-// leaderships that candidate has, even if ttl is shorter than the remaining time. A ttl of 0 releases them. The name
-// of a candidate has 1 to 100 bytes, and no other process has the same name.
+// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another leader,
+// and renews the leaderships that candidate has, even if ttl is shorter than the remaining time. A
+// ttl of 0 releases them. The name of a candidate has 1 to 100 bytes, and no other process has the
+// same name.
 //
-// report is called with the previous leader of each domain, "" for none; if it is not called for a domain, the leader
-// is unknown. If the store loses a leadership, as at a restart without its data, any candidate can acquire it.
+// report is called for each domain for which the store has replied, with the previous leader, or ""
+// if there was none. If it is not called for a domain, the leader is unknown. If the store loses a
+// leadership, as in a restart without its data, any candidate can acquire it.
 //
-// AcquireLeadership waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
+// AcquireLeadership waits at most for the longer of [Options.Timeout] and [Options.DialTimeout].
 func (s *Store) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
 	if candidate == "" || len(candidate) > maxCandidateName {
 		return
@@ -58,7 +61,7 @@ func (sh *shard) acquireLeaderships(candidate string, milliseconds int, all []*s
 		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.AcquireLeaderships(c, candidate, milliseconds, all) })
 	})
 	for _, l := range all {
-		if l.Err == nil || l.Err == ErrUnavailable { //nolint:errorlint // set by AcquireLeadership
+		if l.Err == nil || errors.Is(l.Err, ErrUnavailable) { // set by AcquireLeadership
 			continue
 		}
 		sh.options.observe().Failed(string(redis.KindOf(l.Err)))

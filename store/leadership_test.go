@@ -32,8 +32,8 @@ func acquireAll(tb testing.TB, s *Store, candidate string, ttl time.Duration, do
 	return all
 }
 
-// TestLeadership checks that a domain has one leader until that releases the leadership or the store loses it. The
-// permissions of the user in docs/store.md suffice.
+// TestLeadership checks that a domain has one leader until that releases the leadership or the
+// store loses it. The permissions of the user in docs/store.md suffice.
 func TestLeadership(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -86,12 +86,12 @@ func TestLeadership(t *testing.T) {
 	}
 }
 
-// TestForeignLeadershipKeys writes keys of leaderships as another program would. They stay unchanged, and other
-// leaderships are not affected.
+// TestForeignLeadershipKeys writes keys of leaderships as another program would. They stay
+// unchanged, and other leaderships are not affected.
 func TestForeignLeadershipKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	s := runStore(t, Options{Server: serverAt(srv), Log: Log{Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("unavailable: %v", err) }}})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{role:list}", "x")
 	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
@@ -107,7 +107,8 @@ func TestForeignLeadershipKeys(t *testing.T) {
 	}
 }
 
-// TestLeadershipOnCluster acquires leaderships in many slots. Those of a failed primary are not reported.
+// TestLeadershipOnCluster acquires leaderships in many slots. Those of a failed primary are not
+// reported.
 func TestLeadershipOnCluster(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -136,21 +137,21 @@ func TestLeadershipOnCluster(t *testing.T) {
 	}
 }
 
-// TestHostileLeadershipReplies has a server reply to leadership requests with errors, nonsense or not at all.
-// AcquireLeadership returns, nothing panics, and requests are decided in time.
+// TestHostileLeadershipReplies has a server reply to leadership requests with errors, nonsense or
+// not at all. AcquireLeadership returns, nothing panics, and requests are decided in time.
 func TestHostileLeadershipReplies(t *testing.T) {
 	t.Parallel()
-	for _, lie := range append(hostileReplies, struct {
+	for _, reply := range append(hostileReplies, struct {
 		name  string
-		says  func(w io.Writer) bool
+		send  func(w io.Writer) bool
 		kinds []redis.Kind
 		named string
-	}{name: "a long name", says: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
-		t.Run(lie.name, func(t *testing.T) {
+	}{name: "a long name", send: replyWith("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
+		t.Run(reply.name, func(t *testing.T) {
 			t.Parallel()
 			server := redis.Server{Network: "tcp", Address: newHostileServer(t, func(w io.Writer, command []string) bool {
 				if strings.Contains(strings.Join(command, " "), "s1{role:") {
-					return lie.says(w)
+					return reply.send(w)
 				}
 				return replyWith("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
 			}).addr}
@@ -174,7 +175,8 @@ func TestHostileLeadershipReplies(t *testing.T) {
 	}
 }
 
-// TestLeadershipWithoutStore checks that AcquireLeadership returns at once if the store is unavailable.
+// TestLeadershipWithoutStore checks that AcquireLeadership returns at once if the store is
+// unavailable.
 func TestLeadershipWithoutStore(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

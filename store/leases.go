@@ -7,14 +7,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// While the store is unavailable, the fallback continues from the number of slots that were held at the store's last reply. It
-// does not know their leases, and another replica may get the end of a request. So any lease of the counter releases a slot
-// here, once, and both acquisitions and releases are recorded: when the store recovers, it holds what was acquired and not
-// released.
+// While the store is unavailable, the fallback continues from the number of permits that were held
+// at the store's last reply. It does not know their leases, and a request may end at another
+// replica than the one at which it began. So any lease of the counter releases one permit here,
+// once. Both acquired and released leases are recorded: after it has recovered, the store holds the
+// leases that were acquired and not released.
 
-// withLocalLeases calls decide, which decides b without the store, and replaces the leases of its decisions by leases that all
-// replicas recognise. name returns the name that seals a charge's leases. The leases differ from those that the store may grant
-// for b, if it was sent: the store's are released, whatever becomes of the request.
+// withLocalLeases calls decide, which decides b without the store, and replaces the leases of its
+// decisions by leases that all replicas recognise. name returns the name that seals a charge's
+// leases. If b was sent, the store may grant leases of its own for it. Those are always released.
 func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error) error {
 	var returned []uint64
 	for i := range b.Charges {
@@ -56,8 +57,9 @@ func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter
 	companion.Stored().MergeInto(f.options.Table, now, 0, &held[0])
 }
 
-// releaseLease releases a lease that charge c of an earlier request acquired. No caller waits for it. It retains neither name
-// nor c's policy, which the caller may reuse before the store has answered.
+// releaseLease releases a lease that charge c of an earlier request acquired. No caller waits for
+// it. It retains neither name nor c's policy, which the caller may reuse before the store has
+// answered.
 func (s *Store) releaseLease(f *backend, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
 	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}

@@ -17,29 +17,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// slotCharge is a charge on a limit of n at once.
-func slotCharge(counter uint64, n uint32) limiter.Charge {
+// permitCharge returns a charge on a concurrency limit of n.
+func permitCharge(counter uint64, n uint32) limiter.Charge {
 	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
 }
 
-// acquireSlot takes a place, and returns its lease, 0 if there is none.
-func (c *caller) acquireSlot(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
+// acquirePermit acquires a permit and returns its lease, 0 if all permits are held.
+func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
-// releaseSlot gives a lease back, and reports whether it was held.
-func (c *caller) releaseSlot(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
+// releasePermit releases a lease and reports whether it was held.
+func (c *caller) releasePermit(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
 	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
-// Over two replicas no more than N are held at once, and all N can be, wherever a place is given back. A lease that is
-// stale, comes twice or is of another counter frees none.
-func TestSlotsAreShared(t *testing.T) {
+// Two replicas together hold at most N permits, and can hold all N, wherever permits are released.
+// A lease that is stale, returned twice, or of another counter releases none.
+func TestPermitsAreShared(t *testing.T) {
 	t.Parallel()
 	const n, callers, rounds = 16, 8, 300
 	srv := storetest.Start(t)
@@ -55,7 +55,7 @@ func TestSlotsAreShared(t *testing.T) {
 			var mine []uint64
 			for round := range rounds {
 				here, there := replicas[(i+round)%2], replicas[(i+round/3)%2]
-				if lease := c.acquireSlot(t, here, slotCharge(1, n)); lease == 0 {
+				if lease := c.acquirePermit(t, here, permitCharge(1, n)); lease == 0 {
 					denied.Add(1)
 				} else {
 					mine = append(mine, lease)
@@ -66,18 +66,18 @@ func TestSlotsAreShared(t *testing.T) {
 				}
 				if len(mine) > 1 || round%3 == 2 && len(mine) > 0 {
 					held.Add(-1)
-					if !c.releaseSlot(t, there, slotCharge(1, n), mine[0]) {
-						t.Error("a place that is held was not")
+					if !c.releasePermit(t, there, permitCharge(1, n), mine[0]) {
+						t.Error("a held lease was not released")
 					}
-					if c.releaseSlot(t, here, slotCharge(2, n), mine[0]) {
-						t.Error("a place of another counter was given back")
+					if c.releasePermit(t, here, permitCharge(2, n), mine[0]) {
+						t.Error("a lease of another counter was released")
 					}
 					mine = mine[1:]
 				}
 			}
 			for _, lease := range mine {
 				held.Add(-1)
-				c.releaseSlot(t, replicas[0], slotCharge(1, n), lease)
+				c.releasePermit(t, replicas[0], permitCharge(1, n), lease)
 			}
 		})
 	}
@@ -88,23 +88,24 @@ func TestSlotsAreShared(t *testing.T) {
 	}
 	var c caller
 	for i := range n {
-		if c.acquireSlot(t, replicas[i%2], slotCharge(1, n)) == 0 {
-			t.Errorf("place %d of %d was not to be had when all had been given back", i+1, n)
+		if c.acquirePermit(t, replicas[i%2], permitCharge(1, n)) == 0 {
+			t.Errorf("permit %d of %d cannot be acquired after all were released", i+1, n)
 		}
 	}
-	if c.acquireSlot(t, replicas[0], slotCharge(1, n)) != 0 {
-		t.Errorf("place %d was given", n+1)
+	if c.acquirePermit(t, replicas[0], permitCharge(1, n)) != 0 {
+		t.Errorf("permit %d was granted", n+1)
 	}
-	other := c.acquireSlot(t, replicas[0], slotCharge(2, n))
-	if c.releaseSlot(t, replicas[1], slotCharge(1, n), other) || !c.releaseSlot(t, replicas[1], slotCharge(2, n), other) || c.releaseSlot(t, replicas[0], slotCharge(2, n), other) {
-		t.Error("a lease frees the place of its own counter, and once")
+	other := c.acquirePermit(t, replicas[0], permitCharge(2, n))
+	if c.releasePermit(t, replicas[1], permitCharge(1, n), other) || !c.releasePermit(t, replicas[1], permitCharge(2, n), other) || c.releasePermit(t, replicas[0], permitCharge(2, n), other) {
+		t.Error("a lease must release one permit of its own counter, once")
 	}
 }
 
-// During an outage held slots stay held: each replica starts from the number at the store's last reply, so all together hold at
-// most N, plus what each had left. After the outage exactly the leases that were not released are held in the store, whichever
-// replica released them and in whatever order the replicas recover.
-func TestSlotsInAnOutage(t *testing.T) {
+// During an outage held permits stay held: each replica starts from the number at the store's last
+// reply, so all together hold at most N, plus what each had left. After the outage exactly the
+// leases that were not released are held in the store, whichever replica released them and in
+// whatever order the replicas recover.
+func TestPermitsInAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for _, first := range []int{0, 1} {
@@ -118,7 +119,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 		var c caller
 		held := map[uint64]bool{}
 		take := func(s *Store) uint64 {
-			lease := c.acquireSlot(t, s, slotCharge(1, n))
+			lease := c.acquirePermit(t, s, permitCharge(1, n))
 			if lease > 0 {
 				if held[lease] {
 					t.Fatalf("the lease %d was given twice", lease)
@@ -129,23 +130,23 @@ func TestSlotsInAnOutage(t *testing.T) {
 		}
 		give := func(s *Store, lease uint64) bool {
 			delete(held, lease)
-			return c.releaseSlot(t, s, slotCharge(1, n), lease)
+			return c.releasePermit(t, s, permitCharge(1, n), lease)
 		}
 		other := uint64(0)
-		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one in 128 may be
-			other = c.acquireSlot(t, replicas[0], slotCharge(2, limiter.MaxLog))
+		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 may be a lease of the counter
+			other = c.acquirePermit(t, replicas[0], permitCharge(2, limiter.MaxLog))
 		}
 		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
 		for _, r := range relays {
 			r.cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
-				_ = c.usedHits(t, s, slotCharge(1, n))
+				_ = c.usedHits(t, s, permitCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
-		most := n + (n - 4) + (n - 3) // the second replica was told of three
+		most := n + (n - 4) + (n - 3) // the second replica knows of three held permits
 		var late []uint64
 		for range n {
 			for _, s := range replicas {
@@ -155,45 +156,45 @@ func TestSlotsInAnOutage(t *testing.T) {
 			}
 		}
 		if len(held) > most || len(late) != n-4+n-3 {
-			t.Errorf("%d places are held, %d of them given in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
+			t.Errorf("%d permits are held, %d of them granted in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
 		}
-		// What is given back is free once, wherever that is, and nobody else's place is.
+		// Any replica releases a lease of its counter, once, and no other lease.
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
-			t.Error("a lease frees a place of its own counter, and once")
+			t.Error("a lease must release one permit of its own counter, once")
 		}
 		if a, b := take(replicas[0]), take(replicas[0]); a == 0 || b == 0 || take(replicas[0]) != 0 {
-			t.Error("the first replica has as many places as were given back there")
+			t.Error("the first replica must have as many free permits as were released there")
 		}
 		relays[first].cut(false)
 		storetest.Eventually(t, "one is up", replicas[first].Up)
-		for _, lease := range late[2:4] { // of either replica: the store may not know of it yet
+		for _, lease := range late[2:4] { // leases of both replicas; the store may not know them yet
 			give(replicas[first], lease)
 		}
 		relays[1-first].cut(false)
 		storetest.Eventually(t, "both are up", replicas[1-first].Up)
 		for _, s := range replicas {
-			if got := c.usedHits(t, s, slotCharge(1, 100)); got != len(held) {
-				t.Errorf("replica %d first: the store holds %d places, want the %d that nobody gave back", first, got, len(held))
+			if got := c.usedHits(t, s, permitCharge(1, 100)); got != len(held) {
+				t.Errorf("replica %d first: the store holds %d permits, want the %d that were not released", first, got, len(held))
 			}
 		}
 		if take(replicas[0]) != 0 {
-			t.Error("a place was given beyond the limit when the store was back")
+			t.Error("a permit was granted beyond the limit after the recovery")
 		}
 		for lease := range held {
 			if !give(replicas[first], lease) {
 				t.Errorf("replica %d first: the lease %d is not held", first, lease)
 			}
 		}
-		if got := c.usedHits(t, replicas[0], slotCharge(1, n)); got != 0 {
-			t.Errorf("replica %d first: %d places are held when all were given back", first, got)
+		if got := c.usedHits(t, replicas[0], permitCharge(1, n)); got != 0 {
+			t.Errorf("replica %d first: %d permits are held after all were released", first, got)
 		}
 		if replicas[0].unsyncedCounters()+replicas[1].unsyncedCounters() != 0 {
-			t.Error("something is owed yet")
+			t.Error("there are unsynced leases")
 		}
 	}
 }
 
-// reservingPolicies are policies of a budget of 100 hits that can be reserved.
+// reservingPolicies returns policies with a limit of 100 hits that can be reserved.
 func reservingPolicies(release bool) []*limiter.Policy {
 	r := limiter.NewReserve(10, time.Minute, release)
 	return []*limiter.Policy{
@@ -203,15 +204,16 @@ func reservingPolicies(release bool) []*limiter.Policy {
 	}
 }
 
-// reserveHits reserves hits, and returns the lease, 0 if there is no room.
+// reserveHits reserves hits and returns the lease, 0 if there is no room.
 func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
 	tb.Helper()
 	charge := oneHit(1, p)
 	charge.Hits, charge.Reserve = hits, true
-	return c.acquireSlot(tb, s, charge)
+	return c.acquirePermit(tb, s, charge)
 }
 
-// settleLease brings a lease back, and what the request has cost unless that is negative. It returns what was held.
+// settleLease returns a lease, and charges the cost of the request unless it is negative. It
+// returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
 	back, paid := oneHit(1, p), oneHit(1, p)
@@ -225,7 +227,7 @@ func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease u
 	return c.b.Decisions[0].Charged
 }
 
-// usedAndReserved returns what is used and held.
+// usedAndReserved returns the sum of used and reserved hits.
 func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
 	charge := oneHit(1, p)
@@ -234,8 +236,8 @@ func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uin
 	return c.b.Decisions[0].Before
 }
 
-// What is reserved and used over two replicas never exceeds the limit. A lease that comes to the other replica is settled
-// there, once, and charged with what the request has cost.
+// Reserved and used hits over two replicas never exceed the limit. A lease that is returned at the
+// other replica is settled there, once, and the cost of the request is charged.
 func TestReservationsAreShared(t *testing.T) {
 	t.Parallel()
 	for n, p := range append(reservingPolicies(true), reservingPolicies(false)...) {
@@ -263,7 +265,7 @@ func TestReservationsAreShared(t *testing.T) {
 			{"another ends at more than is left", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
 			{"used beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
 		} {
-			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // no more than a window of debt
+			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // a bucket has at most one window of debt
 				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
 			}
 		}
@@ -285,8 +287,8 @@ func TestReservationsAreShared(t *testing.T) {
 	}
 }
 
-// During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has the reservations that were
-// not settled meanwhile.
+// During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has
+// the reservations that were not settled meanwhile.
 func TestReservationsInAnOutage(t *testing.T) {
 	t.Parallel()
 	for n, p := range reservingPolicies(false) {
@@ -300,10 +302,10 @@ func TestReservationsInAnOutage(t *testing.T) {
 		var c caller
 		before, other := c.reserveHits(t, s[0], p, 30), c.reserveHits(t, s[1], p, 20)
 		for i := range relays {
-			c.usedAndReserved(t, s[i], p) // each is told of both
+			c.usedAndReserved(t, s[i], p) // each learns of both
 			relays[i].cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			c.usedAndReserved(t, s[0], p)
 			c.usedAndReserved(t, s[1], p)
 			return !s[0].Up() && !s[1].Up()
@@ -314,9 +316,9 @@ func TestReservationsInAnOutage(t *testing.T) {
 		}
 		ended := c.reserveHits(t, s[1], p, 50)
 		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
-			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.usedAndReserved(t, s[1], p))
+			t.Errorf("%d: %d are used and held, want the hits that the store held plus 8", n, c.usedAndReserved(t, s[1], p))
 		}
-		c.settleLease(t, s[1], p, before, 7) // of the other replica
+		c.settleLease(t, s[1], p, before, 7) // granted at the other replica
 		relays[0].cut(false)
 		relays[1].cut(false)
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
@@ -324,7 +326,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			t.Errorf("%d: %d are used and held, want the 50 that have not been settled, and 15", n, got)
 		}
 		if c.settleLease(t, s[1], p, during, 1) != 30 || c.settleLease(t, s[0], p, other, 2) != 20 || c.settleLease(t, s[0], p, before, -1) != 0 {
-			t.Errorf("%d: what was held is not settled, or twice", n)
+			t.Errorf("%d: the reservation was not settled exactly once", n)
 		}
 		if got := c.usedAndReserved(t, s[0], p); got != 8+7+3 {
 			t.Errorf("%d: %d are used and held, want 18", n, got)
@@ -333,7 +335,8 @@ func TestReservationsInAnOutage(t *testing.T) {
 	}
 }
 
-// If another program wrote the key of reservations, the fallback decides, and the key does not change.
+// If another program wrote the key of reservations, the fallback decides, and the key does not
+// change.
 func TestForeignReservations(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -361,16 +364,17 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must("FLUSHALL")
 		}
 	}
-	// What is no reservation among others holds nothing.
+	// Invalid fields among valid reservations hold nothing.
 	p := reservingPolicies(false)[0]
 	srv.Must("HSET", "s1{1}_h", "s", "30 1", "letters", "letters", "600000000", "x 5")
 	var c caller
 	if lease := c.reserveHits(t, s, p, 100); lease == 0 || c.settleLease(t, s, p, 600000000, -1) != 0 || c.settleLease(t, s, p, lease, 1) != 100 {
-		t.Error("what another program wrote among reservations keeps requests from them")
+		t.Error("invalid fields among reservations prevent new ones")
 	}
 }
 
-// Replies that no script of ours gives cost the requests the fallback, or hold nothing; nothing panics.
+// After an invalid reply to a charge with leases the fallback decides, or no permit is held;
+// nothing panics.
 func TestInvalidLeasesInReplies(t *testing.T) {
 	t.Parallel()
 	held := script.NewLease("s1{1}_x", 0)
@@ -378,12 +382,12 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 		says string
 		bad  bool
 	}{
-		"no lease":               {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
-		"a lease in letters":     {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
-		"a lease that is none":   {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
-		"a lease below 0":        {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
-		"fewer places than none": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
-		"more than there can be": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"no lease":                     {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
+		"a lease in letters":           {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
+		"a lease that is none":         {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
+		"a lease below 0":              {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
+		"a negative number of permits": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"more than there can be":       {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 	} {
 		o := &recorder{}
 		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
@@ -397,7 +401,7 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		for _, refund := range []bool{false, true} {
 			var c caller
-			charge := slotCharge(1, 9)
+			charge := permitCharge(1, 9)
 			if charge.Refund = refund; refund {
 				charge.Hits = held
 			}
@@ -416,8 +420,9 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 	}
 }
 
-// A request that gets the fallback at its deadline has a lease of the fallback. It is synced, whether or not the reply comes,
-// and the lease of the store is released. A cancelled request releases its slot.
+// If the deadline comes before the reply, the caller has a lease of the fallback. That lease is
+// synced, whether the reply comes or the connection ends, and the store's own lease is released:
+// exactly one permit is held. Cancelling a request releases its permit or reservation.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -425,10 +430,10 @@ func TestLateLeases(t *testing.T) {
 		r := newRelay(t, srv.Addr, nil, false)
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.holdBoth(true)
+		r.pause(true)
 		sh := s.main.shardOf(0)
 		decided := make(replyChan, 1)
-		b := limiter.Batch{Charges: []limiter.Charge{slotCharge(1, 9)}}
+		b := limiter.Batch{Charges: []limiter.Charge{permitCharge(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
@@ -438,7 +443,7 @@ func TestLateLeases(t *testing.T) {
 			return sh.inFlight == 1
 		})
 		sh.mu.Lock()
-		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 		sh.mu.Unlock()
 		sh.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
@@ -446,34 +451,35 @@ func TestLateLeases(t *testing.T) {
 		}
 		if !comes {
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			r.cut(false)
 		}
-		r.holdBoth(false)
+		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
-		storetest.Eventually(t, "the store holds the place", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 1 })
+		storetest.Eventually(t, "the store holds the permit", func() bool { return c.usedHits(t, s, permitCharge(1, 9)) == 1 })
 		s.Cancel(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")})
-		storetest.Eventually(t, "the place is given back", func() bool { return c.usedHits(t, s, slotCharge(1, 9)) == 0 })
+		storetest.Eventually(t, "the permit is released", func() bool { return c.usedHits(t, s, permitCharge(1, 9)) == 0 })
 		if b.Lease(0) != 0 {
-			t.Error("a request that was cancelled has its lease yet")
+			t.Error("a cancelled request still has its lease")
 		}
 		for _, p := range reservingPolicies(false) {
 			if c.reserveHits(t, s, p, 60) == 0 {
 				t.Fatal("nothing can be reserved")
 			}
 			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
-			storetest.Eventually(t, "what was reserved is free", func() bool { return c.usedAndReserved(t, s, p) == 0 })
+			storetest.Eventually(t, "the reservation is released", func() bool { return c.usedAndReserved(t, s, p) == 0 })
 			srv.Must("FLUSHALL")
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters owe something yet", n)
+			t.Errorf("%d counters are still unsynced", n)
 		}
 	}
 }
 
-// However often the store goes, replicas hold no more than N and once what each had left.
-func TestSlotsOverRepeatedOutages(t *testing.T) {
+// Over repeated outages replicas hold at most N permits, plus once the permits that were free at
+// each replica's last reply.
+func TestPermitsOverRepeatedOutages(t *testing.T) {
 	t.Parallel()
 	const n, outages = 20, 5
 	srv := storetest.Start(t)
@@ -489,7 +495,7 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 	most := n
 	for i, s := range replicas {
 		for range 5 {
-			held[c.acquireSlot(t, s, slotCharge(1, n))] = true
+			held[c.acquirePermit(t, s, permitCharge(1, n))] = true
 		}
 		most += n - 5*(i+1)
 	}
@@ -497,14 +503,14 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 		for _, r := range relays {
 			r.cut(true)
 		}
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
-				_ = c.usedHits(t, s, slotCharge(1, n))
+				_ = c.usedHits(t, s, permitCharge(1, n))
 			}
 			return !replicas[0].Up() && !replicas[1].Up()
 		})
 		for i := range 2 * n {
-			if lease := c.acquireSlot(t, replicas[i%2], slotCharge(1, n)); lease > 0 {
+			if lease := c.acquirePermit(t, replicas[i%2], permitCharge(1, n)); lease > 0 {
 				held[lease] = true
 			}
 		}
@@ -516,11 +522,11 @@ func TestSlotsOverRepeatedOutages(t *testing.T) {
 	if len(held) > most || len(held) < n {
 		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
 	}
-	if got := c.usedHits(t, replicas[0], slotCharge(1, limiter.MaxLog)); got != len(held) {
-		t.Errorf("the store holds %d places, want %d", got, len(held))
+	if got := c.usedHits(t, replicas[0], permitCharge(1, limiter.MaxLog)); got != len(held) {
+		t.Errorf("the store holds %d permits, want %d", got, len(held))
 	}
 	for lease := range held {
-		if !c.releaseSlot(t, replicas[1], slotCharge(1, n), lease) {
+		if !c.releasePermit(t, replicas[1], permitCharge(1, n), lease) {
 			t.Errorf("the lease %d is not held", lease)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of counters in a ledger, and maxLeases that of their leases. Hits beyond them are
-	// dropped, and counted in a metric.
+	// maxEntries is the maximum number of counters in a ledger, and maxLeases that of their leases.
+	// Hits beyond them are dropped, and counted in a metric.
 	maxEntries = 1 << 16
 	maxLeases  = 1 << 18
 
@@ -26,12 +26,13 @@ const (
 
 // A ledger has the unsynced hits of a backend, by counter.
 //
-// When it is full, expired entries make room: their windows are over, their buckets drained, or their leases expired. Another
-// entry makes room only for one that expires at least twice as far ahead, and its hits are dropped. So windows of a second do
-// not keep out those of a day, and counters of one limit do not displace each other.
+// When it is full, expired entries make room: their windows are over, their buckets drained, or
+// their leases expired. Another entry makes room only for one that expires at least twice as far
+// ahead, and its hits are dropped. So windows of a second do not keep out those of a day, and
+// counters of one limit do not displace each other.
 type ledger struct {
 	mu                    sync.Mutex
-	entries               map[string]*ledgerEntry // by the name of the counter in the store
+	entries               map[string]*ledgerEntry // keys are names of counters in the store
 	bySlot                map[uint16]*ledgerEntry // the first entry of each slot
 	byExpiry              heap.Heap[*ledgerEntry]
 	maxEntries, maxLeases int
@@ -43,17 +44,17 @@ type ledger struct {
 // A ledgerEntry is the unsynced hits of one counter.
 type ledgerEntry struct {
 	script.Unsynced
-	expiry     limiter.Time // by the hits known when it was last set: the entry expires then or later
-	index      int          // in ledger.byExpiry
-	prev, next *ledgerEntry // in the same slot
+	expiry     limiter.Time // lower bound of the expiry, computed from the hits known when it was set
+	index      int          // index in ledger.byExpiry
+	prev, next *ledgerEntry // entries of the same slot
 }
 
 func newLedger() ledger {
 	return ledger{entries: map[string]*ledgerEntry{}, bySlot: map[uint16]*ledgerEntry{}, maxEntries: maxEntries, maxLeases: maxLeases}
 }
 
-// addLocked adds d to the entry of the named counter. It returns the number of hits for which there is no room. It retains
-// neither name nor d, and allocates nothing if the counter has an entry.
+// addLocked adds d to the entry of the named counter. It returns the number of hits for which there
+// is no room. It retains neither name nor d, and allocates nothing if the counter has an entry.
 func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (dropped uint64) {
 	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
@@ -79,8 +80,9 @@ func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceede
 	return dropped
 }
 
-// makeRoomLocked makes room for d, and returns the number of hits that were dropped for it. It reports false if there is no
-// room. Each addition moves the expiry of at most one entry, so the cost is logarithmic.
+// makeRoomLocked makes room for d, and returns the number of hits that were dropped for it. It
+// reports false if there is no room. Each addition moves the expiry of at most one entry, so the
+// cost is logarithmic.
 func (l *ledger) makeRoomLocked(d *script.Unsynced) (dropped uint64, made bool) {
 	now := d.At()
 	for len(l.entries) >= l.maxEntries {
@@ -101,7 +103,8 @@ func (l *ledger) makeRoomLocked(d *script.Unsynced) (dropped uint64, made bool) 
 	return dropped, true
 }
 
-// sweepLocked drops expired leases, at most once per sweepInterval. It reports whether there is room for more.
+// sweepLocked drops expired leases, at most once per sweepInterval. It reports whether there is
+// room for more.
 func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
 	if since := now - l.lastSweep; since >= 0 && since < sweepInterval {
 		return false
@@ -178,8 +181,8 @@ func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	return 0
 }
 
-// removeForSlots removes and returns the entries of the slots that has reports, in the order of the slots: those of at most
-// maxRemoved counters.
+// removeForSlots removes and returns the entries of the slots that has reports, in the order of the
+// slots: those of at most maxRemoved counters.
 func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +210,8 @@ func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 	return false
 }
 
-// restore puts entries back that were removed and could not be charged. They are older than the current entries of their
-// counters.
+// restore puts entries back that were removed and could not be charged. They are older than the
+// current entries of their counters.
 func (l *ledger) restore(all []*script.Unsynced) (dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Most tests wait for servers, so more of them run at once than there are cores. Those that measure this process
-// run alone, before these. go test -parallel has the last word.
+// Most tests wait for servers, so more of them run in parallel than there are cores, unless go test
+// has -parallel. Tests that measure this process are not parallel, and run before these.
 func TestMain(m *testing.M) {
 	if err := flags.Set("test.parallel", "12"); err != nil {
 		panic(err)

@@ -13,14 +13,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// An outage grants no fresh allowance: the fallback continues from the store's last reply, including hits of other replicas,
-// except for logs. After the outage the store has the hits of the fallback, too.
+// An outage grants no fresh allowance: the fallback continues from the store's last reply,
+// including hits of other replicas, except for logs. After the outage the store has the hits of the
+// fallback, too.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		p     *limiter.Policy
-		admit int // while the store is away
+		admit int // hits that are admitted during the outage
 	}{
 		{&limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow}, 10},
 		{&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, Window: day, SubWindows: 10}, 10},
@@ -54,14 +55,14 @@ func TestMirror(t *testing.T) {
 				}
 			}
 			if admitted != tt.admit {
-				t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
+				t.Errorf("algorithm %d: %d hits admitted during the outage, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
 			}
 			srv.Continue()
 			storetest.Eventually(t, "up", mine.Up)
 			charge.Hits = 0
 			must.OK(t, a.ask(mine, charge))
-			// The first of them may have reached the store, though nobody knows, and count twice. A bucket
-			// owes no more than a window, and a log keeps no more than its limit.
+			// The first hit may have reached the store before the connection was lost, and count
+			// twice. The debt of a bucket is at most one window, and a log has at most its limit.
 			if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
 				t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, those of the fallback, and one at most twice", tt.p.Algorithm, got)
 			}
@@ -69,7 +70,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// BenchmarkMirror is what each charge that the store has decided costs here, with and without the mirror.
+// BenchmarkMirror measures the cost of updating the mirror, per charge that the store has decided.
 func BenchmarkMirror(b *testing.B) {
 	table, err := limiter.New(limiter.Options{Bytes: 64 << 20})
 	must.OK(b, err)

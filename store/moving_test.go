@@ -26,10 +26,10 @@ type movingSlot struct {
 	from, to *storetest.Server
 	slot     string
 	moving   bool
-	moved    bool // once: nodes that hear late of a second move drop the keys
+	moved    bool // a slot moves once: nodes that learn late of a second move drop the keys
 }
 
-// newMovingSlot returns the slot of a key in a cluster of two nodes that were given half of the slots each.
+// newMovingSlot returns the slot of a key, in a cluster of two nodes with half of the slots each.
 func newMovingSlot(tb testing.TB, all []*storetest.Server, key []byte) *movingSlot {
 	tb.Helper()
 	slot := redis.SlotOf(key)
@@ -55,7 +55,7 @@ func (m *movingSlot) migrate() bool {
 	return key != ""
 }
 
-// finish moves all keys that are left, and then the slot.
+// finish moves all remaining keys, and then the slot.
 func (m *movingSlot) finish() {
 	for m.migrate() {
 	}
@@ -65,7 +65,8 @@ func (m *movingSlot) finish() {
 	m.moving, m.moved = false, true
 }
 
-// abort ends the move where no key has been moved or made yet, and reports false elsewhere.
+// abort ends the move if no key has been moved or created at the other node yet. Otherwise it
+// reports false.
 func (m *movingSlot) abort() bool {
 	if m.to.Must("CLUSTER", "COUNTKEYSINSLOT", m.slot) != "0" {
 		return false
@@ -76,7 +77,7 @@ func (m *movingSlot) abort() bool {
 	return true
 }
 
-// step does one thing at random.
+// step does one random step.
 func (m *movingSlot) step(random *rand.Rand) {
 	switch n := random.IntN(8); {
 	case n == 0:
@@ -91,13 +92,14 @@ func (m *movingSlot) step(random *rand.Rand) {
 	}
 }
 
-// tryAgain returns how often both nodes have answered TRYAGAIN.
+// tryAgain returns the number of TRYAGAIN replies of both nodes.
 func (m *movingSlot) tryAgain() int {
 	return errorCount(m.tb, m.from, "TRYAGAIN") + errorCount(m.tb, m.to, "TRYAGAIN")
 }
 
-// While a slot moves, is moved, or stays after all, every request on it is decided as in memory, with native commands and
-// with the script, though nodes answer MOVED, ASK, TRYAGAIN and NOSCRIPT.
+// Before, during and after the move of a slot, and if the move is aborted, every request on it is
+// decided as in memory, with native commands and with the script, though nodes answer MOVED, ASK,
+// TRYAGAIN and NOSCRIPT.
 func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -144,7 +146,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "%sp%d_", tag, k))
 			}
 			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.UsesLeases() })
-			if random.IntN(4) == 0 && !leases { // a second slot, which stays; a lease that was taken in vain comes back late
+			if random.IntN(4) == 0 && !leases { // a second slot, which does not move; not with leases, because those of denied groups are released late
 				charge := oneHit(round*100+99, policies[1])
 				charge.Group = int32(many)
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "s1{stays%d}_", round))
@@ -183,7 +185,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	}
 }
 
-// askMoving asks for charges. The slot goes on moving if the nodes answer that the keys are in two places.
+// askMoving sends a request. If the nodes answer TRYAGAIN, the slot continues to move.
 func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
 	slot.tb.Helper()
 	before := slot.tryAgain()
@@ -208,8 +210,8 @@ func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge,
 	must.OK(slot.tb, err)
 }
 
-// A hit that is sent elsewhere is decided as any other. A slot may also move between a hit and the expiry of its key, which
-// are two commands: then the hit counts once, and the expiry follows the key.
+// A redirected hit is decided like any other. A slot may also move between a hit and the expiry of
+// its key, which are two commands: then the hit counts once, and the expiry follows the key.
 func TestExpiryFollowsTheSlot(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{"MOVED", "ASK"} {

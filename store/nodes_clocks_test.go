@@ -16,30 +16,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A clockNode is a node of a cluster with a clock of its own, which knows of counts and of when keys expire.
+// A clockNode is a fake node of a cluster with a clock of its own. It has counts, and the expiries
+// of keys.
 type clockNode struct {
 	*hostileServer
 	now       time.Time
 	mu        sync.Mutex
 	counts    map[string]int64
 	ends      map[string]int64
-	moved     string // the address of the node that has the slots of debts, empty for this one
-	dropsHits bool   // hits end the connection
+	moved     string // address of the node that the slots of synced hits have moved to, empty if they have not
+	dropsHits bool   // hits close the connection
 
-	tryAgain bool          // hits are answered so
-	syncs    chan struct{} // takes an element before the first debt, and gives one; nil if debts need none
+	tryAgain bool          // answer hits with TRYAGAIN
+	syncs    chan struct{} // receives an element before the first sync, which waits for another one; nil if syncs do not wait
 	first    sync.Once
 }
 
-// newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
+// newClockNodes returns nodes with the given clocks and equal shares of the slots.
 func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 	tb.Helper()
-	var chart string
+	var slots string
 	for _, now := range clocks {
 		n := &clockNode{now: now, counts: map[string]int64{}, ends: map[string]int64{}}
 		n.hostileServer = newHostileServer(tb, func(w io.Writer, command []string) bool {
 			if command[0] == "CLUSTER" {
-				return replyWith(chart)(w)
+				return replyWith(slots)(w)
 			}
 			if n.syncs != nil && len(command) == 10 && command[6] == "f" {
 				n.first.Do(func() {
@@ -58,7 +59,7 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 		_, port, _ := net.SplitHostPort(n.addr)
 		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", i*redis.Slots/len(all), (i+1)*redis.Slots/len(all)-1, port)
 	}
-	chart = b.String()
+	slots = b.String()
 	return all
 }
 
@@ -83,17 +84,18 @@ func (n *clockNode) answer(command []string) string {
 		}
 		return ":1\r\n"
 	case "EVALSHA":
-		if len(command) == 10 && command[6] == "f" { // a debt
+		if len(command) == 10 && command[6] == "f" { // a sync
 			return n.addCount(command[3], command[8], command[9])
 		}
 		fallthrough
-	default: // a run of the script, of a probe
+	default: // a script run of a probe
 		return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", n.now.Unix(), n.now.Nanosecond())
 	}
 }
 
-// Where the nodes of a cluster have different clocks, replicas count together on each, to the hit: no key expires before
-// its window ends, nor long after. The same is true of names whose slot depends on the start of the window.
+// If the nodes of a cluster have different clocks, replicas agree on the window of each counter and
+// admit exactly the limit: no key expires before its window ends, or long after. The same is true of
+// names whose slot depends on the start of the window.
 func TestNodesWithDifferentClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -142,7 +144,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 	}
 }
 
-// addCount answers a sync.
+// addCount answers a sync of a fixed window.
 func (n *clockNode) addCount(key, hits, end string) string {
 	if n.moved != "" {
 		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
@@ -153,7 +155,8 @@ func (n *clockNode) addCount(key, hits, end string) string {
 	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
 }
 
-// Hits that follow their slot to a node with another clock are charged by that clock: the key lives until the window ends.
+// Hits that follow their slot to a node with another clock are charged by that clock: the key lives
+// until the window ends.
 func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -171,14 +174,15 @@ func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 		b.Stored().ResetDecisions()
 		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
 		s.main.shardOf(redis.SlotOf(name)).requestSync()
-		storetest.Eventually(t, "it is paid", func() bool { return s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
+		storetest.Eventually(t, "the hits are synced", func() bool { return s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
 		}
 	}
 }
 
-// A shard that ends while the node of another shard charges its hits does not close that shard's connection.
+// A shard that ends while the node of another shard charges its hits does not close that shard's
+// connection.
 func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -201,21 +205,21 @@ func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	s.main.shards[sh.name].stop()
 	s.main.mu.Unlock()
 	all[1].syncs <- struct{}{}
-	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
+	storetest.Eventually(t, "the shard has ended, and the hits are synced", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
 	if other.connection() != c || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
 		t.Errorf("the other shard has lost its connection: failures %v", o.failed)
 	}
 }
 
-// hasKey reports whether the node has counted something.
+// hasKey reports whether the node has counted hits on a key.
 func (n *clockNode) hasKey(key string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.counts[key] > 0
 }
 
-// If the slot of a counter depends on the start of its window, the fallback and unsynced hits use the clock of the counter's
-// name, not that of the node.
+// If the slot of a counter depends on the start of its window, the fallback and unsynced hits use
+// the clock of the counter's name, not that of the node.
 func TestFallbackAndNodeClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -250,7 +254,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
 		}
 		all[1].setDropsHits(false)
-		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "the hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 		if d := ask(); d.Before != 2 {
 			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
 		}
@@ -262,9 +266,9 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 	}
 }
 
-// setDropsHits has hits end the connection, or not.
-func (n *clockNode) setDropsHits(deaf bool) {
+// setDropsHits sets whether hits close the connection.
+func (n *clockNode) setDropsHits(drop bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dropsHits = deaf
+	n.dropsHits = drop
 }

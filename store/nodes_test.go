@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// Whatever nodes send, the number of shards is bounded.
+// The number of shards is bounded, whatever addresses nodes send.
 func TestShardsAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: longTimeout, Fallback: Deny})
 	must.OK(t, err)
@@ -26,7 +26,7 @@ func TestShardsAreBounded(t *testing.T) {
 	}
 }
 
-// What a node or a Sentinel says of others is taken only if it is a host and a port.
+// An address that a node or a Sentinel sends is accepted only if it is a host and a port.
 func TestNodeAt(t *testing.T) {
 	for _, tt := range [][3]string{
 		{"127.0.0.1", "7001", "127.0.0.1:7001"},

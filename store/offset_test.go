@@ -9,14 +9,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A rangeTest is a store whose clock is ahead, and replies of it.
+// A rangeTest has the true offset of a store's clock, and the estimate from its replies.
 type rangeTest struct {
 	offsets offsetRange
 	ahead   time.Duration
 	now     time.Time
 }
 
-// addReply has a reply come of a request that took there and back, and returns the error of the estimate.
+// addReply adds a reply whose round trip took there and back, and returns the error of the
+// estimate.
 func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	at := limiter.Time(t.now.Add(there + t.ahead).Truncate(time.Microsecond).UnixNano())
 	estimate := t.offsets.add(at, t.now, there+back)
@@ -24,14 +25,14 @@ func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	return (time.Duration(estimate) - t.ahead).Abs()
 }
 
-// TestLateRepliesMoveNothing has single replies that are late by half a second either way.
+// Single replies that are late by half a second, in either direction, do not move the estimate.
 func TestLateRepliesMoveNothing(t *testing.T) {
 	x := rangeTest{ahead: time.Hour, now: time.Unix(1_900_000_000, 0)}
 	const quick, slow = 100 * time.Microsecond, 500 * time.Millisecond
 	for n := range 100 {
 		there, back := quick, quick
 		switch n % 10 {
-		case 0: // also the first of all
+		case 0: // includes the first reply
 			there = slow
 		case 5:
 			back = slow
@@ -44,7 +45,7 @@ func TestLateRepliesMoveNothing(t *testing.T) {
 	}
 }
 
-// TestClockSteps sets either clock, by little and by much: the next reply shows it.
+// If either clock is set, by a small or a large step, the next reply corrects the estimate.
 func TestClockSteps(t *testing.T) {
 	x := rangeTest{now: time.Unix(1_900_000_000, 0)}
 	for range 100 {
@@ -60,8 +61,9 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestOffsetsOfDriftingClocks has trips of any length, clocks that drift apart, and steps. From ten replies after a step on, the
-// estimate is wrong by no more than the shortest trip of the last ten, and what the clocks have drifted since.
+// Round trips have any length, clocks drift apart, and clocks are set. From the tenth reply after a
+// step on, the error of the estimate is at most the shortest of the last ten round trips plus the
+// drift since then.
 func TestOffsetsOfDriftingClocks(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))

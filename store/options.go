@@ -15,13 +15,15 @@ type Options struct {
 	PerSecond *redis.Server `kong:"-"`
 	// Prefix is prepended to the names of the store's own counters.
 	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of the names of counters in the store. Default: none."`
-	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value none.
+	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value
+	// none.
 	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
-	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request with a deadline waits less. If
-	// a server sends nothing for this long it becomes unavailable.
+	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request
+	// with a deadline waits less. If a server sends nothing for this long it becomes unavailable.
 	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to wait for the store; calls with a nearer deadline wait less. If the store sends nothing for this long it is unavailable, and --store-fallback decides all requests."`
-	// DialTimeout bounds a connection with its handshakes, and a query to Sentinels or to a cluster for its primaries. 0 means a
-	// second. Probes wait for the longer of it and Timeout. PerSecondDialTimeout is the same for PerSecond.
+	// DialTimeout bounds connecting, handshakes included, and a query to Sentinels or to a cluster
+	// for its primaries. 0 means one second. Probes wait for the longer of it and Timeout.
+	// PerSecondDialTimeout is the same for PerSecond.
 	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries. Requests do not wait for it."`
 	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
 	// Fallback decides while the store is unavailable.
@@ -35,7 +37,8 @@ type Options struct {
 	// Clock reads the clock of callers' times. Nil means this machine's.
 	Clock func() time.Time    `kong:"-"`
 	at    func() limiter.Time // returns the store's time in tests; nil otherwise
-	// Panicked is called with the value of a panic, a bug, while its stack is still present. Optional.
+	// Panicked is called with the value of a panic, a bug, while its stack is still present.
+	// Optional.
 	Panicked func(thrown any) `kong:"-"`
 }
 
@@ -49,28 +52,31 @@ type Observer interface {
 	Decided(by string, charges int)
 	// Synced is called when the store was charged with hits that the fallback had admitted.
 	Synced(hits uint64)
-	// Dropped is called for hits that the fallback admitted and the store will not be charged with: they were on too many
-	// counters, or on one that another program has written.
+	// Dropped is called for hits that the fallback admitted and the store will not be charged with:
+	// they were on too many counters, or on one that another program has written.
 	Dropped(hits uint64)
-	// Diverged is called when the number of admitted charges differs from that in the store's reply, which is a bug.
+	// Diverged is called when the number of admitted charges differs from that in the store's
+	// reply, which is a bug.
 	Diverged()
 }
 
 // Log has functions that log events for operators. They are optional.
 type Log struct {
-	// Unavailable is called when a shard becomes unavailable, and again when the reason changes. remedy is empty if the operator
-	// can only wait.
+	// Unavailable is called when a shard becomes unavailable, and again when the reason changes.
+	// remedy is empty if the operator can only wait.
 	Unavailable func(shard string, kind redis.Kind, err error, remedy string)
-	// Recovered is called when a shard is available again and was charged with the hits that the fallback had admitted.
+	// Recovered is called when a shard is available again and was charged with the hits that the
+	// fallback had admitted.
 	Recovered func(shard string, after time.Duration, charged Synced)
-	// Replaced is called instead of Recovered if other primaries have the slots of an unavailable shard.
+	// Replaced is called instead of Recovered if other primaries have the slots of an unavailable
+	// shard.
 	Replaced func(shard string)
-	// Foreign is called, at most once in ten seconds, when a charge cannot be decided because another program wrote the key of
-	// its counter.
+	// Foreign is called, at most once in ten seconds, when a charge cannot be decided because
+	// another program wrote the key of its counter.
 	Foreign func(shard, key string, err error)
 }
 
-// Synced is what a recovering store was charged with.
+// Synced summarises the unsynced hits with which a recovering store was charged.
 type Synced struct {
 	Counters int
 	// Hits is the number of all hits, and Exceeded of those that were admitted beyond their limits.
@@ -95,15 +101,15 @@ func (l *Log) replaced(shard string) {
 	}
 }
 
-// What decides a charge.
+// These are the labels of the components that decide charges.
 const (
 	byStore    = "store"
 	byMemory   = "memory" // certain denials
 	byFallback = "fallback"
-	byTooLarge = "too_large" // in memory, because the request would occupy the store for too long
+	byTooLarge = "too_large" // the mirror, because the request would occupy the store for too long
 )
 
-// Deciders are the values of by, for metrics.
+// Deciders are all of them.
 var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
 type noObserver struct{}
@@ -140,7 +146,8 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
 	return err
 }
 
-// guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the goroutine continues.
+// guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the
+// goroutine continues.
 func (o *Options) guard(do func()) (returned bool) {
 	defer func() {
 		if thrown := recover(); thrown != nil && o.Panicked != nil {

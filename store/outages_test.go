@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Repeated outages grant no allowance again: all outages of a window together admit at most the limit, plus what each replica
-// had left. After each outage the store is charged with exactly the hits that were admitted meanwhile.
+// Repeated outages grant no allowance again: all outages of a window together admit at most the
+// limit, plus what each replica had left. After each outage the store is charged with exactly the
+// hits that were admitted meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const (
@@ -39,18 +40,18 @@ func TestOutages(t *testing.T) {
 				replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
 			}
 			up := func() bool { return replicas[0].Up() && replicas[1].Up() }
-			away := func() bool {
+			unavailable := func() bool {
 				var c caller
-				look := oneHit(100, policies[0])
-				look.Hits = 0
-				for _, s := range replicas { // who asks notices
-					must.OK(t, c.ask(s, look))
+				peek := oneHit(100, policies[0])
+				peek.Hits = 0
+				for _, s := range replicas { // a request notices the outage
+					must.OK(t, c.ask(s, peek))
 				}
 				return !replicas[0].Up() && !replicas[1].Up()
 			}
 			storetest.Eventually(t, "up", up)
 			admitted, exceeded := make([]int, len(policies)), make([]atomic.Int64, len(policies))
-			asks := func(times int) {
+			sendAll := func(times int) {
 				var c caller
 				for _, s := range replicas {
 					for n, p := range policies {
@@ -64,25 +65,25 @@ func TestOutages(t *testing.T) {
 					}
 				}
 			}
-			left := make([]int, len(policies)) // of each replica, when it is alone
-			asks(20)
+			left := make([]int, len(policies)) // hits that each replica admits alone
+			sendAll(20)
 			for n := range left {
-				left[n] = 2*limit - 2*20 - 20 // the first has not seen what the second used
+				left[n] = 2*limit - 2*20 - 20 // the first replica does not know the hits of the second
 				if policies[n].Algorithm == limiter.SlidingLog {
-					left[n] = 2*limit - 2*20 // of logs a replica knows its own hits
+					left[n] = 2*limit - 2*20 // of a log a replica knows its own hits only
 				}
 			}
 			for range outages {
 				for _, r := range relays {
 					r.cut(true)
 				}
-				storetest.Eventually(t, "away", away)
-				asks(100)
+				storetest.Eventually(t, "unavailable", unavailable)
+				sendAll(100)
 				for _, r := range relays {
 					r.cut(false)
 				}
 				storetest.Eventually(t, "up again", up)
-				asks(2)
+				sendAll(2)
 			}
 			for n, p := range policies {
 				if most := limit + left[n]; admitted[n] > most || admitted[n] < limit {
@@ -93,17 +94,17 @@ func TestOutages(t *testing.T) {
 				}
 				want := admitted[n]
 				switch {
-				case p.CountRefused: // counts others too
+				case p.CountRefused: // denied hits count, too
 					continue
-				case p.Algorithm == limiter.SlidingLog: // keeps no more
+				case p.Algorithm == limiter.SlidingLog: // has at most its limit
 					want = limit
-				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // no more than one window of debt
+				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // at most one window of debt
 					want = min(want, limit+1)
 				}
 				var c caller
-				look := oneHit(uint64(n+1), p)
-				look.Hits = 0
-				if err := c.ask(replicas[0], look); err != nil || int(c.b.Decisions[0].Before) != want {
+				peek := oneHit(uint64(n+1), p)
+				peek.Hits = 0
+				if err := c.ask(replicas[0], peek); err != nil || int(c.b.Decisions[0].Before) != want {
 					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
 				}
 			}

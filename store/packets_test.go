@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// compareCounts holds what the store has of each of l's counters against what was admitted. Each hit whose
-// answer came too late may have counted once more.
+// compareCounts compares the counts in the store with the admitted hits. A hit that was decided
+// late may count once more.
 func (l *traffic) compareCounts(tb testing.TB, late int) {
 	tb.Helper()
 	var c caller
 	over := 0
 	for n := range l.admitted {
-		look := oneHit(uint64(n+1), hugeFixedWindow)
-		look.Hits = 0
-		must.OK(tb, c.ask(l.s, look))
+		peek := oneHit(uint64(n+1), hugeFixedWindow)
+		peek.Hits = 0
+		must.OK(tb, c.ask(l.s, peek))
 		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
 		if got < want {
 			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)
@@ -30,8 +30,8 @@ func (l *traffic) compareCounts(tb testing.TB, late int) {
 	}
 }
 
-// Packets that are lost and sent again: what comes in time is decided by the store, and what comes too
-// late counts once, whatever has become of its caller.
+// Lost packets are sent again. The store decides requests whose replies come in time. Late requests
+// count once, whether the caller waits or not.
 func TestPacketsLost(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -42,15 +42,15 @@ func TestPacketsLost(t *testing.T) {
 	l := newTraffic(t, s)
 	for range 50 {
 		l.waitForHits(t)
-		r.holdBoth(true)
-		storetest.Eventually(t, "something is kept back", r.isHolding)
-		r.holdBoth(false)
+		r.pause(true)
+		storetest.Eventually(t, "data waits in the relay", r.isPaused)
+		r.pause(false)
 	}
 	for range 2 {
 		l.waitForHits(t)
-		r.holdBoth(true)
-		storetest.Eventually(t, "away", func() bool { return !s.Up() })
-		r.holdBoth(false)
+		r.pause(true)
+		storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
+		r.pause(false)
 		storetest.Eventually(t, "up again", s.Up)
 	}
 	l.waitForHits(t)
@@ -65,21 +65,21 @@ func TestPacketsLost(t *testing.T) {
 	l.compareCounts(t, late)
 }
 
-// A server that disappears without closing connections, as after a power failure, does not delay callers beyond the timeout, and
-// is used again when it is back.
+// A server that disappears without closing connections, as in a power failure, does not delay
+// callers beyond the timeout, and is used again after it has returned.
 func TestServerDisappears(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
-	r.holdBoth(true)
-	storetest.Eventually(t, "away, though nobody asks", func() bool { return !s.Up() })
+	r.pause(true)
+	storetest.Eventually(t, "unavailable, even without requests", func() bool { return !s.Up() })
 	var c caller
 	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 		t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 	}
-	r.holdBoth(false)
+	r.pause(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// batchSizes is an observer of how many charges batches have.
+// batchSizes records the largest number of charges in a batch.
 type batchSizes struct {
 	recorder
 	largest atomic.Int64
@@ -22,8 +22,8 @@ func (o *batchSizes) Batch(_ time.Duration, charges int) {
 	o.largest.Store(max(o.largest.Load(), int64(charges)))
 }
 
-// A request whose decision panics gets the fallback, and the others of its message the store's decision.
-// A waiter that panics keeps no answer from the others.
+// If the decision of a request panics, the fallback decides it, and the other requests of its batch
+// get the store's decision. A waiter that panics does not affect others.
 func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -34,7 +34,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		Panicked: func(thrown any) { panics <- thrown },
 	})
 	must.OK(t, err)
-	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
+	s.options.Timeout = time.Minute // the test may take long, and the server is stopped meanwhile
 	runUntilEnd(t, s)
 	storetest.Eventually(t, "up", s.Up)
 	sh := s.main.shardOf(0)
@@ -44,7 +44,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
 		if !a.send(sh, s.options.Timeout) {
-			t.Fatal("the shard is away")
+			t.Fatal("the shard is unavailable")
 		}
 	}
 	type asked struct {
@@ -54,7 +54,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	one := func() *asked {
 		return &asked{limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}, make(replyChan, 1)}
 	}
-	// As many as are under way at once, each alone; then all others are one message.
+	// Each sender sends one request alone. All later requests form one batch.
 	var ahead, behind []*asked
 	for n := range senders {
 		a := one()
@@ -76,7 +76,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	for n := range 5 {
 		a := one()
 		switch n {
-		case 1: // what it found is of one charge, and it has two
+		case 1: // the reply is for one charge, and the batch has two
 			bad.batch.Charges = append(bad.batch.Charges, oneHit(2, hugeBucket))
 			put(bad.decided, &a.batch, &bad.batch)
 		case 3:
@@ -109,7 +109,7 @@ type panicking struct{}
 func (panicking) Decided(error)             { panic("a waiter's bug") }
 func (panicking) Exceeded(int) func(uint64) { return nil }
 
-// What panics in the fallback too is answered with an error.
+// If the fallback panics, too, the request fails with an error.
 func TestPanicInTheFallback(t *testing.T) {
 	panics := 0
 	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}
@@ -119,7 +119,7 @@ func TestPanicInTheFallback(t *testing.T) {
 	}
 }
 
-// panicsOnce is an observer that panics once when the store has decided something.
+// panicsOnce is an observer that panics at the store's first decision.
 type panicsOnce struct {
 	recorder
 	armed atomic.Bool
@@ -132,7 +132,8 @@ func (o *panicsOnce) Decided(by string, charges int) {
 	o.recorder.Decided(by, charges)
 }
 
-// Hits that the fallback admits after a panic at the end of a request with parts are unsynced; the store has refunded its own.
+// If finishing a request with parts panics, the fallback decides it: its hits are unsynced, and
+// those of the store are refunded.
 func TestPanicAfterTheParts(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -142,23 +143,23 @@ func TestPanicAfterTheParts(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	day := oneHit(1, hugeFixedWindow)
 	second1 := oneHit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
-	place := slotCharge(3, 5)
+	permit := permitCharge(3, 5)
 	o.armed.Store(true)
 	var c, other caller
-	if err := c.ask(s, day, second1, place); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
+	if err := c.ask(s, day, second1, permit); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
 		t.Fatal(err, c.b.Decisions)
 	}
 	if o.armed.Load() {
 		t.Fatal("nothing has panicked")
 	}
-	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 3 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
-		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, place) == 1
+		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, permit) == 1
 	})
 }
 
-// What the store holds for requests whose reply is lost in a panic comes back, whether their callers have got the fallback before
-// or get it then.
+// If a reply is lost in a panic, the leases that the store granted in it are released, whether the
+// fallback has decided before or decides then.
 func TestPanicAfterAReply(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{true, false} {
@@ -178,26 +179,26 @@ func TestPanicAfterAReply(t *testing.T) {
 		})
 		other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
-		var c, looks caller
-		place := slotCharge(1, 3)
-		hasRun := func() bool { return looks.heldHits(t, other, place) == 1 }
+		var c, reader caller
+		permit := permitCharge(1, 3)
+		hasRun := func() bool { return reader.heldHits(t, other, permit) == 1 }
 		if late {
-			c.startLate(t, s, r, replied, hasRun, place)
+			c.startLate(t, s, r, replied, hasRun, permit)
 		} else {
-			r.holdReplies(true)
-			if done, err := c.start(s, 0, place); done {
+			r.pauseReplies(true)
+			if done, err := c.start(s, 0, permit); done {
 				t.Fatal(err)
 			}
 			storetest.Eventually(t, "the store has run it", hasRun)
 		}
 		armed.Store(true)
-		r.holdReplies(false)
+		r.pauseReplies(false)
 		<-panicked
 		if !late {
 			if err := <-c.decided; err != nil || !c.b.Denied {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.heldHits(t, other, place) == 0 && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return reader.heldHits(t, other, permit) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

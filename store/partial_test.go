@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A key that another program wrote costs the limit on its counter alone: what the fallback decides of the others of a request
-// counts in the store, whether the caller still waits for that or not.
+// A foreign key affects only the limit on its counter. Other hits of the request that the fallback
+// admits count in the store, whether the caller still waits or not.
 func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 	t.Parallel()
 	const limit, requests = 5, 20
@@ -23,7 +23,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 	other := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	for n, p := range []*limiter.Policy{
-		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}, // by commands, the others by the script
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}, // native, the others use the script
 		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow},
 		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: limit},
 		{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Hour},
@@ -45,7 +45,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 				counted = min(counted, limit)
 			}
 			storetest.Eventually(t, "the hit counts in the store", counts)
-			c.usedHits(t, s, good) // which says so to this replica
+			c.usedHits(t, s, good) // updates the mirror of this replica
 		}
 		if passed != limit {
 			t.Errorf("algorithm %d: %d of %d requests passed a limit of %d", p.Algorithm, passed, requests, limit)
@@ -57,15 +57,15 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
 		r.finishLate(t, s, replied)
 		counted = 1
-		storetest.Eventually(t, "a hit counts whose caller does not wait for the store", counts)
+		storetest.Eventually(t, "a late hit counts", counts)
 	}
 	if want := uint64(4 * (requests + 1)); o.dropped != want {
-		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.dropped, want)
+		t.Errorf("%d hits were dropped, want the %d on keys that another program wrote", o.dropped, want)
 	}
 }
 
-// A request that fails because one of two stores or primaries is unavailable holds nothing in the other, and hits that count
-// only if the request is admitted are refunded.
+// A request that fails because one of two stores or primaries is unavailable holds no lease in the
+// other, and hits that count only if the request is admitted are refunded.
 func TestPartsOfAFailedRequest(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -74,7 +74,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		to   Options
 		gone *storetest.Server
-		lost limiter.Charge // whose counter is there
+		lost limiter.Charge // a charge on the unavailable store
 	}{
 		"stores":    {Options{Server: serverAt(first), PerSecond: &seconds}, second, oneHit(1, hugeBucket)},
 		"primaries": {Options{Server: nodes(cluster)}, cluster[1], hitInSlots(new(uint64), hugeFixedWindow, redis.Slots/2, redis.Slots)},
@@ -84,19 +84,19 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		tt.gone.Kill()
 		var c caller
-		storetest.Eventually(t, "away", func() bool {
+		storetest.Eventually(t, "unavailable", func() bool {
 			_ = c.ask(s, tt.lost)
 			return !s.Up()
 		})
 		var number uint64
 		for kind, p := range map[string]*limiter.Policy{
-			"place":          slotCharge(1, 3).Policy,
-			"reservation":    reservingPolicies(true)[0],
-			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
-			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
-			"log":            {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
-			"bucket":         {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
-			"counts refused": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
+			"permit":             permitCharge(1, 3).Policy,
+			"reservation":        reservingPolicies(true)[0],
+			"window":             {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+			"sliding window":     {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
+			"log":                {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
+			"bucket":             {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
+			"counts denied hits": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
 		} {
 			part := hitInSlots(&number, p, 0, redis.Slots/2)
 			part.Reserve, part.Hits = part.Policy.Reserve != nil, 2
@@ -105,20 +105,20 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 				want = 2 * part.Hits
 			}
 			gone := tt.lost
-			for _, gone.Group = range []int32{0, 1} { // as one group, and as two
+			for _, gone.Group = range []int32{0, 1} { // in one group, and in two
 				if err := c.ask(s, part, gone); !errors.Is(err, ErrUnavailable) {
 					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
-			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.heldHits(t, s, part) == want })
+			storetest.Eventually(t, name+", "+kind+": the charge is refunded", func() bool { return c.heldHits(t, s, part) == want })
 		}
 		if n := s.unsyncedCounters(); n > 0 {
-			t.Errorf("%s: %d counters owe something", name, n)
+			t.Errorf("%s: %d counters are unsynced", name, n)
 		}
 	}
 }
 
-// hitInSlots returns a hit of the next counter after a number in one of some slots.
+// hitInSlots returns a hit on the next counter, after number, whose slot is in a range.
 func hitInSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
 	for {
 		*number++
@@ -129,8 +129,8 @@ func hitInSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge 
 	}
 }
 
-// If the store counts some hits of a request, and fails the other commands with an error that makes the shard unavailable, each
-// hit counts once after the recovery, and the keys expire.
+// If the store counts some hits of a request, and other commands fail with an error that makes the
+// shard unavailable, each hit counts once after the recovery, and the keys expire.
 func TestPartlyCountedRequests(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -146,7 +146,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow, CountRefused: true}
 	number := uint64(0)
-	for _, late := range []bool{false, true} { // its caller does not wait for the store
+	for _, late := range []bool{false, true} { // the caller's deadline has passed
 		for _, lacks := range []string{"a key", "expiries"} {
 			number += 2
 			counted, other := oneHit(number, p), oneHit(number+1, p)
@@ -161,18 +161,18 @@ func TestPartlyCountedRequests(t *testing.T) {
 			if late {
 				c.startLate(t, s, r, replied, hasRun, counted, other)
 			} else {
-				r.holdReplies(true)
+				r.pauseReplies(true)
 				if done, err := c.start(s, 0, counted, other); done || err != nil {
 					t.Fatal(done, err)
 				}
 				storetest.Eventually(t, "the store has run it", hasRun)
 			}
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
-			r.holdReplies(false)
+			r.pauseReplies(false)
 			if !late {
 				must.OK(t, <-c.decided)
 			}
-			storetest.Eventually(t, "all is paid", func() bool {
+			storetest.Eventually(t, "all hits are synced", func() bool {
 				return failures() > failed && s.Up() && s.unsyncedCounters() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"
 			})
 			for _, charge := range []limiter.Charge{counted, other} {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A penalty applies at all replicas, also during an outage, until it is over or reset. A client that continues to send costs the
-// store one charge a second.
+// A penalty applies at all replicas, also during an outage, until it is over or reset. A client
+// that continues to send costs the store one charge a second.
 func TestPenaltiesAreShared(t *testing.T) {
 	t.Parallel()
 	steps := []time.Duration{2 * time.Minute, 5 * time.Minute}
@@ -30,7 +30,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
 			o := &recorder{}
-			var now atomic.Int64 // of all clocks
+			var now atomic.Int64 // read by all clocks
 			now.Store(1_900_000_000_999_999_999)
 			clock := func() time.Time { return time.Unix(0, now.Load()) }
 			theirs := func() limiter.Time { return limiter.Time(now.Load()) }
@@ -61,13 +61,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 				}
 			}
 			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
-				t.Errorf("a look: %+v", d)
+				t.Errorf("a peek: %+v", d)
 			}
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !mine.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
 			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
-				t.Errorf("while the store is away: %+v", d)
+				t.Errorf("during the outage: %+v", d)
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up", mine.Up)
@@ -93,7 +93,8 @@ func TestPenaltiesAreShared(t *testing.T) {
 	}
 }
 
-// What is no penalty's, another program wrote; and one of a clock that was set back is over.
+// A key that is not a valid penalty is foreign. A penalty that a clock ahead has started is over
+// when the clock is set back.
 func TestPenaltyKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

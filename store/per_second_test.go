@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Limits of one second are in the second store, all others in the first. If one is unavailable, the fallback decides its
-// charges, and the other store the rest.
+// Limits of one second are in the second store, all others in the first. If one is unavailable, the
+// fallback decides its charges, and the other store the rest.
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -18,7 +18,7 @@ func TestPerSecond(t *testing.T) {
 	s := runStore(t, Options{Server: serverAt(first), PerSecond: &to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	charges := []limiter.Charge{
-		oneHit(1, hugeBucket), // a second's
+		oneHit(1, hugeBucket), // a limit of one second
 		oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}),
 		oneHit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 2 * time.Second, Burst: 1 << 31}),
 	}
@@ -34,14 +34,14 @@ func TestPerSecond(t *testing.T) {
 		t.Errorf("%s counters in the first store, %s in the second, want 2 and 1", n, m)
 	}
 	second.Kill()
-	storetest.Eventually(t, "the second is away", func() bool {
+	storetest.Eventually(t, "the second is unavailable", func() bool {
 		_ = c.ask(s, charges[0])
 		return !s.Up()
 	})
 	if err := c.ask(s, charges...); err != nil || !c.b.Decisions[0].Over || c.b.Decisions[1].Over || c.b.Decisions[2].Over {
 		t.Errorf("decided %+v, %v, want the first alone to be denied by the fallback", c.b.Decisions, err)
 	}
-	// As one group they are denied, and the first store gives back what it took.
+	// As one group they are denied, and the first store refunds its hits.
 	before := c.b.Decisions[1].Before
 	for i := range charges {
 		charges[i].Group = 0
@@ -49,9 +49,9 @@ func TestPerSecond(t *testing.T) {
 	if err := c.ask(s, charges...); err != nil || !c.b.Denied || c.b.Decisions[1].Charged != 0 || !c.b.Decisions[1].Denied {
 		t.Errorf("decided %+v, %v, want the group to be denied", c.b.Decisions, err)
 	}
-	look := charges[1]
-	look.Hits = 0
-	storetest.Eventually(t, "what was taken is given back", func() bool {
-		return c.ask(s, look) == nil && c.b.Decisions[0].Before == before+1
+	peek := charges[1]
+	peek.Hits = 0
+	storetest.Eventually(t, "the charge is refunded", func() bool {
+		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == before+1
 	})
 }

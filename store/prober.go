@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// A shard is probed minProbeDelay after it became unavailable, then at growing intervals of up to maxProbeDelay, plus or
-	// minus a quarter, so that replicas do not reconnect at once.
+	// A shard is probed minProbeDelay after it became unavailable, then at growing intervals of up
+	// to maxProbeDelay, plus or minus a quarter, so that replicas do not reconnect at once.
 	minProbeDelay = 50 * time.Millisecond
 	maxProbeDelay = 500 * time.Millisecond
-	// probeInterval is how often an available shard is probed, so that health and metrics notice an idle server that died.
+	// probeInterval is how often an available shard is probed, so that health and metrics notice an
+	// idle server that died.
 	probeInterval = time.Second
 	// Each measureEvery-th probe is followed by a measurement of the server's speed.
 	measureEvery = 10
@@ -38,8 +39,8 @@ func (sh *shard) run(ctx context.Context) {
 	}
 }
 
-// close stops the senders and the timer. The fallback decides waiting requests. Unsynced hits are charged, if possible within
-// flushBound. c is the last connection, nil if there was none.
+// close stops the senders and the timer. The fallback decides waiting requests. Unsynced hits are
+// charged, if possible within flushBound. c is the last connection, nil if there was none.
 func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	sh.mu.Lock()
 	failed := sh.conn != c
@@ -54,10 +55,12 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	sh.syncRemaining(ctx, c)
 }
 
-// maxFlush bounds how long a shard with unsynced hits takes to end. Half of it is for replies in flight.
+// maxFlush bounds how long a shard with unsynced hits takes to end. Half of it is for replies in
+// flight.
 const maxFlush = 2 * time.Second
 
-// syncRemaining charges unsynced hits by the connection c, or by a new one if c fails or is nil. It closes the connection.
+// syncRemaining charges unsynced hits by the connection c, or by a new one if c fails or is nil. It
+// closes the connection.
 func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 	until := clock().Add(sh.backend.store.flushBound)
 	ctx, cancel := context.WithDeadline(ctx, until)
@@ -100,8 +103,8 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 	}
 }
 
-// runProber reconnects whenever the shard is unavailable. Until it ends, nothing else dials. It returns its last connection,
-// which may have failed, or nil.
+// runProber reconnects whenever the shard is unavailable. Nothing else dials until it returns. It
+// returns its last connection, which may have failed, or nil.
 func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 	wait := time.Duration(0)
 	for {
@@ -142,7 +145,8 @@ func (sh *shard) logUnavailable(why *redis.Error) {
 	sh.loggedUnavailable = true
 }
 
-// monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends before.
+// monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends
+// before.
 func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -199,8 +203,8 @@ func (sh *shard) guarded(do func() error) (err error) {
 	return err
 }
 
-// reconnect tries until a server answers in time. The first attempt follows after about wait, which is 0 for the first
-// connection. It reports false if ctx ends before.
+// reconnect tries until a server answers in time. The first attempt follows after about wait, which
+// is 0 for the first connection. It reports false if ctx ends before.
 func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
 	first, since := wait == 0, clock()
 	var last redis.Kind
@@ -240,8 +244,8 @@ func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn
 	}
 }
 
-// connect dials, runs the script on a counter of the probe, and charges unsynced hits. It fails if the probe takes longer than a
-// request would wait.
+// connect dials, runs the script on a counter of the probe, and charges unsynced hits. It fails if
+// the probe takes longer than a request would wait.
 func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	c, err := sh.dial(ctx)
 	if err != nil {
@@ -275,8 +279,8 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	return c, charged, err
 }
 
-// sendProbe decides a charge of the probe by the script, or none if the shard has no slots. It also learns the offset of the
-// store's clock before the first request.
+// sendProbe decides a charge of the probe by the script, or none if the shard has no slots. It also
+// learns the offset of the store's clock before the first request.
 func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
 	probe.Clear(sh.options.storeTime())
 	if name := sh.probeName(); name != nil {
@@ -293,8 +297,9 @@ func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 	return took, nil
 }
 
-// probeName returns the name of the counter that probes charge: a bucket, so that probes fail at a server that accepts no
-// writes. It expires after two seconds. On a cluster it is in one of the shard's slots; without slots it is nil.
+// probeName returns the name of the counter that probes charge: a bucket, so that probes fail at a
+// server that accepts no writes. It expires after two seconds. On a cluster it is in one of the
+// shard's slots; without slots it is nil.
 func (sh *shard) probeName() []byte {
 	in := func(slot uint16) bool { return sh.backend.server.Nodes == nil || sh.owns(slot) }
 	if sh.backend.server.Nodes != nil && !slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {

@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// told by a Sentinel: who the primary is, and its replica.
+// A fakeSentinel answers queries for the primary and its replica.
 type fakeSentinel struct {
 	primary, replica atomic.Value // addresses
-	message          string       // after the last SUBSCRIBE
+	message          string       // published after the last SUBSCRIBE
 	forever          bool
 }
 
@@ -54,13 +54,14 @@ func (s *fakeSentinel) answers(w io.Writer, command []string) bool {
 	}
 }
 
-// replicaMessage is what Sentinel says of a replica at an address.
+// replicaMessage returns Sentinel's message about a replica at an address.
 func replicaMessage(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	return fmt.Sprintf("slave %s %s %s @ main 127.0.0.1 1", address, host, port)
 }
 
-// threeSentinels Sentinels say the same, and the third tells what it likes.
+// threeSentinels starts three Sentinels that give the same answers. The third also publishes a
+// message, once or endlessly.
 func threeSentinels(tb testing.TB, primary, replica, third string, endless bool) (redis.Server, []*fakeSentinel) {
 	tb.Helper()
 	to, all := redis.Server{Master: "main"}, []*fakeSentinel{}
@@ -77,14 +78,14 @@ func threeSentinels(tb testing.TB, primary, replica, third string, endless bool)
 	return to, all
 }
 
-// A replica that one Sentinel tells of is the primary once it says so itself, though most Sentinels still
-// say what was.
+// A replica that one Sentinel announces is used as soon as it reports that it is the primary,
+// though most Sentinels still name the old one.
 func TestPromotionIsFollowed(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	replica.Must("REPLICAOF", "NO", "ONE")
-	for _, one := range []*storetest.Server{primary, replica} { // what docs/store.md says suffices
+	for _, one := range []*storetest.Server{primary, replica} { // the permissions in docs/store.md suffice
 		one.Must(append(acl(t)[0], "+role")...)
 		noScripts(one)
 	}
@@ -115,12 +116,12 @@ func TestOneSentinelCannotMoveThePrimary(t *testing.T) {
 	foreign.mu.Lock()
 	defer foreign.mu.Unlock()
 	if foreign.connections > 0 {
-		t.Errorf("%d connections to a server of which one Sentinel alone says that it is a replica", foreign.connections)
+		t.Errorf("%d connections to a server that only one Sentinel names as a replica", foreign.connections)
 	}
 }
 
-// What was heard holds while the replica says that it is the primary, and until most Sentinels say
-// something new.
+// A promoted replica is used while it reports that it is the primary, until most Sentinels name a
+// new one.
 func TestPromotionEnds(t *testing.T) {
 	t.Parallel()
 	primary, third := storetest.Start(t), storetest.Start(t)
@@ -142,9 +143,9 @@ func TestPromotionEnds(t *testing.T) {
 			t.Errorf("at %s, %v, want %s", got, err, want)
 		}
 	}
-	step(primary.Addr, true) // it is a replica yet
+	step(primary.Addr, true) // it is still a replica
 	if w.Candidate == "" {
-		t.Error("the replica is not looked at any more")
+		t.Error("the replica is no longer checked")
 	}
 	replica.Must("REPLICAOF", "NO", "ONE")
 	step(replica.Addr, false)
@@ -164,14 +165,14 @@ func TestPromotionEnds(t *testing.T) {
 	w.Candidate = replica.Addr
 	step(primary.Addr, false)
 	if w.Candidate != "" {
-		t.Error("a replica that stays one is looked at for ever")
+		t.Error("a replica that stays one is still checked")
 	}
 }
 
 func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		channel, text, next string
-		asks                bool
+		refresh             bool
 	}{
 		{sentinel.Switched, "main 127.0.0.1 1 127.0.0.1 2", "", true},
 		{sentinel.Switched, "other 127.0.0.1 1 127.0.0.1 2", "", false},
@@ -192,8 +193,8 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.main.watch.HandleMessage("asked:1", &r)
-		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
-			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.asks)
+		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.refresh {
+			t.Errorf("%s %q: candidate %q, refresh %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.refresh)
 		}
 	}
 }

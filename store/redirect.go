@@ -14,24 +14,26 @@ import (
 //	ASK       the slot is being migrated: this key is at the other node already, or is new
 //	TRYAGAIN  the slot is being migrated: some of these keys are at the other node, others are not
 //
-// TRYAGAIN is likelier for several keys, so requests that got one of the last two are sent in runs of their own.
+// TRYAGAIN is likelier for several keys, so requests that got one of the last two are sent in runs
+// of their own.
 
 const (
-	// maxHops bounds how often a request is redirected, in case nodes disagree. After TRYAGAIN a request is sent again until its
-	// deadline.
+	// maxHops bounds how often a request is redirected, in case nodes disagree. After TRYAGAIN a
+	// request is sent again until its deadline.
 	maxHops = 8
 	// tryAgainPause is how long after TRYAGAIN a request is sent again.
 	tryAgainPause = time.Millisecond
 )
 
-// A redirection is the target of MOVED or ASK. The port is empty for TRYAGAIN, and the host if it is that of the node that
-// answered.
+// A redirection is the target of MOVED or ASK. The port is empty for TRYAGAIN, and the host if it
+// is that of the node that answered.
 type redirection struct {
 	host, port string
 	moved      bool
 }
 
-// redirected parses a redirection. It reports false if err is not a redirection, or the store is not a cluster, by its URL.
+// redirected parses a redirection. It reports false if err is not a redirection, or the store is
+// not a cluster, by its URL.
 func (sh *shard) redirected(err error) (to redirection, ok bool) {
 	if sh.backend.server.Nodes == nil {
 		return redirection{}, false
@@ -51,7 +53,8 @@ func (sh *shard) redirected(err error) (to redirection, ok bool) {
 	return redirection{}, false
 }
 
-// target returns the shard of a redirection, nil if the address is invalid or there are too many shards.
+// target returns the shard of a redirection, nil if the address is invalid or there are too many
+// shards.
 func (sh *shard) target(to redirection) *shard {
 	address, err := redis.NodeAt(to.host, to.port, sh.name)
 	if err != nil {
@@ -60,7 +63,7 @@ func (sh *shard) target(to redirection) *shard {
 	return sh.backend.shardAt(address)
 }
 
-// redirect sends those of all that are not decided to the target.
+// redirect sends the undecided requests of all to the target.
 func (sh *shard) redirect(all []*request, to redirection) {
 	sh.options.observe().Failed(string(redis.Cluster))
 	var undecided []*request

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// longTimeout is a timeout that a busy machine does not reach.
+// longTimeout is a timeout that is not reached even on a busy machine.
 const longTimeout = 20 * time.Second
 
 func runStore(tb testing.TB, o Options) *Store {
@@ -68,7 +68,7 @@ func newTable(tb testing.TB) *limiter.Table {
 
 func serverAt(s *storetest.Server) redis.Server { return redis.Server{Network: "tcp", Address: s.Addr} }
 
-// A caller asks one request after another.
+// A caller sends one request after another.
 type caller struct {
 	b       limiter.Batch
 	names   [][]byte
@@ -93,7 +93,7 @@ func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Ch
 	return err
 }
 
-// start begins a request, and reports whether that is decided at once.
+// start starts a request. done is true if it was decided at once.
 func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
@@ -115,7 +115,7 @@ func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge
 	return s.Decide(limiter.Time(now().UnixNano()), &c.b, c.names, c)
 }
 
-// reset resets the counter of a name.
+// reset resets the named counter.
 func reset(s *Store, p *limiter.Policy, name []byte) (used uint64, err error) {
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
 	return s.Reset(context.Background(), limiter.Time(s.options.Clock().UnixNano()), b, [][]byte{name}, 0)
@@ -125,7 +125,7 @@ func oneHit(n uint64, p *limiter.Policy) limiter.Charge {
 	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
-// Two replicas under load, and five, admit each limit once, to the hit.
+// Two replicas under load, and five, admit exactly the limit.
 func TestReplicasShare(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{2, 5} {

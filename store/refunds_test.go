@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// refundable are limits of 9 whose counters give back all hits of a test.
+// refundable are policies with a limit of 9 whose counters can refund all hits of a test.
 var refundable = []*limiter.Policy{
 	{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
 	{Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
@@ -27,8 +27,9 @@ func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge 
 	return []limiter.Charge{taken, refund}
 }
 
-// A refund gives back all of its hits, once and as far as the counter has them, if hits on the same counter are denied: by
-// their own limit, or by one that the same script, another store or the fallback decides.
+// A refund returns all of its hits, once and as far as the counter has them, if other hits on the
+// counter are denied: by their own limit, or by one that the same script, another store or the
+// fallback decides.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -73,7 +74,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 				}
 				used := before.Hits
 				must.OK(t, c.ask(tt.s, before))
-				for _, refund := range []uint64{3, 9} { // the second is more than is used
+				for _, refund := range []uint64{3, 9} { // the second is larger than the used hits
 					if tt.denies == nil {
 						refund = 1
 					}
@@ -86,10 +87,10 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					}
 					what := fmt.Sprintf("denied by %s, algorithm %d, refund first %v", by, p.Algorithm, refundFirst)
 					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
-						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
+						t.Errorf("%s: %+v, want a refund of %d to return %d", what, d, refund, want)
 					}
 					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Refunded(at) != used || used > 0 && d.Reset < time.Hour {
-						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Refunded(at), used)
+						t.Errorf("%s: %+v and %d refunded, want %d hits left, for hours", what, d, c.b.Stored().Refunded(at), used)
 					}
 					storetest.Eventually(t, what, func() bool { return c.usedHits(t, tt.s, before) == int(used) })
 				}
@@ -98,7 +99,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 	}
 }
 
-// A refund is made once whose caller does not wait for the store: when the store has run it.
+// A refund whose caller does not wait for the store is made once, when the store runs it.
 func TestLateRefunds(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -118,10 +119,10 @@ func TestLateRefunds(t *testing.T) {
 			used := func() int { return there.usedHits(t, other, before) }
 			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
 			if d := c.b.Decisions[1]; d.Charged != 3 {
-				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
+				t.Errorf("%s, algorithm %d: the fallback refunds %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.finishLate(t, s, how)
-			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, "all is synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 			if got := c.usedHits(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}
@@ -129,8 +130,9 @@ func TestLateRefunds(t *testing.T) {
 	}
 }
 
-// Requests with refunds whose counters are in two stores are decided as in memory, and leave the same. Of the hits on a counter
-// one charge has all, since a store decides later ones before it knows what the other store denies. The clocks stand still.
+// Requests with refunds on counters in two stores are decided as in memory, and leave the same
+// state. All hits on a counter are in one charge: a store decides later charges before the decision
+// of the other store is known. The clocks stand still.
 func TestSplitRefundsDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	seed := fromEnvironment(t, "STORE_SEED", 31)
@@ -183,15 +185,15 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			}
 		}
 		for _, charge := range plain.Charges {
-			var look limiter.Batch
+			var peek limiter.Batch
 			charge.Hits, charge.Refund, charge.Mode = 0, false, limiter.Enforce
-			look.Charges = []limiter.Charge{charge}
-			memory.Decide(now, &look)
+			peek.Charges = []limiter.Charge{charge}
+			memory.Decide(now, &peek)
 			var there caller
 			there.clock = clock
 			storetest.Eventually(t, what+"\n"+describe(plain.Charges), func() bool {
 				err := there.ask(s, charge)
-				return err == nil && there.b.Decisions[0].Before == look.Decisions[0].Before && there.b.Decisions[0].Penalty == look.Decisions[0].Penalty
+				return err == nil && there.b.Decisions[0].Before == peek.Decisions[0].Before && there.b.Decisions[0].Penalty == peek.Decisions[0].Penalty
 			})
 		}
 	}

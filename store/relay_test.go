@@ -10,25 +10,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// A relay stands between a store and a server. It holds what either says, as a network that has lost
-// a packet does until that is sent again, and may end TLS.
+// A relay is a proxy between a store and its server. It can delay data, like a network that has
+// lost a packet until it is sent again, and can terminate TLS.
 type relay struct {
 	addr string
 
 	mu      sync.Mutex
 	resumed sync.Cond
-	held    bool
+	paused  bool
 	silent  bool
-	waiting int // connections that have something to bring meanwhile
+	waiting int // number of directions with waiting data
 	open    map[net.Conn]bool
 	ended   bool
 	severed bool
-	secure  int // connections that came by TLS
-	plain   int // and those that did not
+	secure  int // number of connections with TLS
+	plain   int // number of connections without TLS
 }
 
-// newRelay relays to a server until the test ends. With a configuration of TLS it ends TLS of those
-// who begin with it; onlyTLS refuses others.
+// newRelay relays connections to a server until the test ends. With a TLS configuration it
+// terminates TLS of clients that begin with it; onlyTLS rejects others.
 func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,37 +59,37 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 	return r
 }
 
-// holdBoth keeps all bytes back from now on, or lets them go on.
-func (r *relay) holdBoth(yes bool) {
+// pause stops forwarding in both directions, or resumes.
+func (r *relay) pause(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = yes
+	r.paused = yes
 	r.resumed.Broadcast()
 }
 
-// holdReplies keeps back what the server says from now on, or lets it go on. What the store says goes on.
-func (r *relay) holdReplies(yes bool) {
+// pauseReplies stops forwarding replies, or resumes. Commands are still forwarded.
+func (r *relay) pauseReplies(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = yes
 	r.resumed.Broadcast()
 }
 
-// isHolding reports whether bytes are kept back.
-func (r *relay) isHolding() bool {
+// isPaused reports whether data waits in the relay.
+func (r *relay) isPaused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held && r.waiting > 0
+	return r.paused && r.waiting > 0
 }
 
-// connections returns how many came by TLS, and how many did not.
+// connections returns the number of connections with TLS, and without.
 func (r *relay) connections() (secure, plain int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.secure, r.plain
 }
 
-// add notes c, so that the end of the test closes it. It reports false after that.
+// add records c, which the end of the test closes. It reports false after that.
 func (r *relay) add(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 			return
 		}
 		c = &peekedConn{raw, first}
-		secure := first[0] == 22 // a handshake's record
+		secure := first[0] == 22 // a handshake record
 		r.mu.Lock()
 		if secure {
 			r.secure++
@@ -143,13 +143,13 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 		return
 	}
 	var back sync.WaitGroup
-	back.Go(func() { r.copyBytes(c, s, func() bool { return r.held || r.silent }) })
-	r.copyBytes(s, c, func() bool { return r.held })
+	back.Go(func() { r.copyBytes(c, s, func() bool { return r.paused || r.silent }) })
+	r.copyBytes(s, c, func() bool { return r.paused })
 	back.Wait()
 }
 
-// copyBytes brings what from says to the other unless it is kept back, and ends both.
-func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
+// copyBytes forwards data while paused reports false, and closes both connections at the end.
+func (r *relay) copyBytes(to, from net.Conn, paused func() bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
@@ -158,7 +158,7 @@ func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
 		if n > 0 {
 			r.mu.Lock()
 			r.waiting++
-			for kept() && !r.ended {
+			for paused() && !r.ended {
 				r.resumed.Wait()
 			}
 			r.waiting--
@@ -173,7 +173,7 @@ func (r *relay) copyBytes(to, from net.Conn, kept func() bool) {
 	}
 }
 
-// peekedConn is a connection of which the first bytes have been read.
+// A peekedConn is a connection whose first bytes have been read.
 type peekedConn struct {
 	net.Conn
 	first []byte
@@ -188,7 +188,7 @@ func (b *peekedConn) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// cut ends all connections and those that come from now on, or lets new ones be.
+// cut closes all connections, and rejects new ones until it is called with false.
 func (r *relay) cut(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A request is a call that is queued at a shard or in flight. The goroutine that removes it from shard.open decides it.
+// A request is a call that is queued at a shard or in flight. The goroutine that removes it from
+// shard.open decides it.
 type request struct {
 	call       script.Call
 	now        limiter.Time
@@ -23,11 +24,11 @@ type request struct {
 	sent       bool               // a sender has taken it
 	outcome    outcome            // protected by backend.outcomeMu, as are unsynced, strays and foreignKey
 	unsynced   []*script.Unsynced // hits and leases of the fallback, until the outcome is known
-	strays     []strayLease       // leases that the store may hold for it, until the outcome is known
+	strays     []strayLease       // leases that the store may have granted, until the outcome is known
 	foreignKey string             // key of another program, because of which the store has not decided the request
 
 	slot     uint16 // slot of its keys on a cluster
-	isolated bool   // has a run of its own
+	isolated bool   // runs alone
 	asking   bool   // send ASKING first: the node is importing the slot
 	hops     int    // number of redirections
 	bulk     bool   // part of a large request, which does not delay other requests
@@ -36,31 +37,31 @@ type request struct {
 	prev, next *request
 }
 
-// A strayLease is a charge that acquires a lease, and whose caller got the fallback. The caller does not have the store's lease,
-// so release releases it.
+// A strayLease is a lease that the store may have granted to a charge whose caller got the
+// fallback. The caller does not know it, so it is released.
 type strayLease struct {
 	charge  int
 	release *script.Unsynced
 }
 
-// An outcome says whether the store has decided a request whose caller got the fallback.
+// An outcome is the store's result for a request that the fallback may have decided first.
 type outcome uint8
 
 const (
 	outcomePending   outcome = iota // not known yet
 	outcomeCounted                  // the store has decided it
-	outcomeUncounted                // it was not sent or not decided, or its connection has ended without a reply
+	outcomeUncounted                // the store has not decided it, or the connection ended without a reply
 )
 
-// A requestOwner is a waiter that takes over the decided request and releases it later. at is the time of the decision by the
-// store's clock.
+// A requestOwner is a waiter that takes over the decided request and releases it later. at is the
+// time of the decision by the store's clock.
 type requestOwner interface {
 	limiter.Waiter
 	keepRequest(req *request, at limiter.Time)
 }
 
-// requestPool has requests that no caller, sender or connection uses. A request that the fallback decided while it was in flight
-// is not put back.
+// requestPool has requests that no caller, sender or connection uses. A request that the fallback
+// decided while it was in flight is not put back.
 var requestPool = sync.Pool{New: func() any { return &request{} }}
 
 func newRequest() *request {

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// acl returns the commands that docs/store.md tells operators to give the user of the store by: the
-// first, the second on a cluster, and the third on Sentinels.
+// acl returns the commands in docs/store.md that set the permissions of the store's user: the first
+// one for every server, the second also for clusters, the third for Sentinels.
 func acl(tb testing.TB) (all [][]string) {
 	tb.Helper()
 	page, err := os.ReadFile("../docs/store.md")
@@ -35,7 +35,7 @@ func acl(tb testing.TB) (all [][]string) {
 	return all
 }
 
-// The user of the documentation may do all that the script does, on every server.
+// With the permissions in docs/store.md the script can run all of its commands, on every server.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -66,7 +66,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// A password that is replaced, in the file and in the server, is in force from the next connection on.
+// After a password was replaced, in the file and in the server, the next connection uses it.
 func TestPasswordIsReread(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -100,15 +100,15 @@ func TestPasswordIsReread(t *testing.T) {
 	})
 	mu.Lock()
 	if !strings.Contains(line, "docs/store.md") || strings.Contains(line, "secret") {
-		t.Errorf("logged %q, want what to do and no password", line)
+		t.Errorf("logged %q, want a remedy and no password", line)
 	}
 	mu.Unlock()
 	write("sluice:fresh")
 	storetest.Eventually(t, "up again", s.Up)
 }
 
-// Certificates are checked and shown, and files that are replaced are in force from the next connection
-// on.
+// Certificates of both sides are verified. After files were replaced, the next connection uses
+// them.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	authority, err := testcert.New("store")

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// nextBatch waits for requests and moves the oldest to batch, as many as one run decides.
+// nextBatch waits for requests and moves the oldest to batch, as many as one run can decide.
 func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -47,7 +47,8 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	return batch, sh.conn
 }
 
-// move moves the oldest requests of a queue to batch: as many as fit into room, and at least one. It returns the remaining room.
+// move moves the oldest requests of a queue to batch: as many as fit into room, and at least one.
+// It returns the remaining room.
 func (sh *shard) move(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
 	q, n := *queue, 0
 	for n < len(q) && (n == 0 || q[n].cost(sh) <= room) {
@@ -114,8 +115,8 @@ func (sh *shard) waitIdle() {
 	}
 }
 
-// sendBatch sends a batch and decides its requests by the reply. A panic is returned as an error; requests without an answer
-// still wait.
+// sendBatch sends a batch and decides its requests by the reply. A panic is returned as an error;
+// requests without an answer still wait.
 func (sh *shard) sendBatch(c *redis.Conn, f *batch) (err error) {
 	err = redis.ErrPanicked
 	if !sh.options.guard(func() { err = sh.roundTrip(c, f) }) {
@@ -124,8 +125,8 @@ func (sh *shard) sendBatch(c *redis.Conn, f *batch) (err error) {
 	return err
 }
 
-// abandon resolves the requests of a batch that panicked. The fallback decides those that were removed from the open requests
-// and not decided.
+// abandon resolves the requests of a batch that panicked. The fallback decides those that were
+// removed from the open requests but not decided.
 func (sh *shard) abandon(f *batch) {
 	if !f.grouped {
 		sh.backend.resolve(outcomeUncounted, f.requests...)
@@ -187,7 +188,8 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	return err
 }
 
-// removeFailed leaves those requests in r that the store has decided. It returns an error if the shard becomes unavailable.
+// removeFailed removes the requests that the store has not decided from r. It returns an error if
+// the shard becomes unavailable.
 func (sh *shard) removeFailed(r *batchRun) (err error) {
 	decided := r.requests[:0]
 	for i, req := range r.requests {
@@ -211,7 +213,8 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 	return err
 }
 
-// handleError handles a request that the store has not decided. It returns an error if the shard becomes unavailable.
+// handleError handles a request that the store has not decided. It returns an error if the shard
+// becomes unavailable.
 func (sh *shard) handleError(r *batchRun, req *request) error {
 	if foreign, ok := errors.AsType[*script.ForeignError](req.call.Err); ok {
 		sh.handleForeign(r, req, foreign)
@@ -224,8 +227,8 @@ func (sh *shard) handleError(r *batchRun, req *request) error {
 	return nil
 }
 
-// recount corrects counts that req found negative. Requests that arrive before the correction find them negative, too, and each
-// is counted.
+// recount corrects counts that req found negative. Requests that arrive before the correction also
+// find them negative, and each of them is counted.
 func (sh *shard) recount(req *request) {
 	again := newRequest()
 	again.call.EncodeRecount(&req.call)
@@ -233,7 +236,8 @@ func (sh *shard) recount(req *request) {
 	again.send(sh, sh.options.Timeout)
 }
 
-// handleForeign lets the fallback decide req for a counter whose key another program wrote.
+// handleForeign handles req after another program wrote the key of one of its counters. It is
+// decided in parts, one for each counter, or by the fallback if that is not possible.
 func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
 	sh.mu.Lock()
 	mine := req.open
@@ -246,7 +250,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	}
 	sh.options.observe().Failed(string(redis.Script))
 	sh.backend.store.logForeign(sh.name, why)
-	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a native request
+	if back := newRequest(); back.call.EncodeRefund(&req.call) { // req is native
 		back.slot = req.slot
 		back.send(sh, sh.options.Timeout)
 	}
@@ -288,8 +292,9 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 	}
 }
 
-// decideByReply decides req by the states that its charges found, notifies its waiter and returns the number of admitted charges. If
-// that panics, the fallback decides req, so that the rest of the batch is not lost.
+// decideByReply decides req by the states that its charges found, notifies its waiter and returns
+// the number of admitted charges. If that panics, the fallback decides req, so that the rest of the
+// batch is not lost.
 func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
 	part, kept := w.(requestOwner)
@@ -313,8 +318,8 @@ func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted in
 	return admitted, true
 }
 
-// A batchRun is the part of a batch that one run of the script decides: on a cluster the requests of one slot. All native
-// requests share a run.
+// A batchRun is the part of a batch that one run of the script decides: on a cluster the requests
+// of one slot. All native requests share a run.
 type batchRun struct {
 	script.Run
 	requests []*request // nil if resolved

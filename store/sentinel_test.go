@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// When a primary is replaced, whether it was killed or failover was asked for, the store is at the
-// new one by itself, and its old counters hold.
+// If a primary is replaced, after a crash or a requested failover, the store switches to the new
+// one by itself, and counters are kept.
 func TestSentinel(t *testing.T) {
-	t.Parallel() // it waits for Sentinels most of the time
+	t.Parallel() // mostly waits for Sentinels
 	for name, replace := range map[string]func(t *testing.T, primary *storetest.Server, sentinels []*storetest.Server){
 		"killed": func(_ *testing.T, primary *storetest.Server, _ []*storetest.Server) { primary.Kill() },
 		"asked": func(t *testing.T, _ *storetest.Server, sentinels []*storetest.Server) {
@@ -42,7 +42,7 @@ func TestSentinel(t *testing.T) {
 			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
 			startLoad(t, s, hugeBucket, 0)
 			replace(t, primary, sentinels)
-			storetest.Eventually(t, "the replica is asked", func() bool {
+			storetest.Eventually(t, "the replica is used", func() bool {
 				return s.Up() && s.main.shardOf(0).address() == replica.Addr
 			})
 			o.mu.Lock()
@@ -54,7 +54,7 @@ func TestSentinel(t *testing.T) {
 				return o.decided[byStore] > before
 			})
 			if err := c.ask(s, once); err != nil || !c.b.Denied {
-				t.Errorf("the counter is forgotten: %+v, %v", c.b.Decisions, err)
+				t.Errorf("the counter was lost: %+v, %v", c.b.Decisions, err)
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -69,7 +69,7 @@ func TestSentinel(t *testing.T) {
 // oneCounter counts the keys of the counter 99.
 const oneCounter = `return #redis.call('KEYS', 's1{99}*')`
 
-// Sentinels that are cut off and still name a primary of yesterday are outvoted.
+// Sentinels that are cut off, and still name an old primary, are outvoted.
 func TestSentinelsVote(t *testing.T) {
 	t.Parallel()
 	old, now := storetest.Start(t), storetest.Start(t)
@@ -83,6 +83,6 @@ func TestSentinelsVote(t *testing.T) {
 	s := runStore(t, Options{Server: to})
 	storetest.Eventually(t, "up", s.Up)
 	if at := s.main.shardOf(0).address(); at != now.Addr {
-		t.Errorf("at %s, want %s, of which most Sentinels know", at, now.Addr)
+		t.Errorf("at %s, want %s, which most Sentinels name", at, now.Addr)
 	}
 }

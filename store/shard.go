@@ -12,22 +12,24 @@ import (
 )
 
 const (
-	// senders is the number of a shard's senders, and so of its batches in flight. Requests that arrive meanwhile form the next
-	// batch.
+	// senders is the number of a shard's senders, and so of its batches in flight. Requests that
+	// arrive meanwhile form the next batch.
 	senders = 2
-	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's decision, the write, and
-	// Envoy's reading. TestFaultTable and the command in docs/store.md measure it.
+	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's
+	// decision, the write, and Envoy's reading. TestFaultTable and the command in docs/store.md
+	// measure it.
 	replyReserve = 3 * time.Millisecond
-	// timerGrace is how long the timer waits once more at a deadline. If this process had no CPU, the timer may fire before a
-	// reply is read that arrived in time.
+	// timerGrace is how long the timer waits once more at a deadline. If this process had no CPU,
+	// the timer may fire before a reply is read that arrived in time.
 	timerGrace = 500 * time.Microsecond
 )
 
 // A dialer connects to the server of a shard.
 type dialer func(ctx context.Context) (*redis.Conn, error)
 
-// A shard sends charges to one primary. Callers queue requests; its senders call the connection, which waits for replies without
-// a deadline. Its timer watches the deadlines of waiting requests. Its prober reconnects when the shard is unavailable.
+// A shard sends charges to one primary. Callers queue requests; its senders call the connection,
+// which waits for replies without a deadline. Its timer watches the deadlines of waiting requests.
+// Its prober reconnects when the shard is unavailable.
 type shard struct {
 	options *Options
 	name    string
@@ -36,7 +38,7 @@ type shard struct {
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
 	offsets offsetRange  // derived from the replies so far
 
-	slowness          slowness    // of the server
+	slowness          slowness    // slowness of the server
 	replaced          atomic.Bool // the shard has ended because other primaries have its slots
 	loggedUnavailable bool        // the log says that the shard is unavailable. Used by the prober alone
 
@@ -45,9 +47,9 @@ type shard struct {
 	wake         sync.Cond
 	conn         *redis.Conn        // nil while the shard is unavailable
 	connecting   bool               // the first connection is being made: requests wait for it
-	used         bool               // since resetUsed
+	used         bool               // the shard was used since resetUsed
 	queue        []*request         // requests that no sender has taken
-	bulk         []*request         // the same, for parts of large requests
+	bulk         []*request         // parts of large requests that no sender has taken
 	open         requestList        // requests that are not decided
 	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
 	lastReply    time.Time          // when the server last answered
@@ -59,7 +61,7 @@ type shard struct {
 	idle         sync.Cond      // signalled when inFlight becomes 0
 	pausing      sync.WaitGroup // requests that wait after TRYAGAIN
 	lost         chan lostConn  // read by the prober
-	syncNow      chan struct{}  // has an element if there are hits to sync
+	syncNow      chan struct{}  // signals that there are hits to sync; holds one element
 
 	// Used by the prober alone.
 	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
@@ -124,8 +126,8 @@ func (sh *shard) address() string {
 	return sh.conn.Address
 }
 
-// connection returns the shard's connection for syncing a moving slot, nil while it is unavailable. It counts as a use of the
-// shard, so that a shard without slots is kept.
+// connection returns the shard's connection for syncing a moving slot, nil while it is unavailable.
+// It counts as a use of the shard, so that a shard without slots is kept.
 func (sh *shard) connection() *redis.Conn {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -201,9 +203,10 @@ func (sh *shard) checkDeadlines() {
 	sh.fallBack(late)
 }
 
-// nextDeadlineLocked returns the earliest deadline, zero if no request waits. unavailable is when the shard becomes unavailable
-// unless its server sends something: its server has sent nothing for the timeout then, though a request waits. A caller's own
-// deadline does not affect that.
+// nextDeadlineLocked returns the earliest deadline of the waiting requests, or zero if there are
+// none. unavailable is the time at which the shard becomes unavailable if its server sends nothing
+// until then: a request has waited, and the server has been silent, for the timeout. A request's
+// own shorter deadline does not make the shard unavailable.
 func (sh *shard) nextDeadlineLocked() (due, unavailable time.Time) {
 	oldest := time.Time{}
 	for _, since := range sh.sendingSince {
@@ -229,7 +232,8 @@ func (sh *shard) nextDeadlineLocked() (due, unavailable time.Time) {
 	return due, unavailable
 }
 
-// removeLateLocked removes and returns the requests whose deadline has passed. Those that no sender has taken will not be sent.
+// removeLateLocked removes and returns the requests whose deadline has passed. Those that are still
+// queued are never sent.
 func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
 	for req := sh.open.first; req != nil; {
 		following := req.next
@@ -244,8 +248,8 @@ func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
 	return late
 }
 
-// markUnavailable makes the shard unavailable if it still uses c, or if c is nil and the first connection is being made. The
-// fallback decides all waiting requests.
+// markUnavailable makes the shard unavailable if it still uses c, or if c is nil and the first
+// connection is being made. The fallback decides all waiting requests.
 func (sh *shard) markUnavailable(c *redis.Conn, why *redis.Error) {
 	sh.mu.Lock()
 	if sh.conn != c || sh.closed || c == nil && !sh.connecting {

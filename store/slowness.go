@@ -14,17 +14,20 @@ import (
 )
 
 const (
-	// minSample is the minimum estimate of a run that is measured: the time of shorter ones is mostly overhead.
+	// minSample is the minimum estimate of a run that is measured: the time of shorter ones is
+	// mostly overhead.
 	minSample = 100 * time.Microsecond
-	// maxSlowdown caps the ratio of measured to estimated time. So no server, whatever it reports, makes runs shorter than 62
-	// µs.
+	// maxSlowdown caps the ratio of measured to estimated time. Whatever durations a server
+	// reports, the bound of a run stays above 62 µs by estimate.
 	maxSlowdown = 16
-	// maxSlowdownByRoundTrip is the same if only round trips were measured, which include queueing at the server.
+	// maxSlowdownByRoundTrip is the same if only round trips were measured, which include queueing
+	// at the server.
 	maxSlowdownByRoundTrip = 4
 )
 
-// A slowness is the ratio of measured to estimated time of scripts: see package script for the estimates. It is the median of
-// the recent runs, so three slow runs change nothing, and after four others they are forgotten.
+// A slowness is the ratio of measured to estimated time of scripts: see package script for the
+// estimates. It is the median of the recent runs, so three slow runs change nothing, and after four
+// others they are forgotten.
 type slowness struct {
 	percent atomic.Int64 // 0 means 100
 
@@ -33,8 +36,8 @@ type slowness struct {
 	next   int
 }
 
-// add adds a run with the time that the server reports, which is capped by the round trip, and its estimate. It reports whether
-// the run took longer than estimated.
+// add adds a run with the time that the server reports, which is capped by the round trip, and its
+// estimate. It reports whether the run took longer than estimated.
 func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	if took = min(took, trip); took <= 0 || estimate < minSample {
 		return false
@@ -49,20 +52,21 @@ func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	return took > estimate
 }
 
-// bound returns the estimate of a run that takes the server as long as most.
+// bound returns the estimate of a run that takes the server as long as limit.
 func (s *slowness) bound(limit time.Duration) time.Duration {
 	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
-// measured is the number of charges of a measurement. They are on new counters, of the policy whose estimate has the smallest
-// margin.
+// measured is the number of charges of a measurement. They are on new counters, of the policy whose
+// estimate has the smallest margin.
 const measured = 24
 
 var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
 
-// measure measures the speed of the server before a large request comes, and reports whether it is slower than estimated. A
-// probe took shortTrip just before. If the server does not report how long a run takes, the difference between the round trips
-// is used. An error has no effect: the next probe fails, too. The counters expire after two seconds.
+// measure measures the speed of the server before a large request comes, and reports whether it is
+// slower than estimated. A probe took shortTrip just before. If the server does not report how long
+// a run takes, the difference between the round trips is used. An error has no effect: the next
+// probe fails, too. The counters expire after two seconds.
 func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	name := sh.probeName()
 	if name == nil {

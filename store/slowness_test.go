@@ -12,26 +12,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestSlowness has servers that are slow, slow for once, and lie about their time.
+// Servers are slow, slow once, or report wrong times.
 func TestSlowness(t *testing.T) {
 	const estimate, long = time.Millisecond, time.Hour
 	type run struct{ took, trip time.Duration }
 	repeat := func(n int, r run) []run { return slices.Repeat([]run{r}, n) }
 	for name, tt := range map[string]struct {
 		runs []run
-		want time.Duration // of a millisecond
+		want time.Duration // bound for a run of one millisecond
 	}{
-		"no run":                       {nil, time.Millisecond},
-		"faster than estimated":        {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
-		"three slow runs":              {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
-		"one slow run among others":    {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
-		"a server four times slower":   {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
-		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
-		"a server that says too much":  {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
-		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
-		"no time":                      {repeat(4, run{0, long}), time.Millisecond},
-		"a time below 0":               {repeat(4, run{math.MinInt64, long}), time.Millisecond},
-		"a trip below 0":               {repeat(4, run{time.Second, -1}), time.Millisecond},
+		"no run":                                {nil, time.Millisecond},
+		"faster than estimated":                 {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
+		"three slow runs":                       {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
+		"one slow run among others":             {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
+		"a server four times slower":            {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
+		"a server that was slow":                {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
+		"a server that reports a huge duration": {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
+		"a server that is never ready":          {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
+		"no time":                               {repeat(4, run{0, long}), time.Millisecond},
+		"a time below 0":                        {repeat(4, run{math.MinInt64, long}), time.Millisecond},
+		"a trip below 0":                        {repeat(4, run{time.Second, -1}), time.Millisecond},
 	} {
 		var s slowness
 		for _, r := range tt.runs {
@@ -45,8 +45,8 @@ func TestSlowness(t *testing.T) {
 	}
 }
 
-// TestRunsReportTheirDuration has the script decide runs of any length: the large ones say how long they took, which is more for
-// more charges, and no longer than the trip.
+// Runs of many charges report their duration. It grows with the number of charges, and is not
+// longer than the round trip.
 func TestRunsReportTheirDuration(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -75,7 +75,7 @@ func TestRunsReportTheirDuration(t *testing.T) {
 					least[n] = took
 				}
 				if r.Reply.Duration > trip {
-					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // more than one thread
+					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // servers have several threads
 				}
 			}
 		}
@@ -85,8 +85,9 @@ func TestRunsReportTheirDuration(t *testing.T) {
 	}
 }
 
-// TestSlowServersGetShorterRuns has a server be four times slower than estimated, and one that is as slow as can be. Runs and parts
-// of large requests are so much shorter by estimate, and each has a charge at least.
+// If a server is four times slower than estimated, or slower than the cap, the bounds of runs and
+// of parts of large requests shrink by that factor. Each run and part still has at least one
+// charge.
 func TestSlowServersGetShorterRuns(t *testing.T) {
 	for _, times := range []int{4, 1000} {
 		l := newIdleShard(t)
@@ -94,16 +95,16 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
 		slower := time.Duration(min(times, maxSlowdown))
-		asks := 0
+		taken := 0
 		for range 1000 {
 			enqueueRequest(l, 5*time.Microsecond, false)
 		}
-		for asks < 1000 {
+		for taken < 1000 {
 			batch, _ := l.nextBatch(0, nil)
 			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
-				t.Fatalf("%d times slower: a run of %d asks, want 1 to %d", times, len(batch), most)
+				t.Fatalf("%d times slower: a run of %d requests, want 1 to %d", times, len(batch), most)
 			}
-			asks += len(batch)
+			taken += len(batch)
 		}
 		charges := manyCharges(1, 300, ringOf60, 3)
 		var names [][]byte

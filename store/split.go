@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A split is a request whose counters are in several slots, or in two stores, each of which decides its part. If a part denies a
-// group that has charges in others, the others refund theirs.
+// A split is a request whose counters are in several slots or in two stores. Each part is decided
+// on its own. If a part denies a group that has charges in other parts, those charges are refunded.
 type split struct {
 	store      *Store
 	batch      *limiter.Batch
@@ -20,10 +20,10 @@ type split struct {
 	now        limiter.Time
 	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget determines it
 	parts      []*part             // beyond its length there is memory for reuse
-	locations  []location          // of each charge
-	lastPart   map[[2]uint64]*part // by counter: the part of its last charge
+	locations  []location          // location of each charge
+	lastPart   map[[2]uint64]*part // part of the last charge on each counter
 	perCounter bool                // each counter has its own part: see foreign.go
-	bulk       bool                // does not delay other requests
+	bulk       bool                // the request is large, and must not delay others
 	pending    atomic.Int32
 	state      limiter.State
 }
@@ -42,14 +42,14 @@ type part struct {
 	cost    time.Duration
 	batch   limiter.Batch
 	names   [][]byte
-	now     limiter.Time // of its fixed windows, by the store's clock
+	now     limiter.Time // time of the part's fixed windows, by the store's clock
 	err     error
 
 	// The request that the store decided, nil if the fallback did; and the time of the reply.
 	request   *request
 	repliedAt limiter.Time
 
-	inner *split // has decided p counter by counter, or nil
+	inner *split // split that has decided the part counter by counter, or nil
 }
 
 var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}
@@ -78,8 +78,9 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCou
 	return r
 }
 
-// partFor returns the part for charge i, which is in a slot of f: the part of an earlier charge on the same counter if it has
-// room, else the newest of the slot, or a new one. A group is divided only if it does not fit into one part.
+// partFor returns the part for charge i, which is in a slot of f: the part of an earlier charge on
+// the same counter if it has room, else the newest of the slot, or a new one. A group is divided
+// only if it does not fit into one part.
 func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
@@ -158,7 +159,7 @@ func (r *split) release() {
 	splits.Put(r)
 }
 
-// fleetOf returns the store that has the counters of p.
+// backendOf returns the store that has the counters of p.
 func (s *Store) backendOf(p *limiter.Policy) *backend {
 	if s.perSecond != nil && p.Window == time.Second {
 		return s.perSecond
@@ -166,8 +167,8 @@ func (s *Store) backendOf(p *limiter.Policy) *backend {
 	return s.main
 }
 
-// slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a fixed window lacks its start, which
-// counts where no braces say otherwise.
+// slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a
+// fixed window lacks its start, which counts where no braces say otherwise.
 func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backend, uint16) {
 	f := s.backendOf(c.Policy)
 	if f.server.Nodes == nil {
@@ -269,7 +270,8 @@ func (r *split) refundParts() {
 	}
 }
 
-// combine makes the decisions of the request from those of the parts, as if they had been decided together.
+// combine makes the decisions of the request from those of the parts, as if they had been decided
+// together.
 func (r *split) combine() {
 	all := r.batch.Stored()
 	all.ResetDecisions()
@@ -286,7 +288,8 @@ func (r *split) combine() {
 	}
 }
 
-// copyRefunds copies the decisions on refunds, which may have refunded more since charges were denied.
+// copyRefunds copies the decisions on refunds, which may have refunded more since charges were
+// denied.
 func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	for i, at := range r.locations {
 		if b.Charges[i].Refund {
@@ -295,8 +298,8 @@ func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	}
 }
 
-// deny changes the decision of a charge to that of a denied group, and refunds in the store what was charged, and the refunds
-// that were set off against it.
+// deny changes the decision of a charge to that of a denied group. In the store it refunds the
+// charged hits, and the refunds that were set off against them.
 func (at location) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
@@ -348,7 +351,8 @@ func (at location) deny() {
 	p.sendRefund(refund, i, refunds)
 }
 
-// sendRefund sends req, which refunds hits of charge i. If the store is unavailable it subtracts them from the unsynced hits.
+// sendRefund sends req, which refunds hits of charge i. If the store is unavailable it subtracts
+// them from the unsynced hits.
 func (p *part) sendRefund(req *request, i int, hits uint64) {
 	req.slot, req.bulk = p.slot, p.split.bulk
 	if !req.send(p.backend.shardOf(p.slot), p.split.store.options.Timeout) {

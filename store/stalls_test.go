@@ -15,62 +15,64 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A stalled is replicas whose store stalls now and then, and callers that start and end requests meanwhile.
+// A stallTest has replicas whose store stalls repeatedly, while callers start and end requests.
 type stallTest struct {
 	replicas  []*Store
-	watch     *Store // that looks at what is held
-	idleStore *Store // that is not stalled, for callers who try again
+	watch     *Store // reads the held permits and hits
+	idleStore *Store // does not stall; callers that wait use it
 	observed  *recorder
 	freeze    func(yes bool)
 	fallback  Fallback
 	deadline  time.Duration
-	counters  uint64 // of the first counter
+	counters  uint64 // number of the first counter
 	seed      uint64
 
-	pause time.Duration // that a caller waits after it was denied, or was given a lease by the fallback
+	pause time.Duration // wait of a caller after a denial or a lease of the fallback
 
-	held, maxHeld    [2]atomic.Int64 // places, and hits that are reserved, that callers have now and had at once
-	granted, allowed [2]atomic.Int64 // leases that the fallback gave, and may give until the next stall
+	held, maxHeld    [2]atomic.Int64 // permits and reserved hits that callers hold now, and their maxima
+	granted, allowed [2]atomic.Int64 // leases that the fallback granted, and may grant until the next stall
 	started          atomic.Int64
 	stop             atomic.Bool
 }
 
-const stalledPlaces, stalledHits, stalledCallers = 3, 12, 8
+const stalledPermits, stalledHits, stalledCallers = 3, 12, 8
 
-// hitsOfKind is what a charge of either kind takes.
-var hitsOfKind = [2]int64{1, stalledHits / stalledPlaces}
+// hitsOfKind is the number of hits of a charge, by kind: a permit, or reserved hits.
+var hitsOfKind = [2]int64{1, stalledHits / stalledPermits}
 
-// allowances are the numbers of leases that the fallback may give in each stall, of places and of reservations. The store remembers
-// 4,096 and 1,024 of a counter that came back before their replica reported them, and holds others until they end by
-// themselves (docs/store.md). The speed of the machine must not decide whether there are more.
+// allowances are the numbers of leases that the fallback may grant in each stall: permits, and
+// reservations. If leases are returned before their replica reported them, the store remembers
+// 4,096 permits and 1,024 reservations of a counter, and holds further ones until they expire
+// (docs/store.md). The speed of the machine must not decide whether there are more.
 var allowances = [2]int64{600, 150}
 
-// counter returns a charge that starts a request: on places, or one that reserves.
+// charge returns a charge that starts a request: on a permit, or one that reserves.
 func (st *stallTest) charge(kind int) limiter.Charge {
 	if kind == 0 {
-		return slotCharge(st.counters, stalledPlaces)
+		return permitCharge(st.counters, stalledPermits)
 	}
-	c := oneHit(st.counters+1, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: stalledHits, Reserve: limiter.NewReserve(stalledPlaces, time.Hour, true)})
-	c.Hits, c.Reserve = stalledHits/stalledPlaces, true
+	c := oneHit(st.counters+1, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: stalledHits, Reserve: limiter.NewReserve(stalledPermits, time.Hour, true)})
+	c.Hits, c.Reserve = stalledHits/stalledPermits, true
 	return c
 }
 
-// addHeld notes that a caller has what a charge has taken, or has it no more.
+// addHeld adds change to the hits of a kind that callers hold.
 func (st *stallTest) addHeld(kind int, change int64) {
 	now := st.held[kind].Add(change)
 	for was := st.maxHeld[kind].Load(); now > was && !st.maxHeld[kind].CompareAndSwap(was, now); was = st.maxHeld[kind].Load() {
 	}
 }
 
-// runCaller starts and ends requests until it is stopped. A place may end at any replica; what is reserved ends where it began:
-// elsewhere it may come sooner than its start.
+// runCaller starts and ends requests until the test stops. A permit may be released at any replica.
+// A reservation is settled at its own replica: at another one the release could overtake the
+// acquisition.
 func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 	tb.Helper()
 	random := rand.New(rand.NewPCG(st.seed, n))
 	var c, other caller
 	for !st.stop.Load() {
 		s := st.replicas[random.IntN(len(st.replicas))]
-		kinds := [][]int{{0}, {1}, {0, 1}}[random.IntN(3)] // on a cluster the last are two parts
+		kinds := [][]int{{0}, {1}, {0, 1}}[random.IntN(3)] // on a cluster the last has two parts
 		var charges []limiter.Charge
 		for _, kind := range kinds {
 			charges = append(charges, st.charge(kind))
@@ -87,19 +89,19 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 		byFallback := false
 		for i, kind := range kinds {
 			st.addHeld(kind, hitsOfKind[kind])
-			if lease := c.b.Lease(i); lease>>8&1 == 1 { // its nonce is odd: a replica gave it without the store
+			if lease := c.b.Lease(i); lease>>8&1 == 1 { // the nonce is odd: a replica granted it without the store
 				st.granted[kind].Add(1)
 				byFallback = true
 			}
 		}
-		if err := other.askWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that it lasts
+		if err := other.askWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the permit is held for a while
 			tb.Error(err)
 		}
 		for i, kind := range kinds {
 			st.addHeld(kind, -hitsOfKind[kind])
 			charges[i].Hits, charges[i].Refund, charges[i].Reserve, charges[i].Group = c.b.Lease(i), true, false, int32(i)
 		}
-		if random.IntN(4) == 0 { // its client went away
+		if random.IntN(4) == 0 { // the client has disconnected
 			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
 		} else {
 			if kinds[len(kinds)-1] == 0 {
@@ -115,7 +117,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 	}
 }
 
-// mayStart reports whether the fallback may give more leases of these kinds.
+// mayStart reports whether the fallback may grant more leases of the kinds.
 func (st *stallTest) mayStart(kinds []int) bool {
 	for _, kind := range kinds {
 		if st.granted[kind].Load() >= st.allowed[kind].Load() {
@@ -125,7 +127,8 @@ func (st *stallTest) mayStart(kinds []int) bool {
 	return true
 }
 
-// pauseCaller is the time until a caller tries again: the pause, or else a call of the store that does not stall.
+// pauseCaller waits before the next attempt: for the pause, or for a request to the store that does
+// not stall.
 func (st *stallTest) pauseCaller(tb testing.TB, c *caller) {
 	tb.Helper()
 	if st.pause > 0 {
@@ -135,8 +138,8 @@ func (st *stallTest) pauseCaller(tb testing.TB, c *caller) {
 	c.heldHits(tb, st.idleStore, st.charge(0))
 }
 
-// run has callers start and end requests while the store stalls, now and then. Then nothing may be held, and no more than
-// there is may ever have been held at once.
+// run starts and ends requests while the store stalls repeatedly. Afterwards nothing may be held,
+// and the number of permits held at once must never have exceeded the limit.
 func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 	t.Helper()
 	storetest.Eventually(t, "up", st.allUp)
@@ -158,7 +161,7 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 	st.stop.Store(true)
 	all.Wait()
 	var c caller
-	storetest.Eventually(t, "nothing is held or owed when all requests have ended", func() bool {
+	storetest.Eventually(t, "nothing is held or unsynced after all requests have ended", func() bool {
 		for _, s := range st.replicas {
 			if s.unsyncedCounters() > 0 || !s.isIdle() {
 				return false
@@ -166,9 +169,9 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 		}
 		return c.heldHits(t, st.watch, st.charge(0))+c.heldHits(t, st.watch, st.charge(1)) == 0
 	})
-	for kind, there := range []int64{stalledPlaces, stalledHits} {
+	for kind, there := range []int64{stalledPermits, stalledHits} {
 		if st.fallback == Local {
-			there *= int64(1 + len(st.replicas)) // and once what each replica knew to be left
+			there *= int64(1 + len(st.replicas)) // plus, once, the permits that each replica knew to be free
 		}
 		if most := st.maxHeld[kind].Load(); most > there {
 			t.Errorf("%d held at once, want %d at most", most, there)
@@ -178,7 +181,7 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 	t.Logf("seed %d: %d started, %d and %d held at once; %d charges decided by the store, %d by the fallback", st.seed, st.started.Load(), st.maxHeld[0].Load(), st.maxHeld[1].Load(), asked, late)
 }
 
-// allUp reports whether all replicas have the store.
+// allUp reports whether the store is available at all replicas.
 func (st *stallTest) allUp() bool {
 	for _, s := range append([]*Store{st.watch}, st.replicas...) {
 		if !s.Up() {
@@ -188,7 +191,8 @@ func (st *stallTest) allUp() bool {
 	return true
 }
 
-// waitForTraffic waits until requests have been started and, while the store stalls, decided by the fallback.
+// waitForTraffic waits until requests have started and, while the store stalls, the fallback has
+// decided some.
 func (st *stallTest) waitForTraffic(tb testing.TB) {
 	tb.Helper()
 	started := st.started.Load()
@@ -204,7 +208,7 @@ func (st *stallTest) waitForTraffic(tb testing.TB) {
 	})
 }
 
-// expireAll has the deadlines of all come that wait for s.
+// expireAll lets the deadlines of all waiting requests of s pass.
 func (s *Store) expireAll() {
 	for _, at := range s.main.slots.Load().ranges {
 		l := at.shard
@@ -215,7 +219,7 @@ func (s *Store) expireAll() {
 	}
 }
 
-// isIdle reports whether no message is under way, and none waits.
+// isIdle reports whether no message is in flight or waiting.
 func (s *Store) isIdle() bool {
 	for _, at := range s.main.slots.Load().ranges {
 		at.shard.mu.Lock()
@@ -228,7 +232,8 @@ func (s *Store) isIdle() bool {
 	return true
 }
 
-// dropConnections has the connections of all replicas end without a reply to what is under way.
+// dropConnections makes the shards of all replicas unavailable, without replies to messages in
+// flight.
 func (st *stallTest) dropConnections() {
 	for _, s := range st.replicas {
 		for _, at := range s.main.slots.Load().ranges {
@@ -236,14 +241,14 @@ func (st *stallTest) dropConnections() {
 			c := at.shard.conn
 			at.shard.mu.Unlock()
 			if c != nil {
-				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("nothing was said for long")})
+				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("no answer for long")})
 			}
 		}
 	}
 }
 
-// newStallTest returns replicas whose store is at to, by the address of a relay, of which each has one, to a server. The relays
-// keep back what that says.
+// newStallTest returns replicas that reach one server through a relay each. to returns the server
+// address of a replica by the address of its relay. A stall delays the server's replies.
 func newStallTest(t *testing.T, to func(address string) redis.Server, o Options, replicas int, deadline time.Duration) *stallTest {
 	t.Helper()
 	srv := storetest.Start(t)
@@ -260,18 +265,18 @@ func newStallTest(t *testing.T, to func(address string) redis.Server, o Options,
 	st.idleStore = st.watch
 	st.freeze = func(yes bool) {
 		for _, r := range relays {
-			r.holdReplies(yes)
+			r.pauseReplies(yes)
 		}
 	}
 	return st
 }
 
-// newClusterStallTest returns replicas whose store is a cluster, the nodes of which stop.
+// newClusterStallTest returns replicas whose store is a cluster. A stall stops all nodes.
 func newClusterStallTest(t *testing.T, o Options, replicas int) *stallTest {
 	t.Helper()
 	all := storetest.StartCluster(t, 2, false)
 	st := &stallTest{observed: &recorder{}, fallback: o.Fallback, seed: rand.Uint64()}
-	for slots := [2]bool{}; slots != [2]bool{true, false}; { // the two counters are at two nodes
+	for slots := [2]bool{}; slots != [2]bool{true, false}; { // until the two counters are at different nodes
 		st.counters++
 		for kind := range slots {
 			c := st.charge(kind)
@@ -297,13 +302,12 @@ func newClusterStallTest(t *testing.T, o Options, replicas int) *stallTest {
 	return st
 }
 
-// serverAtAddress is a store at an address.
 func serverAtAddress(address string) redis.Server {
 	return redis.Server{Network: "tcp", Address: address}
 }
 
-// However the store stalls, nothing is held when all requests have ended: whether the replies come after the deadlines of those
-// who waited, or the connections end before.
+// However the store stalls, nothing is held after all requests have ended, whether replies come
+// after the deadlines or connections end first.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []Fallback{Local, Error, Deny} {
@@ -343,7 +347,7 @@ type cell struct {
 	replicas        int
 }
 
-// someCells returns nine cells, in which each two values of any two fields meet.
+// someCells returns nine cells that cover every pair of values of any two fields.
 func someCells() (cells []cell) {
 	const ms = time.Millisecond
 	for i, stall := range []time.Duration{ms, 60 * ms, 1500 * ms} {
@@ -368,8 +372,8 @@ func allCells() (cells []cell) {
 	return cells
 }
 
-// The same with stalls, deadlines and replicas of many sorts: nine cells, or with SLUICE_LONG=1 all 225, which
-// takes a minute.
+// The same for combinations of stalls, deadlines and replicas: nine cells, or with SLUICE_LONG=1
+// all 225, which takes a minute.
 func TestStallMatrix(t *testing.T) {
 	t.Parallel()
 	cells, stalls := someCells(), 3

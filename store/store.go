@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A Store decides charges in Redis or Valkey. Its methods may be called concurrently, while Run runs.
+// A Store decides charges in Redis or Valkey. Its methods may be called concurrently, while Run
+// runs.
 type Store struct {
 	options       Options
 	main          *backend
@@ -23,7 +24,7 @@ type Store struct {
 	flushBound    time.Duration // maxFlush, except in tests
 	tryAgainPause time.Duration // the constant, except in tests
 	denied        deniedCache
-	reached       chan struct{} // has an element if a primary was reached, or the slots changed, since Await checked
+	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
 	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
 
@@ -55,7 +56,8 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// Run connects to the store and serves requests until ctx ends. It returns when all its goroutines have ended.
+// Run connects to the store and serves requests until ctx ends. It returns when all its goroutines
+// have ended.
 func (s *Store) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	if s.perSecond != nil {
@@ -65,7 +67,8 @@ func (s *Store) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Offset returns how far the store's clock is ahead of this machine's, by the latest reply, and 0 before the first.
+// Offset returns how far the store's clock is ahead of this machine's, by the latest reply, and 0
+// before the first.
 func (s *Store) Offset() time.Duration { return time.Duration(s.main.offset.Load()) }
 
 // Shards returns the addresses of the primaries, and whether each is available.
@@ -80,8 +83,8 @@ func (s *Store) Shards() map[string]bool {
 // Up reports whether all primaries are available.
 func (s *Store) Up() bool { return s.main.isUp() && (s.perSecond == nil || s.perSecond.isUp()) }
 
-// Await waits until every primary is available, or ctx ends, and reports whether all are. Run must run, and only one caller may
-// wait at a time.
+// Await waits until every primary is available, or ctx ends, and reports whether all are. Run must
+// run, and only one caller may wait at a time.
 func (s *Store) Await(ctx context.Context) bool {
 	for !s.Up() {
 		select {
@@ -101,10 +104,11 @@ func (s *Store) notifyReached() {
 	}
 }
 
-// Decide decides b, within [Options.Timeout], or within b.Budget if that is less and not 0. names are the names of b's counters;
-// the name of a fixed window lacks the window's start.
+// Decide decides b, within [Options.Timeout], or within b.Budget if that is less and not 0. names
+// are the names of b's counters; the name of a fixed window lacks the window's start.
 //
-// If done is false, Decide calls w.Decided once, possibly before it returns, and uses b and names until then.
+// If done is false, Decide calls w.Decided once, possibly before it returns, and uses b and names
+// until then.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
 	if s.denyFromCache(now, b) {
 		return true, nil
@@ -129,7 +133,8 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	return false, nil
 }
 
-// decideTooLarge decides b in the mirror. The store is charged later, in several runs, as with hits that the fallback admits.
+// decideTooLarge decides b in the mirror. The store is charged later, in several runs, as with hits
+// that the fallback admits.
 func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
@@ -139,8 +144,8 @@ func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byt
 	s.recordAllUnsynced(Local, true, now, b, names, w)
 }
 
-// decide decides charges whose counters are all in one slot of f, within the given duration. bulk is set for a part of a large
-// request.
+// decide decides charges whose counters are all in one slot of f, and waits at most the given
+// duration. bulk is set for parts of large requests.
 func (s *Store) decide(
 	f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, wait time.Duration, bulk bool,
 ) (done bool, err error) {
@@ -176,15 +181,16 @@ func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *l
 	return err
 }
 
-// send queues req at a shard for at most the given duration. It reports false if the shard is unavailable.
+// send queues req at a shard for at most the given duration. It reports false if the shard is
+// unavailable.
 func (req *request) send(sh *shard, wait time.Duration) bool {
 	req.queuedAt = clock()
 	req.deadline = req.queuedAt.Add(wait)
 	return sh != nil && sh.enqueue(req)
 }
 
-// updateMirror writes the state in which the store has left b's counters, at its time now, to the mirror. left is scratch
-// memory.
+// updateMirror writes the state in which the store has left b's counters, at its time now, to the
+// mirror. left is scratch memory.
 func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {

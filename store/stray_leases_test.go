@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A fate of a request whose caller has the fallback's answer.
+// A lateOutcome is the outcome of a request whose caller got the fallback.
 type lateOutcome string
 
 const (
@@ -22,13 +22,14 @@ const (
 	neverRun  lateOutcome = "the connection ends before the store runs it"
 )
 
-// startLate has s decide charges whose deadline comes before the reply, which does not come before the relay lets it. Unless
-// it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
+// startLate starts a request whose deadline passes before the relay forwards the reply. Except for
+// neverRun, it waits until the store has run it. It returns the caller's lease for the first
+// charge, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
 	sh := s.main.shardOf(0)
-	r.holdBoth(how == neverRun)
-	r.holdReplies(true)
+	r.pause(how == neverRun)
+	r.pauseReplies(true)
 	if done, err := c.start(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
@@ -53,22 +54,23 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 	return c.b.Lease(0)
 }
 
-// finishLate lets the fate of a late request of s come.
+// finishLate causes the outcome of a late request of s.
 func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	tb.Helper()
 	if how != replied {
 		r.cut(true)
-		storetest.Eventually(tb, "away", func() bool { return !s.Up() })
+		storetest.Eventually(tb, "unavailable", func() bool { return !s.Up() })
 	}
-	r.holdBoth(false)
-	r.holdReplies(false)
+	r.pause(false)
+	r.pauseReplies(false)
 	if how != replied {
 		r.cut(false)
 	}
 }
 
-// What the store holds for a request whose deadline came before the reply is the caller's if the fallback has given the
-// lease, and free if it has not, whatever becomes of the request: places and reservations, with each fallback.
+// After a request whose deadline came before the reply, the store holds only the lease that the
+// caller got from the fallback, if any, whatever the outcome: for permits and reservations, with
+// each fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []Fallback{Local, Error, Allow, Deny} {
@@ -82,25 +84,25 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 			var c, o caller
 			counter := uint64(0)
 			for _, how := range []lateOutcome{replied, replyLost, neverRun} {
-				for _, full := range []bool{false, true} { // as this replica was told last
+				for _, full := range []bool{false, true} { // whether all permits were held at this replica's last reply
 					for kind, charge := range leaseCharges() {
 						counter++
 						charge.ID = oneHit(counter, charge.Policy).ID
 						text := fmt.Sprintf("%s, %s, full %v", how, kind, full)
 						held := func() uint64 { return o.heldHits(t, other, charge) }
 						if full {
-							lease := o.acquireSlot(t, other, charge)
+							lease := o.acquirePermit(t, other, charge)
 							c.heldHits(t, s, charge)
 							o.returnLease(t, other, charge, lease)
 						}
 						lease := c.startLate(t, s, r, how, func() bool { return held() > 0 }, charge)
 						if want := fallback == Local && !full; (lease > 0) != want {
-							t.Fatalf("%s: the fallback gave the lease %d, want one: %v", text, lease, want)
+							t.Fatalf("%s: the fallback granted the lease %d, want one: %v", text, lease, want)
 						}
 						r.finishLate(t, s, how)
 						storetest.Eventually(t, text+": up", s.Up)
 						if lease > 0 {
-							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
+							storetest.Eventually(t, text+": the lease of the caller is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
 							c.returnLease(t, s, charge, lease)
 						}
 						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.unsyncedCounters() == 0 })
@@ -111,9 +113,9 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 	}
 }
 
-// leaseCharges are charges that take all there is.
+// leaseCharges returns charges that take the complete limit.
 func leaseCharges() map[string]limiter.Charge {
-	all := map[string]limiter.Charge{"place": slotCharge(1, 1)}
+	all := map[string]limiter.Charge{"permit": permitCharge(1, 1)}
 	for n, p := range reservingPolicies(true) {
 		charge := oneHit(1, p)
 		charge.Hits, charge.Reserve = p.Capacity(), true
@@ -122,7 +124,7 @@ func leaseCharges() map[string]limiter.Charge {
 	return all
 }
 
-// heldHits returns what is held of a counter.
+// heldHits returns the held permits or hits of a counter.
 func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
@@ -130,15 +132,15 @@ func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64
 	return c.b.Decisions[0].Before
 }
 
-// returnLease brings a lease back, of a request that has cost nothing.
+// returnLease returns a lease, without a cost.
 func (c *caller) returnLease(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
 	tb.Helper()
 	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
 	must.OK(tb, c.ask(s, charge))
 }
 
-// A store that ends gives back first what the store holds for callers that have been denied, over the connection that it
-// has or another.
+// Before a store ends, it releases the leases that it has granted to denied callers, over its
+// connection or a new one.
 func TestStrayLeasesAtShutdown(t *testing.T) {
 	t.Parallel()
 	for _, how := range []lateOutcome{replied, replyLost} {
@@ -156,10 +158,10 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, o caller
 		all := leaseCharges()
-		for _, kind := range []string{"place", "reservation 0"} { // as many as are under way at once
+		for _, kind := range []string{"permit", "reservation 0"} { // as many as there are senders
 			charge := all[kind]
 			if lease := c.startLate(t, s, r, how, func() bool { return o.heldHits(t, other, charge) > 0 }, charge); lease > 0 {
-				t.Fatal("the fallback gave a lease")
+				t.Fatal("the fallback granted a lease")
 			}
 		}
 		cancel()
@@ -174,8 +176,8 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 	}
 }
 
-// What the fallback has given, and what was given back to another replica before the store could have it held, is not held after
-// the store has run the start.
+// If a lease of the fallback is returned at another replica before the store has run the request,
+// nothing is held afterwards.
 func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -190,9 +192,9 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			number++
 			charge.ID = oneHit(number, charge.Policy).ID
 			if charge.Hits /= 2; charge.Hits == 0 {
-				charge = slotCharge(number, 2)
+				charge = permitCharge(number, 2)
 			}
-			first := o.acquireSlot(t, other, charge)
+			first := o.acquirePermit(t, other, charge)
 			c.heldHits(t, s, charge)
 			lease := c.startLate(t, s, r, neverRun, nil, charge)
 			if first == 0 || lease == 0 {
@@ -202,20 +204,20 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			if charged := o.b.Decisions[0].Charged; charged > 0 {
 				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
 			}
-			r.holdBoth(false) // the store runs the start, and its reply is kept back
+			r.pause(false) // the store runs the request, and the reply waits
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.heldHits(t, other, charge) == 2*charge.Hits })
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
 			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.heldHits(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
 			if o.returnLease(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
-				t.Errorf("%s, %s: another's was freed", how, kind)
+				t.Errorf("%s, %s: the other lease was released", how, kind)
 			}
 		}
 	}
 }
 
-// What a part's fallback took under a lease is given back when another part denies the request, though the store is there by
-// then and is charged with nothing else.
+// If another part denies a request, the lease that the fallback granted to a part is released, even
+// if the store has recovered by then and has nothing else to sync.
 func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -225,18 +227,18 @@ func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	other := runStore(t, Options{Server: serverAt(first), Fallback: Deny})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	var c, o caller
-	place, denied := slotCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
-	slow.holdReplies(true)
+	permit, denied := permitCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
+	slow.pauseReplies(true)
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
-	if done, err := c.start(s, 0, place, denied); done || err != nil {
+	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
+	if done, err := c.start(s, 0, permit, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, place) == 1 })
-	slow.holdReplies(false)
+	storetest.Eventually(t, "the permit is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, permit) == 1 })
+	slow.pauseReplies(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)
 	}
-	storetest.Eventually(t, "the place is free", func() bool { return o.usedHits(t, other, place) == 0 })
+	storetest.Eventually(t, "the permit is free", func() bool { return o.usedHits(t, other, permit) == 0 })
 }

@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// maxSync is how long a recovering shard stays unavailable to sync hits. The rest is synced while requests are sent.
+	// maxSync is how long a recovering shard stays unavailable to sync hits. The rest is synced
+	// while requests are sent.
 	maxSync = 2 * time.Second
 	// syncRetryDelay is the pause before the hits of a moving slot are synced again.
 	syncRetryDelay = 100 * time.Millisecond
 )
 
-// sync charges the store with the unsynced hits of the shard's slots, until the ledger is empty or until has passed. Hits that
-// it could not charge stay in the ledger. Moving slots are left to [shard.syncMoving], and do not delay the others.
+// sync charges the store with the unsynced hits of the shard's slots, until the ledger is empty or
+// until has passed. Hits that it could not charge stay in the ledger. Moving slots are left to
+// [shard.syncMoving], and do not delay the others.
 func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
 	var f script.Run
 	for {
@@ -47,8 +49,8 @@ func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all 
 	}
 }
 
-// postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by the shard that has the slot
-// then.
+// postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by
+// the shard that has the slot then.
 func (sh *shard) postpone(unsynced []*script.Unsynced) {
 	sh.backend.countDropped(sh.backend.ledger.restore(unsynced))
 	slot := unsynced[0].Slot
@@ -62,8 +64,8 @@ func (sh *shard) postpone(unsynced []*script.Unsynced) {
 	sh.movingSlots[slot] = true
 }
 
-// syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its slot wait for the next time.
-// It returns an error if the shard becomes unavailable.
+// syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its
+// slot wait for the next time. It returns an error if the shard becomes unavailable.
 func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	slots, until := sh.movingSlots, clock().Add(maxSync)
 	sh.movingSlots = map[uint16]bool{}
@@ -89,8 +91,8 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	}
 }
 
-// syncFollowing charges d here, or at the node to which redirections lead. It reports whether it did. An error is one of the
-// shard's own server.
+// syncFollowing charges d here, or at the node to which redirections lead. It reports whether d was
+// charged, and returns an error only if the shard's own server failed.
 func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
 	at, asking := sh, false
 	for range maxHops {
@@ -116,9 +118,10 @@ func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 	return false, nil
 }
 
-// connectionTo returns a connection to the node of another shard, nil if that is unavailable, and the context of calls there:
-// the end of sh does not end the connection of the other shard. If sh has ended, the other shard may have ended, too, so the
-// connection is one of its own.
+// connectionTo returns a connection to the node of another shard, nil if it is unavailable, and a
+// context for calls there. The end of sh must not close the connection of the other shard, so the
+// context ignores it. But if sh has ended, the other shard may have ended, too: then sh makes a
+// connection of its own.
 func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, context.Context) {
 	sh.mu.Lock()
 	closed := sh.closed
@@ -143,8 +146,8 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 	return c, ctx
 }
 
-// runLength returns how many of the first unsynced counters one run of the script charges: those of one slot, within the given
-// estimate.
+// runLength returns how many of the first unsynced counters one run of the script charges: those of
+// one slot, within the given estimate.
 func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
 	n, cost := 1, unsynced[0].Cost()
 	for n < len(unsynced) && unsynced[n].Slot == unsynced[0].Slot && cost+unsynced[n].Cost() <= limit {
@@ -154,8 +157,8 @@ func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
 	return n
 }
 
-// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an error it returns those that
-// were not charged, as far as is known.
+// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an
+// error it returns those that were not charged, as far as is known.
 func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	left = unsynced
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
@@ -212,7 +215,8 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Uns
 	return left, err
 }
 
-// syncBeforeUse syncs hits before the shard uses c. Requests that arrive during the second pass wait.
+// syncBeforeUse syncs hits before the shard uses c. Requests that arrive during the second pass
+// wait.
 func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
 	until := clock().Add(maxSync)
 	if all, err = sh.sync(ctx, c, until); err != nil {
@@ -226,8 +230,8 @@ func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, 
 	return all, err
 }
 
-// noteSynced records that the store was charged with d, which left the counter in the given state, excess hits further beyond
-// its limit.
+// noteSynced records that the store was charged with d, which left the counter in the given state,
+// excess hits further beyond its limit.
 func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter.State, excess uint64, all *Synced) {
 	exceeded := min(excess, d.Admitted)
 	all.Counters++

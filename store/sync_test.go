@@ -14,27 +14,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A reply to a sync that ends too soon or is invalid loses no hits: all are charged, by this run or the next.
+// If the reply to a sync ends too soon or is invalid, no hits are lost: all are charged, by this
+// run or the next.
 func TestUnreadableRepliesToSync(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
 		"ends too soon": "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
 		"no number":     "*7\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n:1\r\n*0\r\n",
-		"no debt":       "*3\r\n:%d\r\n:0\r\n:0\r\n",
+		"no counter":    "*3\r\n:%d\r\n:0\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var runs atomic.Int64
 			h := newHostileServer(t, func(w io.Writer, command []string) bool {
 				now := time.Now().Unix()
-				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // of a probe
+				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // a probe
 					return replyWith(fmt.Sprintf("*3\r\n:%d\r\n:0\r\n:0\r\n", now))(w)
 				}
 				if runs.Add(1) == 1 {
 					return replyWith(fmt.Sprintf(reply, now))(w)
 				}
-				owed := (len(command) - 5) / 5 // each has a key and four numbers
-				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
+				counters := (len(command) - 5) / 5 // each has a key and four numbers
+				return replyWith(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", counters), 3+2*counters, now))(w)
 			})
 			o := &recorder{}
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})
@@ -42,15 +43,16 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 			s.addHits(t, oneHit(1, hugeFixedWindow), 3)
 			s.addHits(t, oneHit(2, hugeFixedWindow), 3)
 			s.main.shardOf(0).requestSync()
-			storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 6 && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 6 && s.unsyncedCounters() == 0 })
 			if o.dropped != 0 {
-				t.Errorf("%d hits were forgotten", o.dropped)
+				t.Errorf("%d hits were dropped", o.dropped)
 			}
 		})
 	}
 }
 
-// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard stays available.
+// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard
+// stays available.
 func TestPanicDuringSync(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -68,7 +70,7 @@ func TestPanicDuringSync(t *testing.T) {
 	}
 	s.main.ledger.mu.Unlock()
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 27 && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 27 && s.unsyncedCounters() == 0 })
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {
 		t.Errorf("up %v, failures %v", s.Up(), o.failed)

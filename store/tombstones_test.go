@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// The store remembers the newest leases that came back before the replica that gave them without the store could report them.
-// So it keeps no place over many outages, each of which has fewer such leases than the store remembers.
+// If a lease that one replica granted without the store is returned at another replica, the store
+// remembers it until the first replica reports it. So no permit stays held after many outages, as
+// long as each has fewer such leases than the store remembers.
 func TestReleasesElsewhereOverOutages(t *testing.T) {
 	t.Parallel()
 	const outages, requests = 2, 2500 // the store remembers 4,096
@@ -19,27 +20,27 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 	for _, r := range relays {
 		replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
 	}
-	place := slotCharge(1, limiter.MaxLog)
+	permit := permitCharge(1, limiter.MaxLog)
 	var c caller
 	for outage := range outages {
 		for i, s := range replicas {
 			storetest.Eventually(t, "up", s.Up)
 			relays[i].cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 		}
 		for range requests {
-			lease := c.acquireSlot(t, replicas[0], place)
+			lease := c.acquirePermit(t, replicas[0], permit)
 			if lease == 0 {
-				t.Fatal("a place was refused in the outage")
+				t.Fatal("a permit was denied in the outage")
 			}
-			c.releaseSlot(t, replicas[1], place, lease)
+			c.releasePermit(t, replicas[1], permit, lease)
 		}
-		for _, i := range []int{1, 0} { // the end reaches the store first
+		for _, i := range []int{1, 0} { // the replica with the releases recovers first
 			relays[i].cut(false)
-			storetest.Eventually(t, "up again, and nothing is owed", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
+			storetest.Eventually(t, "up again, and all is synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
-		if held := c.heldHits(t, replicas[0], place); held > 0 {
-			t.Errorf("outage %d: %d places are held after all requests have ended", outage+1, held)
+		if held := c.heldHits(t, replicas[0], permit); held > 0 {
+			t.Errorf("outage %d: %d permits are held after all requests have ended", outage+1, held)
 		}
 	}
 }

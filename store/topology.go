@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// refreshInterval is how often the primaries are queried. After errors they are queried sooner, but at least minRefreshGap
-	// after the last time.
+	// refreshInterval is how often the primaries are queried. After errors they are queried sooner,
+	// but at least minRefreshGap after the last time.
 	refreshInterval = time.Second
 	minRefreshGap   = 20 * time.Millisecond
 )
@@ -86,9 +86,9 @@ type cluster struct {
 	since   time.Time   // when the first of the current failures happened
 }
 
-// refresh queries one node after another until one answers, and applies the answer. Nodes whose shards are available come first,
-// then the other known ones: a node that was cut off does not know that it was replaced, but accepts no writes, so its shard is
-// not available.
+// refresh queries one node after another until one answers, and applies the answer. Nodes whose
+// shards are available come first, then the other known ones: a node that was cut off does not know
+// that it was replaced, but accepts no writes, so its shard is not available.
 func (c *cluster) refresh(ctx context.Context) {
 	var errs []error
 	for _, address := range c.candidates() {
@@ -117,11 +117,12 @@ func (c *cluster) refresh(ctx context.Context) {
 	c.failure = why.Kind
 }
 
-// name is the name of the cluster in the log. It differs from the names of shards, one of which may be the only node of the URL.
+// name is the name of the cluster in the log. It differs from the names of its shards, because the
+// URL may name a single node.
 func (c *cluster) name() string { return "cluster of " + c.backend.server.String() }
 
-// maxDown bounds how many nodes with unavailable shards are queried, besides those in the URL: each may take as long as a
-// connection, and a malicious node may have named them.
+// maxDown bounds how many nodes with unavailable shards are queried, besides those in the URL: each
+// may take as long as a connection, and a malicious node may have named them.
 const maxDown = 8
 
 // candidates returns the addresses of the nodes to query, in order.
@@ -178,7 +179,8 @@ func (c *cluster) close() {
 	}
 }
 
-// applyTopology replaces the map of slots, starts shards of new primaries, and stops those of replaced ones.
+// applyTopology replaces the map of slots, starts shards of new primaries, and stops those of
+// replaced ones.
 func (f *backend) applyTopology(all []redis.NodeSlots) {
 	slices.SortFunc(all, func(a, b redis.NodeSlots) int { return cmp.Compare(a.First, b.First) })
 	ranges, wanted := make([]slotRange, len(all)), map[*shard]bool{}

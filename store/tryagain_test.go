@@ -15,16 +15,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Where one of a descriptor's counters has moved and another has not, nodes say TRYAGAIN: such requests
-// wait until both are in one place, or for the fallback, and no hit is lost or counted twice.
+// If one of a descriptor's counters has moved and another has not, nodes answer TRYAGAIN. Such
+// requests wait until both are at one node, or until the fallback decides. No hit is lost or
+// counted twice.
 func TestTryAgain(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	o := &recorder{}
-	var away atomic.Int64
+	var unavailable atomic.Int64
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Unavailable: func(_ string, kind redis.Kind, _ error, _ string) {
 		if kind == redis.Cluster {
-			away.Add(1)
+			unavailable.Add(1)
 		}
 	}}})
 	storetest.Eventually(t, "up", s.Up)
@@ -59,9 +60,9 @@ func TestTryAgain(t *testing.T) {
 	keys := 0
 	storetest.MoveSlot(from, to, slot, func() {
 		switch keys++; keys {
-		case 1: // none has moved
+		case 1: // neither has moved
 			goesOn()
-		case 2: // one has
+		case 2: // one has moved
 			storetest.Eventually(t, "TRYAGAIN", func() bool { return errorCount(t, from, "TRYAGAIN")+errorCount(t, to, "TRYAGAIN") > 0 })
 		default:
 			goesOn()
@@ -73,8 +74,8 @@ func TestTryAgain(t *testing.T) {
 	if keys != 3 {
 		t.Fatalf("%d keys moved, want 2", keys-1)
 	}
-	if n := away.Load(); n > 0 {
-		t.Errorf("a node was away %d times because of what it said of a slot", n)
+	if n := unavailable.Load(); n > 0 {
+		t.Errorf("a shard became unavailable %d times because of a redirection", n)
 	}
 	o.mu.Lock()
 	late := o.decided[byFallback] / len(charges)
@@ -92,14 +93,14 @@ func TestTryAgain(t *testing.T) {
 	}
 }
 
-// A store that ends has answered those who wait after TRYAGAIN.
+// A store that ends decides requests that wait after TRYAGAIN first.
 func TestTryAgainAtShutdown(t *testing.T) {
 	t.Parallel()
 	nodes := newClockNodes(t, time.Now())
 	nodes[0].tryAgain = true
 	o := &recorder{}
 	s := newStore(t, Options{Server: redis.Server{Nodes: []string{nodes[0].addr}}, Observer: o})
-	s.tryAgainPause = time.Second // longer than the store takes to end
+	s.tryAgainPause = time.Second // longer than the shutdown takes
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -119,7 +120,7 @@ func TestTryAgainAtShutdown(t *testing.T) {
 	}
 }
 
-// errorCount returns how often s has answered with an error of that word.
+// errorCount returns the number of errors with a code that s has sent.
 func errorCount(tb testing.TB, s *storetest.Server, word string) int {
 	tb.Helper()
 	_, rest, _ := strings.Cut(s.Must("INFO", "errorstats"), "errorstat_"+word+":count=")

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A call that is cancelled while it is held gives its turn back if it is the newest, and only then.
+// If a delayed request is cancelled, its turn becomes free only if it is the newest.
 func TestCancel(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})
@@ -36,12 +36,12 @@ func TestCancel(t *testing.T) {
 		}
 		now := limiter.Time(time.Now().UnixNano())
 		wait := newest.b.Wait
-		s.Cancel(now, &held.b, held.names) // another waits behind it
+		s.Cancel(now, &held.b, held.names) // the next one waits behind it
 		s.Cancel(now, &newest.b, newest.names)
 		storetest.Eventually(t, name+": the newest turn is free again", func() bool {
-			look := c
-			look.Hits = 0
-			return after.askWithin(s, time.Minute, look) == nil && after.b.Decisions[0].Reset < wait
+			peek := c
+			peek.Hits = 0
+			return after.askWithin(s, time.Minute, peek) == nil && after.b.Decisions[0].Reset < wait
 		})
 		if err := after.askWithin(s, time.Minute, c); err != nil || after.b.Denied {
 			t.Fatal(name, err, after.b.Denied)
@@ -52,7 +52,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A counter that is reset is as new, whatever it counts by.
+// A counter that was reset is empty, with every algorithm.
 func TestReset(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
@@ -76,7 +76,7 @@ func TestReset(t *testing.T) {
 		}
 	}
 	srv.Kill()
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		var a caller
 		_ = a.ask(s, oneHit(1, hugeBucket))
 		return !s.Up()
@@ -86,8 +86,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// Without the store, cancelled turns and the charges of a part that another part denies are subtracted from the unsynced hits,
-// as refunds are.
+// Without the store, cancelled turns and the charges of a part that another part denies are
+// subtracted from the unsynced hits, as refunds are.
 func TestRefundsOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -98,7 +98,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	turns := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
 	turn, group := oneHit(1, turns), []limiter.Charge{oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
-	slow.holdReplies(true)
+	slow.pauseReplies(true)
 	var denied, c, gone caller
 	if done, err := denied.start(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
@@ -110,7 +110,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		return sh.open.first == nil
 	})
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if err := c.askWithin(s, time.Hour, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
@@ -120,12 +120,12 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		t.Fatal(err, gone.b.Decisions)
 	}
 	s.Cancel(limiter.Time(time.Now().UnixNano()), &gone.b, gone.names)
-	slow.holdReplies(false)
+	slow.pauseReplies(false)
 	if err := <-denied.decided; err != nil || !denied.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if got := c.usedHits(t, s, charge); got != 1 {
 			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)

@@ -8,15 +8,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// Hits that the fallback admits are unsynced: the store is charged with them when it recovers, before it gets requests again
-// (sync.go). Otherwise each outage would grant a new allowance.
+// Hits that the fallback admits are unsynced: the store is charged with them when it recovers,
+// before it gets requests again (sync.go). Otherwise each outage would grant a new allowance.
 //
-// If a request was sent, and the fallback decided it because no reply came in time, a late reply means that the store has
-// counted it. If the connection ends without a reply, that is not known, and its hits are recorded. So hits that were in
-// flight when the store became unavailable may count twice.
+// If a request was sent, and the fallback decided it because no reply came in time, a late reply
+// means that the store has counted it. If the connection ends without a reply, that is not known,
+// and its hits are recorded. So hits that were in flight when the store became unavailable may
+// count twice.
 
-// recordUnsynced records the hits of charge i that the given fallback admitted, at the time now of the store's clock. The name
-// has the start of a fixed window; lease is the name that seals leases. A released lease is recorded whatever the fallback.
+// recordUnsynced records the hits of charge i that the given fallback admitted, at the time now of
+// the store's clock. The name has the start of a fixed window; lease is the name that seals leases.
+// A released lease is recorded with every fallback.
 func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
 	c := &b.Charges[i]
 	if c.Refund && c.Policy.UsesLeases() {
@@ -64,8 +66,9 @@ func releaseOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint6
 	return d
 }
 
-// recordAllUnsynced records the unsynced hits of b, which was not sent and which the given fallback decided. Names of fixed
-// windows lack the start. If the fallback has not decided, only released leases are recorded.
+// recordAllUnsynced records the unsynced hits of b, which was not sent and which the given fallback
+// decided. Names of fixed windows lack the start. If the fallback has not decided, only released
+// leases are recorded.
 func (s *Store) recordAllUnsynced(by Fallback, decided bool, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	if !decided {
 		by = Error
@@ -82,8 +85,8 @@ func (s *Store) recordAllUnsynced(by Fallback, decided bool, now limiter.Time, b
 	})
 }
 
-// recordRequest records the unsynced hits of req, which the fallback decided at the time now of the store's clock. While its
-// outcome is not known, they are kept in req.
+// recordRequest records the unsynced hits of req, which the fallback decided at the time now of the
+// store's clock. While its outcome is not known, they are kept in req.
 func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	by := f.options.Fallback
 	if !decided {
@@ -128,7 +131,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	}
 }
 
-// addStrayLeases adds the leases that the store may hold for req.
+// addStrayLeases adds the leases that the store may have granted for req.
 func (req *request) addStrayLeases(now limiter.Time) {
 	for i := range req.batch.Charges {
 		c := req.batch.Charges[i]
@@ -149,7 +152,8 @@ func (req *request) unsyncedName(i int) string {
 	return req.call.Name(i)
 }
 
-// lostHits returns how many hits of charge i, admitted by the given fallback, cannot be charged to the store.
+// lostHits returns how many hits of charge i, admitted by the given fallback, cannot be charged to
+// the store.
 func (req *request) lostHits(by Fallback, i int) uint64 {
 	switch c := &req.batch.Charges[i]; {
 	case c.Refund || !by.recordsUnsynced():
@@ -161,7 +165,7 @@ func (req *request) lostHits(by Fallback, i int) uint64 {
 	}
 }
 
-// resolve sets the outcome of requests, some of which the fallback may have decided.
+// resolve sets the outcome of requests. The fallback may have decided some of them.
 func (f *backend) resolve(result outcome, requests ...*request) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
@@ -184,8 +188,9 @@ func (f *backend) resolveForeign(req *request, key string) {
 	f.resolveLocked(outcomeUncounted, req)
 }
 
-// resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases of the fallback are, and those
-// that the store holds, or may hold, are released.
+// resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases
+// of the fallback are recorded, and leases that the store has granted, or may have granted, are
+// released.
 func (f *backend) resolveLocked(result outcome, req *request) {
 	req.outcome = result
 	switch {

@@ -24,7 +24,8 @@ func (s *Store) addHits(tb testing.TB, charge limiter.Charge, hits uint64) {
 	s.main.recordUnsynced(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
 }
 
-// countersIn returns n counters of charge's kind in slots from first to last, in the order of their slots.
+// countersIn returns n counters of charge's kind in slots from first to last, in the order of their
+// slots.
 func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16) (all []limiter.Charge) {
 	for id := uint64(1); len(all) < n; id++ {
 		c := charge(id)
@@ -38,7 +39,8 @@ func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16)
 	return all
 }
 
-// Debts of a slot that moves are charged where their keys are, or are about to be, and keep none of the others waiting.
+// Hits of a moving slot are charged at the node that has their key, or will have it. They do not
+// delay the hits of other slots.
 func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 	t.Parallel()
 	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
@@ -76,9 +78,9 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 			tt.prepare(slot, counter(&charges[0]))
 			for i := range charges {
 				s.addHits(t, charges[i], uint64(i+1))
-				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
+				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the other node may have the slot by now
 			}
-			storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 21 })
+			storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 21 })
 			for i := range charges {
 				want := i + 1
 				if i == 0 {
@@ -90,14 +92,14 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 				}
 			}
 			if o.dropped != 0 || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
-				t.Errorf("%d hits were forgotten; failures %v", o.dropped, o.failed)
+				t.Errorf("%d hits were dropped; failures %v", o.dropped, o.failed)
 			}
 		})
 	}
 }
 
-// Hits of a slot that cannot be charged yet delay no others. They are charged when the slot is stable, without a request or a
-// refresh.
+// Hits of a slot that cannot be charged yet delay no others. They are charged when the slot is
+// stable, without a request or a refresh.
 func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
@@ -108,16 +110,16 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 	slot.begin()
 	slot.to.Kill()
-	storetest.Eventually(t, "the other node is away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "the other node is unavailable", func() bool { return !s.Up() })
 	for i := range charges {
 		s.addHits(t, charges[i], 3)
 	}
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "the others are paid", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
+	storetest.Eventually(t, "the other hits are synced", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
 	asked := errorCount(t, slot.from, "ASK")
-	storetest.Eventually(t, "the slot is asked for again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
+	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
-	storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
 	for i := range charges {
 		var c caller
 		if got := c.usedHits(t, s, charges[i]); got != 3 {
@@ -125,18 +127,19 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 		}
 	}
 	if !s.main.shardOf(0).isUp() || o.dropped != 0 {
-		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.dropped)
+		t.Errorf("up %v, %d hits were dropped", s.main.shardOf(0).isUp(), o.dropped)
 	}
 }
 
-// syncedHits is how many hits were charged late.
+// syncedHits returns the number of hits that were synced.
 func (o *recorder) syncedHits() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.synced
 }
 
-// A store that ends charges the unsynced hits of moving slots, though all of its shards end at the same time.
+// A store that ends charges the unsynced hits of moving slots, though all of its shards end at the
+// same time.
 func TestUnsyncedHitsOfMovingSlotsAtShutdown(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
@@ -153,7 +156,7 @@ func TestUnsyncedHitsOfMovingSlotsAtShutdown(t *testing.T) {
 	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
 	charges := append(countersIn(fixed, 2, 0, redis.Slots/2-1), countersIn(fixed, 2, redis.Slots/2, redis.Slots-1)...)
 	for i := range charges {
-		if i%2 == 0 { // one of each node
+		if i%2 == 0 { // one at each node
 			newMovingSlot(t, all, nameOf("s1", &charges[i])).begin()
 		}
 		s.addHits(t, charges[i], 3)

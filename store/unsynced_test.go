@@ -22,7 +22,7 @@ func (s *Store) unsyncedCounters() int {
 	return len(s.main.ledger.entries)
 }
 
-// usedHits returns what the store has of a counter.
+// usedHits returns the count of a counter in the store.
 func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
@@ -30,8 +30,8 @@ func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	return int(c.b.Decisions[0].Before)
 }
 
-// A request that got the fallback at its own deadline is not synced if the reply comes after all. If the connection ends before,
-// its hit is synced.
+// If a request's own deadline passes and the reply comes later, its hits are not synced. If the
+// connection ends instead, they are.
 func TestLateRepliesSyncNothing(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
@@ -40,7 +40,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 		o := &recorder{}
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
-		r.holdBoth(true)
+		r.pause(true)
 		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
@@ -55,7 +55,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 				return sh.inFlight == n+1
 			})
 			sh.mu.Lock()
-			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 			sh.mu.Unlock()
 			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
@@ -63,15 +63,15 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters owe something while answers may come, want none", n)
+			t.Errorf("%d counters are unsynced while replies may come, want none", n)
 		}
 		if !comes {
 			r.cut(true)
-			storetest.Eventually(t, "away", func() bool { return !s.Up() })
-			storetest.Eventually(t, "the hits are owed", func() bool { return s.unsyncedCounters() == 2 })
+			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
+			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
 			r.cut(false)
 		}
-		r.holdBoth(false)
+		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
 		for n := range uint64(2) {
 			got := 0
@@ -84,13 +84,13 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if comes != (o.synced == 0) {
-			t.Errorf("answers come: %v: %d hits were repaid", comes, o.synced)
+			t.Errorf("replies come: %v: %d hits were synced", comes, o.synced)
 		}
 	}
 }
 
-// Hits without room in the ledger, and those on a key that another program wrote, are dropped and counted; the others are
-// charged. Unsynced hits on a counter that is reset are dropped.
+// Hits without room in the ledger, and those on a key that another program wrote, are dropped and
+// counted; the others are charged. Unsynced hits on a counter that is reset are dropped.
 func TestDroppedHits(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -99,10 +99,10 @@ func TestDroppedHits(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
-	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // which ends long before the others
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
 	r.cut(true)
 	var c caller
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
 		return !s.Up()
 	})
@@ -112,7 +112,7 @@ func TestDroppedHits(t *testing.T) {
 	five := oneHit(5, log)
 	five.Hits = 7
 	if err := c.ask(s, five); err != nil || o.dropped != 7 {
-		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.dropped, err)
+		t.Errorf("%d hits dropped, %v, want the 7 that have no room", o.dropped, err)
 	}
 	foreign := oneHit(2, hugeFixedWindow)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
@@ -126,14 +126,14 @@ func TestDroppedHits(t *testing.T) {
 		}
 	}
 	if o.dropped != 8 || o.synced != 2 || o.failuresOf(redis.Script) == 0 || s.unsyncedCounters() != 0 {
-		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
+		t.Errorf("%d hits dropped, %d synced, failures %v, %d counters unsynced; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
 	}
 }
 
 // A refund without the store is subtracted from the unsynced hits, alone or with other hits.
 func TestRefundOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
-	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // which admits the 6 hits
+	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // Allow admits all 6 hits
 		for _, p := range refundable {
 			srv := storetest.Start(t)
 			r := newRelay(t, srv.Addr, nil, false)
@@ -141,7 +141,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			r.cut(true)
 			var c caller
-			storetest.Eventually(t, "away", func() bool {
+			storetest.Eventually(t, "unavailable", func() bool {
 				_ = c.ask(s, oneHit(2, p))
 				return !s.Up()
 			})
@@ -157,7 +157,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			storetest.Eventually(t, "up again", s.Up)
 			want := want
 			if p.Algorithm == limiter.SlidingLog {
-				want = min(want, int(p.Limit)) // it keeps no more
+				want = min(want, int(p.Limit)) // has at most its limit
 			}
 			if got := c.usedHits(t, s, charge); got != want {
 				t.Errorf("fallback %s, algorithm %d: the store has %d hits, want %d", by, p.Algorithm, got, want)
@@ -166,8 +166,8 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 	}
 }
 
-// Synced hits of a log count from their own time, except that hits in the same thirty-second part of the window count from the
-// newest of them.
+// Synced hits of a log count from their own time, except that hits in the same thirty-second part
+// of the window count from the newest of them.
 func TestSyncedLog(t *testing.T) {
 	w := newComparison(t, Local)
 	f := w.store.main
@@ -191,9 +191,9 @@ func TestSyncedLog(t *testing.T) {
 	}
 	count := func() uint64 {
 		c.b.Reset()
-		look := charge
-		look.Hits = 0
-		c.b.Charges, c.names = append(c.b.Charges, look), [][]byte{append(nameOf("s1", &charge), 'x')}
+		peek := charge
+		peek.Hits = 0
+		c.b.Charges, c.names = append(c.b.Charges, peek), [][]byte{append(nameOf("s1", &charge), 'x')}
 		c.decided = make(chan error, 1)
 		if done, err := w.store.Decide(limiter.Time(w.now.Load()), &c.b, c.names, &c); !done && <-c.decided != nil || err != nil {
 			t.Fatal(err)
@@ -213,8 +213,8 @@ func TestSyncedLog(t *testing.T) {
 	}
 }
 
-// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which the server has no memory
-// stay unsynced.
+// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which
+// the server has no memory stay unsynced.
 func TestHitsThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
 	w := newComparison(t, Local)
@@ -240,14 +240,14 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		"fixed window": {hugeFixedWindow, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
 		"ring":         {&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: day, SubWindows: 10}, []string{"letters", strings.Repeat("x", 1000), strings.Repeat("\xff", 52)}},
 		"bucket":       {&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 9}, []string{"letters", "1", ""}},
-		"places":       {slotCharge(1, 9).Policy, []string{"a string", ""}},
+		"permits":      {permitCharge(1, 9).Policy, []string{"a string", ""}},
 		"log":          {&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: day}, []string{"a string"}},
 	} {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			forgot++
 			if err := repay(tt.p, name); err != nil || w.seen.dropped != forgot || w.store.unsyncedCounters() != 0 {
-				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.dropped, forgot)
+				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, forgot)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
 				t.Errorf("%s: another program's %.20q is %.20q now", name, wrote, got)
@@ -256,11 +256,11 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
 	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != forgot || w.store.unsyncedCounters() != 1 {
-		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
+		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
 	}
 }
 
-// Unsynced hits of a failed primary are charged to the one that took over.
+// Unsynced hits of a failed primary are charged to its replacement.
 func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
@@ -269,7 +269,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	all[1].Kill()
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "unavailable", func() bool {
 		for n := range uint64(40) {
 			_ = c.usedHits(t, s, oneHit(n+1, hugeFixedWindow))
 		}
@@ -282,7 +282,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
 	if s.unsyncedCounters() == 0 {
-		t.Error("nothing is owed, want what the dead primary's counters admitted")
+		t.Error("nothing is unsynced, want the hits that were admitted after the primary died")
 	}
 	storetest.Eventually(t, "up again", s.Up)
 	for n := range uint64(40) {
@@ -291,11 +291,11 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 		}
 	}
 	if s.unsyncedCounters() != 0 || o.dropped != 0 {
-		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.dropped)
+		t.Errorf("%d counters are unsynced, %d hits were dropped, want none", s.unsyncedCounters(), o.dropped)
 	}
 }
 
-// During an outage a hit on a counter that has unsynced hits allocates nothing.
+// During an outage, recording a hit on a counter with unsynced hits allocates nothing.
 func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
 	must.OK(t, err)
@@ -315,7 +315,7 @@ func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	}
 }
 
-// keyOf returns the key of a charge that a caller asks for.
+// keyOf returns the key of a charge that a caller sends.
 func keyOf(c *limiter.Charge) string {
 	name := nameOf("s1", c)
 	if c.Policy.Algorithm != limiter.FixedWindow {
@@ -324,8 +324,8 @@ func keyOf(c *limiter.Charge) string {
 	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
 }
 
-// A reset that the store has made drops the unsynced hits on the counter, even if its caller has gone. One that the store does
-// not make drops nothing.
+// A reset that the store has made drops the unsynced hits on the counter, even if its caller has
+// gone. One that the store does not make drops nothing.
 func TestResetWhoseCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -343,14 +343,14 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	must.OK(t, c.ask(s, charge))
 	owe()
-	r.holdReplies(true)
+	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
 	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a reset whose caller has given up: %v", err)
 	}
-	r.holdReplies(false)
+	r.pauseReplies(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.usedHits(t, s, charge) == 0 })
 	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
@@ -359,13 +359,13 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		return sh.inFlight == 0
 	})
 	if n := s.unsyncedCounters(); n != 0 {
-		t.Errorf("%d counters owe hits of before the reset", n)
+		t.Errorf("%d counters have unsynced hits from before the reset", n)
 	}
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	owe()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
+		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

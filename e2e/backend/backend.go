@@ -1,5 +1,5 @@
-// Package backend is the service behind Envoy in tests and in the demo: it
-// answers every request with what it got.
+// Package backend is the service behind Envoy in tests and in the demo. It answers every request with a
+// description of the request.
 package backend
 
 import (
@@ -13,17 +13,16 @@ import (
 	"time"
 )
 
-// Request is what the backend got, and the body of its answer as JSON.
+// Request is a received request. Its JSON is the body of the answer.
 type Request struct {
 	Method string      `json:"method"`
 	Path   string      `json:"path"`
 	Header http.Header `json:"header"`
 }
 
-// Backend is a running server. Any number of goroutines may use it. Its starter must call
-// [Backend.Close].
+// Backend is a running server. It is safe for concurrent use. The starter must call [Backend.Close].
 type Backend struct {
-	// Addr is where it listens, as host:port.
+	// Addr is the server's host:port.
 	Addr string
 
 	server *http.Server
@@ -45,14 +44,14 @@ func Start(ctx context.Context) (*Backend, error) {
 	return b, nil
 }
 
-// Requests returns what came in so far, in order.
+// Requests returns the requests received so far, in order.
 func (b *Backend) Requests() []Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]Request(nil), b.got...)
 }
 
-// Close ends the server and its connections.
+// Close stops the server and closes its connections.
 func (b *Backend) Close() error {
 	closed := b.server.Close()
 	if err := <-b.served; !errors.Is(err, http.ErrServerClosed) {
@@ -62,13 +61,13 @@ func (b *Backend) Close() error {
 }
 
 func (b *Backend) echo(w http.ResponseWriter, r *http.Request) {
-	// The server would hold a connection open whose request it has not read.
+	// The server would keep the connection of an unread request open.
 	_, _ = io.Copy(io.Discard, r.Body)
 	got := Request{Method: r.Method, Path: r.URL.RequestURI(), Header: r.Header}
 	b.mu.Lock()
 	b.got = append(b.got, got)
 	b.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	// The client is gone if this fails.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(got)
 }

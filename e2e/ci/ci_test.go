@@ -1,4 +1,4 @@
-// Package ci uses .pre-commit-hooks.yaml and action.yml as docs/ci.md says.
+// Package ci tests .pre-commit-hooks.yaml and action.yml as described in docs/ci.md.
 package ci
 
 import (
@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// docsBlock returns the block of YAML of docs/ci.md that begins with the name of a file.
+// docsBlock returns the YAML block in docs/ci.md that starts with the name of a file.
 func docsBlock(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(root + "/docs/ci.md")
@@ -31,7 +31,7 @@ func docsBlock(t *testing.T, name string) string {
 	return block
 }
 
-// newRepository is somebody's repository, with an Envoy that asks for what the rules have.
+// newRepository returns a user's repository with rules and an Envoy configuration that sends their descriptors.
 func newRepository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// edit replaces a text of a file.
+// edit replaces a text in a file.
 func edit(t *testing.T, path, right, wrong string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -71,7 +71,7 @@ func edit(t *testing.T, path, right, wrong string) {
 	write(t, path, strings.Replace(string(text), right, wrong, 1))
 }
 
-// run returns what a command prints, and whether it succeeded.
+// run returns the output of a command and whether it succeeded.
 func run(t *testing.T, dir string, env []string, name string, args ...string) (said string, ok bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -80,7 +80,7 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) (s
 	return string(out), err == nil
 }
 
-// mustRun fails the test if a command does not succeed.
+// mustRun fails the test if the command fails.
 func mustRun(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	said, ok := run(t, dir, env, name, args...)
@@ -90,7 +90,7 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 	return said
 }
 
-// TestPreCommit has the real pre-commit run the hooks of a clone of this repository, as it stands.
+// TestPreCommit has the real pre-commit run the hooks of a clone of this repository with its uncommitted changes.
 func TestPreCommit(t *testing.T) {
 	t.Parallel()
 	installed, err := filepath.Glob(root + "/.build/pre-commit-*")
@@ -110,7 +110,7 @@ func TestPreCommit(t *testing.T) {
 	write(t, dir+"/.pre-commit-config.yaml", strings.ReplaceAll(config, "v0.1.0", strings.TrimSpace(mustRun(t, hooks, nil, "git", "rev-parse", "HEAD"))))
 	env := []string{
 		"PYTHONPATH=" + python, "PRE_COMMIT_HOME=" + t.TempDir(),
-		// pre-commit gives Go folders of its own: what is downloaded and built already is not wanted twice.
+		// By default, pre-commit uses separate Go caches, and everything would be downloaded and built again.
 		"GOMODCACHE=" + strings.TrimSpace(mustRun(t, ".", nil, "go", "env", "GOMODCACHE")),
 		"GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
@@ -136,7 +136,7 @@ func TestPreCommit(t *testing.T) {
 	}
 }
 
-// clone returns a repository with this one's files as they stand, in one commit.
+// clone returns a repository with the current files of this one in one commit.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -144,7 +144,7 @@ func clone(t *testing.T) string {
 	for name := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // deleted, not yet in a commit
+			continue // deleted, but not yet committed
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// action is what GitHub reads of action.yml.
+// action contains the used fields of action.yml.
 type action struct {
 	Name, Description string
 	Inputs            map[string]struct {
@@ -173,7 +173,7 @@ type action struct {
 	}
 }
 
-// job is where an action runs: the inputs of `with:`, and the runner's folders.
+// job is the environment of an action: the inputs of `with:` and the runner's directories.
 type job struct {
 	with                        map[string]string
 	workspace, temp, checkedOut string
@@ -181,7 +181,7 @@ type job struct {
 
 var expression = regexp.MustCompile(`\$\{\{\s*([^}]*?)\s*\}\}`)
 
-// expand returns a text with its expressions replaced.
+// expand returns text with its expressions replaced by their values.
 func (j *job) expand(t *testing.T, a *action, text string) string {
 	t.Helper()
 	return expression.ReplaceAllStringFunc(text, func(e string) string {
@@ -201,8 +201,8 @@ func (j *job) expand(t *testing.T, a *action, text string) string {
 	})
 }
 
-// run runs the scripts of an action as GitHub documents it: `bash --noprofile --norc -eo pipefail`, with the variables
-// of the runner and those of the step. It returns what they print, until one fails.
+// run runs the scripts of an action as documented by GitHub, with `bash --noprofile --norc -eo pipefail` and the
+// variables of the runner and of each step. It returns their output up to the first failure.
 func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 	t.Helper()
 	for _, step := range a.Runs.Steps {
@@ -213,7 +213,7 @@ func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 			}
 		}
 		if step.Uses != "" {
-			continue // of others: it is Go, which is here
+			continue // an action of another repository; it installs Go, which is already there
 		}
 		if step.If == "inputs.envoy != ''" && j.with["envoy"] == "" {
 			continue
@@ -237,7 +237,7 @@ func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 	return said, true
 }
 
-// TestAction runs the scripts of action.yml with the inputs of docs/ci.md.
+// TestAction runs the scripts of action.yml with the inputs in docs/ci.md.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(root + "/action.yml")

@@ -22,31 +22,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// client is a library of gRPC, and a program that makes calls by it over one channel. The program
-// is started with the server's address and, if it is to use TLS, with the file of the authority. It
-// reads steps from its standard input, one a line, until that ends:
+// client is a gRPC library with a program that makes calls over one channel. The arguments of the program are the
+// server's address and, for TLS, the file of the authority. It reads steps from standard input, one per line:
 //
 //	CALLS TIMEOUT METADATA ENCODING CANCEL FIRST REQUEST
 //
-// It makes one call with the message FIRST, unless that is "-", and at once so many CALLS with
-// REQUEST. Messages are in hexadecimal, the timeout in milliseconds, METADATA is the size of a
-// header in bytes, and ENCODING is identity or gzip. If CANCEL is 1, it prints "begun", waits for a
-// line, and cancels all calls. When they have ended it prints how often which answer came, such as
-// "3 OK" or "1 UNKNOWN: text", and an empty line.
+// It makes one call with the message FIRST, unless that is "-", and concurrently CALLS calls with the message REQUEST.
+// Messages are in hexadecimal, TIMEOUT is in milliseconds, METADATA is the size of a header in bytes, and ENCODING is
+// identity or gzip. If CANCEL is 1, the program prints "begun", waits for a line, and cancels all calls. When the calls
+// have ended, it prints the number of each answer, such as "3 OK" or "1 UNKNOWN: text", and an empty line.
 type client struct {
 	name string
-	// folder is where `make clients` puts what the program needs, in .build/clients.
+	// folder is the program's directory in .build/clients, created by `make clients`.
 	folder string
-	// run is how the program is started, and env what it needs of the environment, where folder
-	// is in.
+	// run returns the command and additional environment of the program; in is the path of the folder.
 	run func(in string) (run, env []string)
 }
 
-// clients without a folder, and grpcio, which had bugs to find in all tiers, are in every tier.
+// clients without a folder are in every tier, and so is grpcio, in which calls of all tiers have found bugs.
 var clients = []client{
 	{name: "grpc-go", run: func(string) (run, env []string) { return []string{os.Args[0], "-calls"}, nil }},
-	// gRPC's C core, as in Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs with every
-	// call, before any answer.
+	// gRPC's C core, used by Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs per call before any answer.
 	{name: "grpcio", folder: "python", run: func(in string) (run, env []string) {
 		return []string{"python3", "testdata/python/calls.py"}, []string{"PYTHONPATH=" + in}
 	}},
@@ -61,8 +57,8 @@ var clients = []client{
 	}},
 }
 
-// command returns how to start the client with other arguments. The test is skipped, and says so,
-// where it is not installed.
+// command returns a function that starts the client with the given arguments. It skips the test, with a note, if
+// the client is not installed.
 func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	t.Helper()
 	if c.folder != "" && c.folder != "python" && !long {
@@ -81,18 +77,18 @@ func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
-// maxDuration is how long calls may take. On a busy machine, 10,000 at once took a JVM a minute.
+// maxDuration is the default timeout of calls. On a busy machine, 10,000 calls took a JVM a minute.
 const maxDuration = 5 * time.Minute
 
-// step is what a client is to do.
+// step is a set of concurrent calls.
 type step struct {
 	name        string
-	first, each *rls.RateLimitRequest // first may be nil
+	first, each *rls.RateLimitRequest // optional first
 	calls       int
 	timeout     time.Duration // mostTime, if it is not given
 	metadata    int
 	gzip        bool
-	want        map[string]int // how often which answer comes
+	want        map[string]int // number of each answer
 }
 
 func (s *step) line(t *testing.T, cancel int) string {
@@ -118,7 +114,7 @@ func message(t *testing.T, m *rls.RateLimitRequest) string {
 	return hex.EncodeToString(b)
 }
 
-// conn is a client's running program.
+// conn is the running program of a client.
 type conn struct {
 	in   io.Writer
 	out  *bufio.Scanner
@@ -126,7 +122,7 @@ type conn struct {
 	kill func() error
 }
 
-// dial starts the program of a client until the test ends.
+// dial starts the program of a client, and ends it when the test ends.
 func dial(t *testing.T, command func(args ...string) *exec.Cmd, addr, authority string) *conn {
 	t.Helper()
 	args := []string{addr}
@@ -153,14 +149,14 @@ func dial(t *testing.T, command func(args ...string) *exec.Cmd, addr, authority 
 	return c
 }
 
-// do has the client make calls.
+// do has the client make calls and waits for them.
 func (c *conn) do(t *testing.T, s step) {
 	t.Helper()
 	c.write(t, s.line(t, 0))
 	c.expect(t, &s)
 }
 
-// start has the client begin calls. It cancels them when finish is called.
+// start has the client start calls. finish cancels them.
 func (c *conn) start(t *testing.T, s step) (finish func()) {
 	t.Helper()
 	c.write(t, s.line(t, 1))
@@ -191,7 +187,7 @@ func (c *conn) line(t *testing.T) string {
 	return c.out.Text()
 }
 
-// expect reads the answers. The text of an error counts, but where the client made it up.
+// expect compares the answers with s.want. The texts of errors are compared, except those that the client created.
 func (c *conn) expect(t *testing.T, s *step) {
 	t.Helper()
 	got := map[string]int{}

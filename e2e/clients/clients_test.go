@@ -1,6 +1,5 @@
-// Package clients tests sluice with gRPC clients other than Envoy. They open many calls
-// at once, send more frames for each, and do with windows, headers and ends of calls as
-// they like.
+// Package clients tests sluice with gRPC clients other than Envoy. They open more concurrent calls, send more
+// frames per call, and handle windows, headers and the ends of calls differently.
 package clients_test
 
 import (
@@ -38,7 +37,7 @@ descriptors:
 
 var (
 	built string
-	// This program is a client too: grpc-go.
+	// This program is also the grpc-go client.
 	calls = flag.Bool("calls", false, "make the calls that standard input asks for, and run no tests")
 )
 
@@ -50,10 +49,10 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(path, _ string) { built = path }))
 }
 
-// long says that these are the tests before a release.
+// long selects the tests before a release.
 var long = os.Getenv("SLUICE_LONG") != ""
 
-// forEachTransport runs a test plain and over TLS, one after the other: a client takes what the machine has.
+// forEachTransport runs a test without and with TLS, sequentially, because a client uses the whole machine.
 func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
 	t.Helper()
 	for _, name := range []string{"plain", "TLS"} {
@@ -74,7 +73,7 @@ func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluic
 	}
 }
 
-// certificate makes files of a certificate for the loopback address.
+// certificate creates a certificate for the loopback address.
 func certificate(t *testing.T) testcert.Files {
 	t.Helper()
 	authority, err := testcert.New(t.Name())
@@ -86,8 +85,8 @@ func certificate(t *testing.T) testcert.Files {
 	return files
 }
 
-// TestCalls has each client make calls of each sort over one connection. All are answered, exact to
-// the hit, and the connection outlives them.
+// TestCalls has each client make calls of all kinds over one connection. All are answered, limits are exact, and
+// the connection stays open.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range clients {
@@ -98,7 +97,7 @@ func TestCalls(t *testing.T) {
 				t.Helper()
 				addr := limits.Addr("grpc")
 				for _, s := range burstSteps() {
-					// Each on a connection of its own, which has made no call.
+					// Each on a new connection.
 					dial(t, command, addr, authority).do(t, s)
 				}
 				conn := dial(t, command, addr, authority)
@@ -112,8 +111,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// burstSteps are calls that are begun before the first has an answer, more than a connection may have
-// open. The first is held for a second and all others behind it, or none is.
+// burstSteps returns calls that start before the first answer, more than the allowed concurrent streams. Either
+// the first reply is delayed by a second and all others wait behind it, or none is.
 func burstSteps() []step {
 	sizes := []int{1000, 2000}
 	if long {
@@ -135,7 +134,7 @@ func burstSteps() []step {
 	return all
 }
 
-// ordinarySteps are the other sorts of calls that end by an answer.
+// ordinarySteps returns other kinds of calls that end with an answer.
 func ordinarySteps() []step {
 	long := strings.Repeat("long", 5000)
 	return []step{
@@ -143,16 +142,16 @@ func ordinarySteps() []step {
 		{name: "compressed", calls: 10, each: request("user", long, 1), gzip: true, want: map[string]int{"OK": 10}},
 		{name: "50 KiB of metadata", calls: 10, each: request("user", "metadata", 1), metadata: 50 << 10, want: map[string]int{"OK": 10}},
 		{name: "error", calls: 10, each: &rls.RateLimitRequest{HitsAddend: 1}, want: map[string]int{"UNKNOWN: rate limit domain must not be empty": 10}},
-		// The deadline comes before the turn.
+		// The deadline precedes the delayed reply.
 		{name: "deadline", calls: 10, each: request("long held", "deadline", 55_000), timeout: 30 * time.Second, want: map[string]int{"OVER_LIMIT": 10}},
-		// A burst on a connection that has made calls.
+		// A burst on a connection that is already in use.
 		{name: "2000 at once later", first: request("user", "later", 1), calls: 2000, each: request("user", "later", 1), want: map[string]int{"OK": 1500, "OVER_LIMIT": 501}},
 		{name: "2000 held later", first: request("held", "later", 2000), calls: 2000, each: request("held", "later", 1), want: map[string]int{"OK": 2001}},
 	}
 }
 
-// testCancelled has the client cancel calls whose replies are held, behind a call of another's. Their
-// turns are given back.
+// testCancelled has the client cancel calls whose replies are delayed behind a call of another client. Their slots
+// become free.
 func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
@@ -180,7 +179,7 @@ func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	}
 }
 
-// testExpired stops sluice until calls are beyond their deadlines. The connection goes on with it.
+// testExpired stops sluice until the deadlines of calls have passed. The connection continues to work.
 func testExpired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 	t.Helper()
 	send(t, limits, syscall.SIGSTOP)
@@ -201,7 +200,7 @@ func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
 	must.OK(t, limits.Signal(signal))
 }
 
-// start runs sluice until the test ends.
+// start starts sluice and stops it when the test ends.
 func start(t *testing.T, args ...string) *sluice.Sluice {
 	t.Helper()
 	return suite.StartSluice(t, sluice.Options{Binary: built, Args: append(args, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, rules))})
@@ -214,7 +213,7 @@ func request(key, value string, hits uint64) *rls.RateLimitRequest {
 	}}}
 }
 
-// metricSum returns the sum of the series of that name.
+// metricSum returns the sum of the series with the given name.
 func metricSum(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
 	t.Helper()
 	c := &http.Client{Timeout: time.Minute}

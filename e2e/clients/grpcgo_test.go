@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// callByGRPCGo is the program of a [client]. It returns the exit code.
+// callByGRPCGo is the program of the grpc-go [client]. It returns the exit code.
 func callByGRPCGo(args []string) int {
 	if err := callsByGRPCGo(args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,7 +47,7 @@ func callsByGRPCGo(args []string) error {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return nil // the end
+			return nil // end of input
 		}
 		var (
 			n, milliseconds, header, cancels int
@@ -91,7 +91,7 @@ func callsByGRPCGo(args []string) error {
 		}
 		if cancels == 1 {
 			fmt.Fprintln(os.Stdout, "begun")
-			_, _ = lines.ReadString('\n') // its end is no reason to wait
+			_, _ = lines.ReadString('\n') // end of input also cancels
 			cancel()
 		}
 		wg.Wait()
@@ -116,7 +116,7 @@ func answer(reply *rls.RateLimitResponse, err error) string {
 		return reply.GetOverallCode().String()
 	}
 	s := status.Convert(err)
-	name, known := map[codes.Code]string{ // as the others spell them
+	name, known := map[codes.Code]string{ // spelling of the other clients
 		codes.Canceled: "CANCELLED", codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.Unknown: "UNKNOWN",
 	}[s.Code()]
 	if !known {

@@ -20,8 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// requireTool returns the path of a program for HTTP/2, which makes a call as anybody could by hand. The test
-// is skipped, and says so, where it is not installed.
+// requireTool returns the path of an HTTP/2 tool. It skips the test, with a note, if it is not installed.
 func requireTool(t *testing.T, name, debian string) string {
 	t.Helper()
 	if !long {
@@ -34,7 +33,7 @@ func requireTool(t *testing.T, name, debian string) string {
 	return path
 }
 
-// grpcBody writes a file with a request as gRPC sends it, compressed if flag is 1.
+// grpcBody writes a request as a gRPC message to a file. A flag of 1 compresses it.
 func grpcBody(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
 	t.Helper()
 	message, err := proto.Marshal(request)
@@ -56,7 +55,7 @@ func grpcBody(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
 
 const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-// TestCurl makes single calls, whose trailers curl prints like headers.
+// TestCurl makes single calls; curl prints trailers like headers.
 func TestCurl(t *testing.T) {
 	curl := requireTool(t, "curl", "curl")
 	forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
@@ -68,13 +67,13 @@ func TestCurl(t *testing.T) {
 		for _, tt := range []struct {
 			name string
 			args []string
-			want string // a line of the answer's headers or trailers
+			want string // expected line in the headers or trailers
 		}{
 			{"one", []string{"--data-binary", "@" + grpcBody(t, 0, request("user", "one", 1))}, "grpc-status: 0"},
 			{"compressed", []string{"-H", "grpc-encoding: gzip", "--data-binary", "@" + grpcBody(t, 1, request("user", strings.Repeat("long", 5000), 1))}, "grpc-status: 0"},
 			{"50 KiB of metadata", []string{"-H", "x-large: " + strings.Repeat("m", 50<<10), "--data-binary", "@" + grpcBody(t, 0, request("user", "metadata", 1))}, "grpc-status: 0"},
 			{"held", []string{"--data-binary", "@" + grpcBody(t, 0, request("held", "one", 500))}, "grpc-status: 0"},
-			// Without bodies: curl 7.88 takes the end of its stream, before it has sent all, for an error.
+			// Without bodies: curl 7.88 reports an error if the stream ends before it has sent everything.
 			{"unknown method", []string{"-X", "POST", url + "/a.B/C"}, "grpc-status: 12"},
 			{"no gRPC", []string{"-X", "POST", "-H", "content-type: text/plain"}, "HTTP/2 415"},
 			{"GET", []string{"-G"}, "HTTP/2 405"},
@@ -96,7 +95,7 @@ func TestCurl(t *testing.T) {
 	})
 }
 
-// TestH2load has nghttp2, which is Envoy's codec too, make as many calls at once as it may.
+// TestH2load makes the maximum number of concurrent calls with nghttp2, the codec that Envoy also uses.
 func TestH2load(t *testing.T) {
 	h2load := requireTool(t, "h2load", "nghttp2-client")
 	forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {

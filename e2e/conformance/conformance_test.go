@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "../..", func(path, _ string) { binary = path }))
 }
 
-// TestReference runs the cases of envoyproxy/ratelimit. A case with an exception must
-// pass as the exception says and fail as recorded; otherwise the exception is not needed.
+// TestReference runs the cases of envoyproxy/ratelimit. A case with an exception must pass with the exception and
+// fail without it, otherwise the exception is unnecessary.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	cases := readCases(t, "../testdata/conformance/cases.yaml")
@@ -70,7 +70,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestOwnCases runs the cases that only sluice can do.
+// TestOwnCases runs the cases for features that only sluice has.
 func TestOwnCases(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../testdata/cases/*.yaml")
@@ -101,8 +101,7 @@ func report(t *testing.T, found []string) {
 	}
 }
 
-// run runs a case against a service of its own with rules in files. It returns what was
-// not as expected.
+// run runs a case against a new service with rules in files. It returns the differences.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
 	found, _ := c.runBy(t, "--config", c.writeFiles(t))
@@ -122,8 +121,8 @@ func (c *Case) writeFiles(t *testing.T) string {
 	return config
 }
 
-// runBy runs a case against a service that gets its rules by flags. It returns
-// what was not as expected and the service's /rlconfig.
+// runBy runs a case against a service that gets its rules from the given flags. It returns the differences and the
+// service's /rlconfig.
 func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig string) {
 	t.Helper()
 	window.AwaitHour(t)
@@ -177,7 +176,7 @@ func (s *Step) request() *rls.RateLimitRequest {
 	return r
 }
 
-// compare returns where the answer differs from the expected one.
+// compare returns the differences between the answer and the expected one.
 func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 	if name, isError := strings.CutPrefix(e.Overall, "error:"); isError {
 		var want codes.Code
@@ -206,7 +205,7 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 			g.CurrentLimit = &Limit{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: l.GetUnit().String(), Name: l.GetName(), UnitMultiplier: l.GetUnitMultiplier().GetValue()}
 		}
 		if i < len(e.Statuses) && e.Statuses[i].HasDuration != nil {
-			// They are whole seconds, at least one, because Envoy cuts off the rest.
+			// Durations are whole seconds, at least one, because Envoy truncates them.
 			d := s.GetDurationUntilReset()
 			has := d != nil && d.GetSeconds() >= 1 && d.GetNanos() == 0
 			g.HasDuration = &has
@@ -231,7 +230,7 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 	return found
 }
 
-// headers returns the headers that came, with "*" where any value was expected.
+// headers returns the received headers, with "*" where any value is expected.
 func headers(got []*corev3.HeaderValue, want []Header) []Header {
 	out := []Header{}
 	for i, h := range got {
@@ -244,7 +243,7 @@ func headers(got []*corev3.HeaderValue, want []Header) []Header {
 	return out
 }
 
-// normalise brings YAML values to the types of google.protobuf.Struct.
+// normalise converts YAML values to the types of google.protobuf.Struct.
 func normalise(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -309,8 +308,7 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value returns the sum over the series that have all the labels; an absent
-// series is 0.
+// value returns the sum of the series with all given labels, 0 if there is none.
 func value(families map[string]*dto.MetricFamily, name string, labels map[string]string) float64 {
 	sum := 0.0
 series:
@@ -329,7 +327,7 @@ series:
 	return sum
 }
 
-// parseSeries reads name{label="value",...}.
+// parseSeries parses name{label="value",...}.
 func parseSeries(text string) (string, map[string]string) {
 	name, rest, _ := strings.Cut(strings.TrimSuffix(text, "}"), "{")
 	labels := map[string]string{}

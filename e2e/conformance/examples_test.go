@@ -20,8 +20,8 @@ import (
 
 const examples = "../../examples"
 
-// TestExamples holds what ../../examples promise: the rules load without a warning, Envoy
-// accepts the routes, and requests are answered as the cases say.
+// TestExamples checks ../../examples: the rules load without a warning, Envoy accepts the routes, and requests get
+// the answers in the cases.
 func TestExamples(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(examples, "README.md"))
 	must.OK(t, err)
@@ -46,14 +46,13 @@ func TestExamples(t *testing.T) {
 				t.Error(f)
 			}
 			if name == "quickstart" {
-				return // envoy.yaml and the demo test it
+				return // tested with envoy.yaml and the demo
 			}
-			// Envoy and rules must agree on the domain, so it is the folder's name.
+			// By convention, the domain in Envoy and in the rules is the name of the directory.
 			if domains := set.Domains(); len(domains) != 1 || domains[0] != name {
 				t.Errorf("domains are %v, want %s", domains, name)
 			}
-			// e2e/examples runs whole proxies. Their cases are only what that does not
-			// cover.
+			// e2e/examples runs complete proxies. Their cases only cover the rest.
 			whole := exists(filepath.Join(dir, "README.md"))
 			if !whole {
 				checkRoute(t, filepath.Join(dir, "route.yaml"), name)
@@ -79,8 +78,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// runInOneWindow is run for a case whose windows may end soon: 30 seconds are the shortest of all examples. If one
-// ended while the case failed, counters started again, and so does the case.
+// runInOneWindow is run for cases whose windows may end soon; the shortest in the examples are 30 seconds. If a
+// window ended during a failed case, its counters were reset, and the case is run again.
 func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 	t.Helper()
 	const window, attempts = 30 * time.Second, 5
@@ -94,7 +93,7 @@ func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 	return found
 }
 
-// checkRoute reads a route's typed_per_filter_config as strictly as Envoy.
+// checkRoute parses a route's typed_per_filter_config as strictly as Envoy.
 func checkRoute(t *testing.T, path, domain string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

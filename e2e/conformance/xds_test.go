@@ -17,8 +17,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// notOverXDS are the cases with a word that xDS messages lack, and that word. Defaults can
-// say the words that are sluice's own. A new such case must be added here.
+// notOverXDS contains the cases with a field that xDS messages lack, and the field. Defaults can set fields that
+// are sluice's own. Add a new such case here.
 var notOverXDS = map[string]string{
 	"algorithms/a_held_reply_passes":                          "algorithm",
 	"algorithms/a_limit_of_none_denies_in_every_algorithm":    "algorithm",
@@ -49,8 +49,8 @@ var notOverXDS = map[string]string{
 	"share_threshold_on_parent_applies_to_child_limit":    "share_threshold",
 }
 
-// TestOverXDS pushes the rules of every case from a management server. /rlconfig and all
-// answers must be those of files.
+// TestOverXDS sends the rules of every case from a management server. /rlconfig and all answers must equal those
+// of files.
 func TestOverXDS(t *testing.T) {
 	t.Parallel()
 	cases := readCases(t, "../testdata/conformance/cases.yaml")
@@ -101,7 +101,7 @@ func TestOverXDS(t *testing.T) {
 	}
 }
 
-// resources returns the rules of a case as resources, or the word that resources lack.
+// resources returns the rules of a case as resources, or the field that resources lack.
 func (c *Case) resources() (all []*pb.RateLimitConfig, missing string) {
 	for i, text := range c.Config {
 		file := fmt.Sprintf("%02d.yaml", i)

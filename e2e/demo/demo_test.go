@@ -18,8 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const root = "../.."
 
-// temporary gives the demo a directory of the test for its files, and fails the test if
-// any are left.
+// temporary gives the demo a temporary directory and fails the test if the demo leaves files in it.
 func temporary(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +26,7 @@ func temporary(t *testing.T) {
 	t.Cleanup(func() {
 		left, err := filepath.Glob(filepath.Join(dir, "sluice-demo-*"))
 		if err != nil || len(left) > 0 {
-			t.Errorf("the demo left %v, %v", left, err)
+			t.Errorf("the demo left files: %v, %v", left, err)
 		}
 	})
 }
@@ -44,7 +43,7 @@ func TestDemo(t *testing.T) {
 		`x-ratelimit-limit: 5, 5;w=3600;name="per-user", 600;w=60;name="per-address"`,
 		`rule="feature_beta"} 1`,
 		`x-ratelimit-limit: 8, 8;w=3600;name="per-user"`,
-		"done: 20 requests in",
+		"Done: 20 requests in",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the demo did not print %q", want)
@@ -67,7 +66,7 @@ func TestUnexpectedAnswer(t *testing.T) {
 	must.OK(t, err)
 	err = run(t.Context(), options{root: root, rules: fromRoot}, &bytes.Buffer{})
 	if err == nil || !strings.Contains(err.Error(), `remaining "3", want 200 with "4"`) {
-		t.Errorf("run() = %v, want an error that compares what remains", err)
+		t.Errorf("run() = %v, want an error that compares the remaining requests", err)
 	}
 }
 
@@ -79,12 +78,12 @@ func TestKeep(t *testing.T) {
 	if err := run(ctx, options{root: root, rules: "examples/quickstart/rules.yaml", keep: true}, out); err != nil {
 		t.Fatalf("run() = %v, want nil; it printed:\n%s", err, &out.Buffer)
 	}
-	if !strings.HasSuffix(out.String(), "stopping.\n") {
-		t.Errorf("run() did not print at the end that it stops:\n%s", &out.Buffer)
+	if !strings.HasSuffix(out.String(), "Stopping.\n") {
+		t.Errorf("run() did not end with \"Stopping.\":\n%s", &out.Buffer)
 	}
 }
 
-// interrupter calls interrupt when a text was written.
+// interrupter calls interrupt after a write that contains the text after.
 type interrupter struct {
 	bytes.Buffer
 

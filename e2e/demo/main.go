@@ -1,6 +1,5 @@
-// Command demo shows what sluice does: it starts a real Envoy, sluice and a
-// service behind them on free ports, sends requests by a script and prints what
-// comes back. It exits with 1 if anything is not as scripted.
+// Command demo runs sluice behind a real Envoy in front of an echo service, all on free ports. It sends a
+// fixed sequence of requests and prints the answers. It exits with 1 if an answer is not the expected one.
 package main
 
 import (
@@ -16,24 +15,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// options say what to show.
 type options struct {
-	// root is the repository's root.
-	root string
-	// rules is the path of the rules that the script is written for.
-	rules string
-	// keep leaves everything running after the script until ctx ends.
-	keep bool
-	// colour allows terminal colours.
-	colour bool
+	root   string // the repository's root
+	rules  string // path of the rules below root; the script expects examples/quickstart/rules.yaml
+	keep   bool   // after the script, keep the programs running until the context is cancelled
+	colour bool   // use terminal colours
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	o := options{colour: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
 	flag.StringVar(&o.root, "root", ".", "`directory` of the repository")
-	flag.StringVar(&o.rules, "rules", "examples/quickstart/rules.yaml", "`path` of the rules, which the script is written for")
-	flag.BoolVar(&o.keep, "keep", false, "go on until Ctrl-C after the script")
+	flag.StringVar(&o.rules, "rules", "examples/quickstart/rules.yaml", "`path` of the rules that the script expects")
+	flag.BoolVar(&o.keep, "keep", false, "after the script, keep everything running until Ctrl-C")
 	flag.Parse()
 	err := run(ctx, o, os.Stdout)
 	stop()
@@ -43,10 +37,10 @@ func main() {
 	}
 }
 
-// run shows everything and leaves nothing behind.
+// run plays the script. It stops all programs and removes all files before it returns.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	t := &transcript{out: out, colour: o.colour}
-	t.note("starting a service, sluice and Envoy on free ports ...")
+	t.note("Starting Envoy, sluice and an echo service on free ports ...")
 	s, err := startStage(ctx, o)
 	if err != nil {
 		return err
@@ -57,16 +51,17 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		}
 	}()
 	if err := window.Await(ctx, max(maxDuration, window.Margin()), func(left time.Duration) {
-		t.note("waiting %v for the next hour: windows of an hour end with it, and this one must not end within the script ...",
+		t.note("Waiting %v: the limits count per clock hour, and the demo must not cross the hour ...",
 			left.Round(time.Second))
 	}); err != nil {
 		return err
 	}
+	t.note("Below each command are its answers, one line per request: the status and the rate limit headers.")
 	began := time.Now()
-	for number, act := range script {
-		t.heading(number+1, act.title)
-		if err := act.play(ctx, s, t); err != nil {
-			return fmt.Errorf("act %d, %q: %w", number+1, act.title, err)
+	for i, step := range script {
+		t.heading(i+1, step.title)
+		if err := step.play(ctx, s, t); err != nil {
+			return fmt.Errorf("step %d, %q: %w", i+1, step.title, err)
 		}
 	}
 	took := time.Since(began).Round(100 * time.Millisecond)
@@ -76,12 +71,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err := s.stop(); err != nil {
 		return err
 	}
-	t.closing("done: %d requests in %v, all answered as scripted; nothing is left running.", t.requests, took)
+	t.closing("Done: %d requests in %v, all with the expected answers. All programs are stopped.\n"+
+		"Next: `make demo KEEP=1` keeps them running so that you can send requests and edit the rules;\n"+
+		"README.md describes how to run sluice with your Envoy.", t.requests, took)
 	return nil
 }
 
-// maxDuration is how long the script may take, generously. The counters of the rules begin anew
-// with the hour, which must not be in its middle.
+// maxDuration is a generous bound on the duration of the script. The counters of the rules are reset on the hour,
+// so the script does not start later than this before the hour.
 const maxDuration = time.Minute
 
 func isTerminal(f *os.File) bool {

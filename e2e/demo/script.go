@@ -7,39 +7,38 @@ import (
 	"time"
 )
 
-// section is a part of the script that shows one thing.
-type section struct {
+// step demonstrates one feature.
+type step struct {
 	title string
 	play  func(context.Context, *stage, *transcript) error
 }
 
-// script is what the demo shows, for examples/quickstart/rules.yaml. The acts
-// build on each other: alice and bob keep their counters.
-var script = []section{
-	{"A limit for each client: 5 requests an hour", func(ctx context.Context, s *stage, t *transcript) error {
+// script expects examples/quickstart/rules.yaml. Later steps depend on the counters of alice and bob from earlier ones.
+var script = []step{
+	{"A limit per user: 5 requests per hour, then 429", func(ctx context.Context, s *stage, t *transcript) error {
 		return s.sendAndCompare(ctx, t, request{user: "alice", path: "/"},
 			answer{200, "4"}, answer{200, "3"}, answer{200, "2"}, answer{200, "1"}, answer{200, "0"},
 			answer{429, "0"})
 	}},
-	{"Others do not notice; one has a limit of its own", func(ctx context.Context, s *stage, t *transcript) error {
+	{"Each user has a separate counter, and ci-robot a higher limit", func(ctx context.Context, s *stage, t *transcript) error {
 		if err := s.sendAndCompare(ctx, t, request{user: "bob", path: "/"}, answer{200, "4"}); err != nil {
 			return err
 		}
 		return s.sendAndCompare(ctx, t, request{user: "ci-robot", path: "/"}, answer{200, "99"})
 	}},
-	{"A request may cost more: an export costs 3", func(ctx context.Context, s *stage, t *transcript) error {
+	{"Costs: an export counts as 3 requests", func(ctx context.Context, s *stage, t *transcript) error {
 		return s.sendAndCompare(ctx, t, request{user: "bob", path: "/export"}, answer{200, "1"}, answer{429, "0"})
 	}},
-	{"A rule of two levels: POST to /search, 2 an hour", func(ctx context.Context, s *stage, t *transcript) error {
+	{"Nested rules: 2 POST requests to /search per hour", func(ctx context.Context, s *stage, t *transcript) error {
 		if err := s.sendAndCompare(ctx, t, request{method: http.MethodPost, path: "/search"},
 			answer{200, "1"}, answer{200, "0"}, answer{429, "0"}); err != nil {
 			return err
 		}
-		t.note("any other method has no limit:")
+		t.note("Other methods have no limit:")
 		return s.sendAndCompare(ctx, t, request{path: "/search"}, answer{200, ""})
 	}},
-	{"Shadow mode: the metrics tell what would be denied, nothing is", showShadow},
-	{"A rule changes while sluice runs: 8 an hour instead of 5", showReload},
+	{"Shadow mode: the third request exceeds the limit; it is counted in a metric and not denied", showShadow},
+	{"Reload: raise the limit from 5 to 8 per hour while sluice runs", showReload},
 }
 
 func showShadow(ctx context.Context, s *stage, t *transcript) error {
@@ -56,25 +55,24 @@ func showReload(ctx context.Context, s *stage, t *transcript) error {
 		return err
 	}
 	t.command("sed -i 's/requests_per_unit: 5$/requests_per_unit: 8/' rules.yaml")
-	t.note("in force after %v; the counters are kept: alice used 6, the denied one included", time.Since(began).Round(time.Millisecond))
+	t.note("Active after %v. Counters are kept: alice has used 6, including the denied request.", time.Since(began).Round(time.Millisecond))
 	return s.sendAndCompare(ctx, t, request{user: "alice", path: "/"}, answer{200, "1"}, answer{200, "0"}, answer{429, "0"})
 }
 
-// request is what a client sends.
+// request is a client request.
 type request struct {
 	method string // default GET
 	path   string
 	user   string // the header x-user; left out if empty
 }
 
-// answer is what the script expects: a status and x-ratelimit-remaining, which is empty
-// where no limit applies.
+// answer is an expected status and x-ratelimit-remaining, which is empty if no limit applies.
 type answer struct {
 	status    int
 	remaining string
 }
 
-// sendAndCompare sends r once for each answer and compares.
+// sendAndCompare sends r once for each wanted answer. It returns an error if an answer differs.
 func (s *stage) sendAndCompare(ctx context.Context, t *transcript, r request, want ...answer) error {
 	t.command(r.curl(s.url()))
 	for i, w := range want {

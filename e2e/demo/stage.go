@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// stage has everything that runs: Envoy, sluice and a service.
+// stage is the set of running programs and their files.
 type stage struct {
 	dir     string
 	rules   string // the copy that sluice watches
@@ -26,7 +26,7 @@ type stage struct {
 	client  *http.Client
 }
 
-// startStage starts everything, or leaves nothing running.
+// startStage starts all programs. On an error it stops those already started.
 func startStage(ctx context.Context, o options) (_ *stage, err error) {
 	dir, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *stage) copyRules(from string) error {
 	return os.WriteFile(s.rules, text, 0o600)
 }
 
-// stop ends everything in the order of a real shutdown, the proxy first. It
-// returns an error if sluice does not end with 0. A second call does nothing.
+// stop stops the programs in the order of a real shutdown, Envoy first, and removes the files. It returns an error
+// if sluice exits with another code than 0. A second call does nothing.
 func (s *stage) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (s *stage) stop() error {
 	if s.sluice != nil {
 		code, err := s.sluice.Stop(ctx)
 		if err == nil && code != 0 {
-			err = fmt.Errorf("sluice ended with %d, want 0; it said:\n%s", code, s.sluice.Log())
+			err = fmt.Errorf("sluice exited with %d, want 0; its log:\n%s", code, s.sluice.Log())
 		}
 		errs, s.sluice = append(errs, err), nil
 	}
@@ -117,10 +117,8 @@ func (s *stage) stop() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// url is where clients find Envoy.
 func (s *stage) url() string { return "http://" + s.envoy.Addr("ingress") }
 
-// send sends r to an address and returns the answer with its body.
 func (s *stage) send(ctx context.Context, url string, r request) (answer *http.Response, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, url+r.path, http.NoBody)
 	if err != nil {
@@ -138,7 +136,7 @@ func (s *stage) send(ctx context.Context, url string, r request) (answer *http.R
 	return answer, string(text), err
 }
 
-// metrics returns the samples of the metric whose labels contain labels.
+// metrics returns the samples of the named metric whose label text contains labels.
 func (s *stage) metrics(ctx context.Context, name, labels string) ([]string, error) {
 	_, body, err := s.send(ctx, "http://"+s.sluice.Addr("metrics"), request{path: "/metrics"})
 	if err != nil {
@@ -154,7 +152,7 @@ func (s *stage) metrics(ctx context.Context, name, labels string) ([]string, err
 	return samples, nil
 }
 
-// showMetric prints the one sample of a metric and compares its value.
+// showMetric prints the only sample of a metric and compares its value with want.
 func (s *stage) showMetric(ctx context.Context, t *transcript, name, labels, want string) error {
 	samples, err := s.metrics(ctx, name, labels)
 	if err != nil {
@@ -170,8 +168,8 @@ func (s *stage) showMetric(ctx context.Context, t *transcript, name, labels, wan
 	return nil
 }
 
-// changeRules edits the rules as an editor does: it renames a new file over the old one.
-// It returns when sluice has loaded them.
+// changeRules edits the rules file as an editor does, by renaming a new file over it. It returns when sluice has
+// loaded the new rules.
 func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	text, err := os.ReadFile(s.rules)
 	if err != nil {
@@ -179,7 +177,7 @@ func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	}
 	changed := strings.Replace(string(text), from, to, 1)
 	if changed == string(text) {
-		return fmt.Errorf("the rules have no %q", from)
+		return fmt.Errorf("the rules do not contain %q", from)
 	}
 	const loads = "ratelimit_service_config_load_success"
 	before, err := s.metrics(ctx, loads, "")
@@ -201,7 +199,7 @@ func (s *stage) changeRules(ctx context.Context, from, to string) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for sluice to load the changed rules: %w; it said:\n%s", ctx.Err(), s.sluice.Log())
+			return fmt.Errorf("wait for sluice to load the changed rules: %w; its log:\n%s", ctx.Err(), s.sluice.Log())
 		}
 		now, err := s.metrics(ctx, loads, "")
 		if err != nil {
@@ -213,20 +211,21 @@ func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	}
 }
 
-// keepRunning tells how to try it oneself and waits for the end of ctx.
+// keepRunning prints commands to try and waits until ctx is cancelled.
 func (s *stage) keepRunning(ctx context.Context, t *transcript) error {
-	t.closing("All as scripted. It goes on until Ctrl-C; in another terminal:\n")
-	for _, line := range []string{
-		request{user: "you", path: "/"}.curl(s.url()),
-		request{method: http.MethodPost, path: "/search"}.curl(s.url()),
-		"$EDITOR " + s.rules,
-		"curl -s http://" + s.sluice.Addr("metrics") + "/metrics",
-		"curl -s http://" + s.sluice.Addr("debug") + "/rlconfig",
-		"curl -s http://" + s.envoy.Admin + "/stats?filter=ratelimit",
+	t.closing("All answers were the expected ones. Everything runs until Ctrl-C. Try in another terminal:")
+	for _, try := range []struct{ purpose, command string }{
+		{"Send requests as a user of your own:", request{user: "you", path: "/"}.curl(s.url())},
+		{"Exceed the limit of a nested rule:", request{method: http.MethodPost, path: "/search"}.curl(s.url())},
+		{"Change a limit; it applies within seconds:", "$EDITOR " + s.rules},
+		{"See the active rules:", "curl -s http://" + s.sluice.Addr("debug") + "/rlconfig"},
+		{"See the metrics of sluice:", "curl -s http://" + s.sluice.Addr("metrics") + "/metrics"},
+		{"See Envoy's view of its calls:", "curl -s http://" + s.envoy.Admin + "/stats?filter=ratelimit"},
 	} {
-		t.command(line)
+		t.note("%s", try.purpose)
+		t.command(try.command)
 	}
 	<-ctx.Done()
-	t.closing("stopping.")
+	t.closing("Stopping.")
 	return nil
 }

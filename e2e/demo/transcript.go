@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// transcript prints what happens. It ignores errors of its writer, because a user who
-// closes the output does not want to see it.
+// transcript prints the output. It ignores write errors: a user who closes the output does not want it.
 type transcript struct {
 	out      io.Writer
 	colour   bool
 	requests int
 }
 
-// The colours of a terminal (ECMA-48 SGR).
+// Terminal colours (ECMA-48 SGR).
 const (
 	bold  = "1"
 	faint = "2"
@@ -45,7 +44,7 @@ func (t *transcript) closing(format string, args ...any) {
 	fmt.Fprintf(t.out, "\n%s\n", fmt.Sprintf(format, args...))
 }
 
-// answer prints a status and the headers that Envoy made of sluice's reply.
+// answer prints a status and the rate limit headers.
 func (t *transcript) answer(status int, header http.Header) {
 	t.requests++
 	colour := green

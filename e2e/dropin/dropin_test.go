@@ -19,37 +19,34 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// Variables by which the test tells itself in namespaces what to do: inside is the mode,
-// image the path of the image.
+// Environment variables for the test process in the namespaces: the mode, and the path of the image.
 const (
 	insideVariable = "SLUICE_DROPIN_INSIDE"
 	imageVariable  = "SLUICE_DROPIN_IMAGE"
 )
 
-// uids are the users that run the image: its own, and Envoy Gateway's.
+// uids are the users that run the image: its default user, and that of Envoy Gateway.
 var uids = [...]int{65532, 65534}
 
-// patience bounds every wait.
 const patience = suite.Patience
 
 func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {
-		goleak.VerifyTestMain(m) // which exits
+		goleak.VerifyTestMain(m) // calls os.Exit
 	}
 	if err := setUpNamespaces(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	if os.Getenv(imageVariable) == "" {
-		os.Exit(0) // it was asked only whether this works
+		os.Exit(0) // the parent only checked whether namespaces work
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// TestDropIn starts the image by the manifests of Istio, Contour and others for
-// envoyproxy/ratelimit, with BACKEND_TYPE=memory added, and by sluice's own. It runs as
-// users that own no file of the image, with a read-only root, on the ports of the
-// manifests. So it needs namespaces of network and mounts: it must be root or have user
+// TestDropIn starts the image with the manifests of Istio, Contour and others for envoyproxy/ratelimit, with
+// BACKEND_TYPE=memory added, and with sluice's own. It runs as users that own no file of the image, with a
+// read-only root, on the ports of the manifests. This requires network and mount namespaces, by root or with user
 // namespaces.
 func TestDropIn(t *testing.T) {
 	if mode := os.Getenv(insideVariable); mode != "" {
@@ -138,7 +135,7 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	t.Log(p.Log())
 }
 
-// probe asks what the kubelet asks.
+// probe sends the requests of the kubelet's probes.
 func (m *manifest) probe(t *testing.T) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8080/healthcheck", nil)

@@ -16,23 +16,22 @@ import (
 	"testing"
 )
 
-// image is a container image, as docker load reads it.
+// image is a container image in the format of docker load.
 type image struct {
-	// entrypoint, user and labels are from its configuration.
+	// entrypoint, user and labels are from the configuration.
 	entrypoint []string
 	user       string
 	labels     map[string]string
-	// layers are tars, compressed, the lowest first.
+	// layers contains compressed tars, the lowest first.
 	layers [][]byte
 }
 
-// makeImage builds the image for this machine as make image does. It returns the path of
-// its tar.
+// makeImage builds the image for this machine like `make image`, and returns the path of its tar.
 func makeImage(t *testing.T) string {
 	t.Helper()
 	dist := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "image", "DIST="+dist, "PUSH=", "PLATFORMS=linux/"+runtime.GOARCH)
-	// The flags of a make that runs this test are not for this make.
+	// Do not pass on the flags of a make that runs this test.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "MAKEFLAGS=") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "MAKELEVEL=")
 	})
@@ -42,7 +41,7 @@ func makeImage(t *testing.T) string {
 	return filepath.Join(dist, "sluice-linux-"+runtime.GOARCH+".docker.tar")
 }
 
-// readImage reads an image from what docker load reads.
+// readImage reads a tar in the format of docker load.
 func readImage(t *testing.T, path string) *image {
 	t.Helper()
 	f, err := os.Open(path)
@@ -73,7 +72,7 @@ func readImage(t *testing.T, path string) *image {
 	return i
 }
 
-// extract writes the image's files below root, with the modes that they have in it.
+// extract writes the image's files below root with their modes.
 func (i *image) extract(t *testing.T, root string) {
 	t.Helper()
 	for _, layer := range i.layers {
@@ -111,7 +110,7 @@ func walkTar(t *testing.T, from io.Reader, visit func(*tar.Header, []byte)) {
 	}
 }
 
-// testImage compares the image's labels with its program.
+// testImage compares the labels of the image with its program.
 func testImage(t *testing.T, i *image) {
 	t.Helper()
 	root := t.TempDir()

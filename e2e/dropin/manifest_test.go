@@ -19,20 +19,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// manifest describes a deployment of envoyproxy/ratelimit.
+// manifest is a deployment of envoyproxy/ratelimit.
 type manifest struct {
-	// args are the command. Without any it is the image's.
+	// args is the command. Default: that of the image.
 	args, env []string
-	// configMap are files by their path in the container.
+	// configMap contains files by their path in the container.
 	configMap map[string]string
-	// secret is a directory in the container that gets a certificate, and the names
-	// that it is for; none if empty.
+	// secret is the directory of a certificate in the container, followed by its names. Optional.
 	secret []string
-	// trusted makes the image trust the authority of that certificate.
+	// trusted is true if the image trusts the authority of that certificate.
 	trusted bool
-	// ads is what the management server sends, nil without one.
+	// ads contains the rules of the management server. Optional.
 	ads *ratelimitv3.RateLimitConfig
-	// call are arguments of `sluice call`, want is what it prints.
+	// call contains arguments of `sluice call`, and want is its output.
 	call []string
 	want string
 }
@@ -69,15 +68,15 @@ func readManifest(t *testing.T, path string) manifest {
 	return m
 }
 
-// authoritiesPath is where the image has the authorities that it trusts.
+// authoritiesPath is the path of the trusted authorities in the image.
 const authoritiesPath = "etc/ssl/certs/ca-certificates.crt"
 
-// fileSystem lays out the file system of the image and of what is mounted into it.
+// fileSystem creates the root file system from the image and its mounts.
 func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	for path, content := range m.configMap {
-		// As the kubelet mounts a ConfigMap: files are links through ..data.
+		// Like the kubelet's mount of a ConfigMap: files are links through ..data.
 		dir := filepath.Join(root, filepath.Dir(path))
 		check(t, os.MkdirAll(filepath.Join(dir, "..version"), 0o755))
 		check(t, os.WriteFile(filepath.Join(dir, "..version", filepath.Base(path)), []byte(content), 0o644))
@@ -99,7 +98,7 @@ func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 		authorityPEM = authority.PEM
 	}
 	if m.ads != nil {
-		// The kubelet writes this file; a cluster's names come from its DNS.
+		// The kubelet writes this file. It stands in for the cluster's DNS here.
 		host, _, err := net.SplitHostPort(m.envValue("CONFIG_GRPC_XDS_SERVER_URL"))
 		check(t, err)
 		check(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
@@ -125,7 +124,7 @@ func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 	return root
 }
 
-// envValue returns the value of a variable.
+// envValue returns the value of an environment variable.
 func (m *manifest) envValue(name string) string {
 	for _, item := range m.env {
 		if value, ok := strings.CutPrefix(item, name+"="); ok {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ways to get namespaces.
+// How namespaces are created.
 const (
 	byRoot   = "root"
 	byUserNS = "user namespace"
@@ -27,7 +27,7 @@ func namespaceModes() []string {
 	return []string{byUserNS}
 }
 
-// inNamespaces returns this test to be run in namespaces of its own.
+// inNamespaces returns a command that runs this test in new namespaces.
 func inNamespaces(t *testing.T, mode string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDropIn$", "-test.v", "-test.count=1")
@@ -44,7 +44,7 @@ func inNamespaces(t *testing.T, mode string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// setUpNamespaces prepares this process's namespaces: mounts stay within them, and loopback is up.
+// setUpNamespaces makes mounts private and enables the loopback interface.
 func setUpNamespaces() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return errors.New("mounts of one's own: " + err.Error())
@@ -71,7 +71,7 @@ func readOnly(t *testing.T, dir string) {
 	t.Cleanup(func() { check(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	var fs unix.Statfs_t
 	check(t, unix.Statfs(dir, &fs))
-	// This mount must forbid what the machine's mount forbids.
+	// A remount must keep the restrictions of the original mount.
 	flags := uintptr(fs.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME)
 	if fs.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
@@ -79,7 +79,7 @@ func readOnly(t *testing.T, dir string) {
 	check(t, unix.Mount("", dir, "", flags|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
-// confinedTo is a process of a uid that sees only files below root.
+// confinedTo returns the attributes of a process with the given user that sees only files below root.
 func confinedTo(mode, root string, uid int) *syscall.SysProcAttr {
 	if mode == byRoot {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -92,7 +92,7 @@ func confinedTo(mode, root string, uid int) *syscall.SysProcAttr {
 	}
 }
 
-// hostUID is the uid of a confined process as this process sees it.
+// hostUID returns the uid of a confined process as seen by this process.
 func hostUID(mode string, uid int) string {
 	if mode == byRoot {
 		return strconv.Itoa(uid)

@@ -15,17 +15,18 @@ import (
 
 // object and list are what a YAML file decodes to.
 type (
+	// object and list are decoded YAML.
 	object = map[string]any
 	list   = []any
 )
 
-// connectTimeout is the connect_timeout of all clusters. A busy machine may take longer than the second that
-// examples have, and a call that fails for that is not limited.
+// connectTimeout is the connect_timeout of all clusters. A busy machine may exceed the one second in examples, and
+// a call that fails for that reason is not limited.
 const connectTimeout = "60s"
 
-// render returns a copy of the configuration, as JSON, that can run beside any
-// other: every listener and the admin page on a free port of the loopback
-// interface, clusters and endpoints as the options say, and connectTimeout.
+// render returns a copy of the configuration as JSON that can run concurrently with others: listeners and the
+// admin page use free ports on loopback, clusters and endpoints are replaced by the options, and connectTimeout is
+// set.
 func render(o Options) ([]byte, error) {
 	var config object
 	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
@@ -51,7 +52,7 @@ func render(o Options) ([]byte, error) {
 	}
 	for _, listener := range objects(static["listeners"]) {
 		own := free
-		// A cluster leads back to this Envoy, whose ports are not known yet.
+		// The cluster points to this Envoy, whose ports are not known yet.
 		if uses := endpointsAt(configured, hostPort(listener["address"])); len(uses) > 0 {
 			path := filepath.Join(o.Dir, fmt.Sprint(listener["name"])+".sock")
 			if len(path) > maxSocketPath {
@@ -59,7 +60,7 @@ func render(o Options) ([]byte, error) {
 			}
 			own = object{"pipe": object{"path": path}}
 			for _, use := range uses {
-				use.cluster["type"] = "STATIC" // there is no name to look up
+				use.cluster["type"] = "STATIC" // no DNS
 				use.endpoint["address"] = own
 			}
 		}
@@ -74,7 +75,7 @@ func render(o Options) ([]byte, error) {
 	return json.Marshal(config)
 }
 
-// extendTimeouts does what [Options.Patient] says, and reports whether a rate limit filter was found.
+// extendTimeouts implements [Options.Patient]. It reports whether a rate limit filter was found.
 func extendTimeouts(config any) (found bool) {
 	const patience = "180s"
 	switch c := config.(type) {
@@ -86,7 +87,7 @@ func extendTimeouts(config any) (found bool) {
 		switch kind, _ := c["@type"].(string); {
 		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
 			c["timeout"], found = patience, true
-		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // it waits for no reply
+		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // does not wait for replies
 			found = true
 		}
 		if _, isCheck := c["grpc_health_check"]; isCheck {
@@ -102,8 +103,8 @@ func extendTimeouts(config any) (found bool) {
 	return found
 }
 
-// moveEndpoints gives endpoints other addresses. It finds all before it moves one,
-// which may go where another was.
+// moveEndpoints replaces addresses of endpoints. It finds all of them before it replaces one, because a new
+// address may equal another old one.
 func moveEndpoints(clusters []object, moves map[string]string) error {
 	found := make(map[string][]clusterEndpoint)
 	for from := range moves {
@@ -123,13 +124,13 @@ func moveEndpoints(clusters []object, moves map[string]string) error {
 	return nil
 }
 
-// maxSocketPath is what fits in the system's structure, the final 0 left out.
+// maxSocketPath is the maximum length of a Unix socket path, without the final 0.
 const maxSocketPath = 107
 
-// clusterEndpoint is an endpoint and the cluster that has it.
+// clusterEndpoint is an endpoint and its cluster.
 type clusterEndpoint struct{ cluster, endpoint object }
 
-// endpointsAt returns the endpoints whose address is a host and port.
+// endpointsAt returns the endpoints with the given host:port.
 func endpointsAt(clusters []object, address string) []clusterEndpoint {
 	var found []clusterEndpoint
 	for _, cluster := range clusters {
@@ -146,7 +147,7 @@ func endpointsAt(clusters []object, address string) []clusterEndpoint {
 	return found
 }
 
-// objects returns the objects of a list.
+// objects returns the elements of a list that are objects.
 func objects(l any) []object {
 	var objects []object
 	all, _ := l.(list)
@@ -158,7 +159,7 @@ func objects(l any) []object {
 	return objects
 }
 
-// hostPort returns an address as host:port, "" if it is of another kind.
+// hostPort formats a socket address as host:port. It returns "" for other kinds of address.
 func hostPort(address any) string {
 	a, _ := address.(object)
 	socket, ok := a["socket_address"].(object)
@@ -183,7 +184,7 @@ func loadAssignment(cluster string, endpoints []string) (object, error) {
 	}, nil
 }
 
-// parseAddress reads host:port, or unix:// and a path.
+// parseAddress parses host:port, or unix:// and a path.
 func parseAddress(hostPort string) (object, error) {
 	if path, unix := strings.CutPrefix(hostPort, "unix://"); unix {
 		return object{"pipe": object{"path": path}}, nil

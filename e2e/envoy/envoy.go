@@ -1,5 +1,4 @@
-// Package envoy runs the real Envoy with a configuration of ours, on free ports,
-// so that any number can run at once.
+// Package envoy runs the real Envoy on free ports, so that any number can run concurrently.
 package envoy
 
 import (
@@ -20,11 +19,11 @@ import (
 // Version is the version that `make envoy` installs.
 const Version = "1.40.0"
 
-// ErrNotInstalled is returned by [Find] if no Envoy is there to run.
+// ErrNotInstalled is returned by [Find] if no Envoy is installed.
 var ErrNotInstalled = errors.New("no Envoy found: run `make envoy`, or set ENVOY_BIN")
 
-// Find returns the path of Envoy's binary: ENVOY_BIN, which must exist if set, or
-// the one that `make envoy` put below root, the repository's root.
+// Find returns the path of Envoy: ENVOY_BIN, which must exist if set, or the one that `make envoy` installed below
+// root, the repository's root.
 func Find(root string) (string, error) {
 	path := os.Getenv("ENVOY_BIN")
 	if path == "" {
@@ -40,8 +39,8 @@ func Find(root string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Validate has Envoy check the configuration in a file as it is. Envoy opens the files that it would
-// write to, so it runs in a directory that is removed then.
+// Validate has Envoy check a configuration file without changes. Envoy opens its output files, so it runs in a
+// temporary directory.
 func Validate(ctx context.Context, binary, config string) error {
 	config, err := filepath.Abs(config)
 	if err != nil {
@@ -60,32 +59,29 @@ func Validate(ctx context.Context, binary, config string) error {
 	return nil
 }
 
-// Options say what to run.
+// Options configures an Envoy.
 type Options struct {
 	// Binary is the path of Envoy; see [Find].
 	Binary string
-	// Bootstrap is a configuration in YAML. The ports of its listeners and of its
-	// admin page are replaced by free ones on 127.0.0.1.
+	// Bootstrap is the configuration in YAML. The ports of its listeners and admin page are replaced by free ones on
+	// 127.0.0.1.
 	Bootstrap []byte
-	// Clusters replaces all endpoints (host:port, or unix:// and a path) of the clusters named.
-	// Optional.
+	// Clusters replaces all endpoints (host:port, or unix:// and a path) of the named clusters. Optional.
 	Clusters map[string][]string
-	// Endpoints says where single endpoints of the configuration are (host:port to
-	// host:port). One at which a listener of the same configuration listens is
-	// found without. Optional.
+	// Endpoints replaces single endpoints (host:port by host:port). Endpoints that are listeners of the same
+	// configuration are replaced automatically. Optional.
 	Endpoints map[string]string
-	// Patient has Envoy wait for replies, to calls of its rate limit filters, to health checks and to PINGs, so long
-	// that a busy machine does not change what it does. It still notices at once if a process is gone. The
-	// configuration must have a rate limit filter.
+	// Patient extends Envoy's timeouts for rate limit calls, health checks and PINGs, so that a busy machine does not
+	// change its behaviour. Envoy still notices immediately if a process has ended. The configuration must contain a
+	// rate limit filter.
 	Patient bool
-	// Workers is how many threads serve requests. Optional; default 2.
+	// Workers is the number of worker threads. Optional; default 2.
 	Workers int
-	// Dir is a directory for Envoy's files; the caller removes it.
+	// Dir is the directory for Envoy's files, removed by the caller.
 	Dir string
 }
 
-// Envoy is a running Envoy. Any number of goroutines may use it. Its starter must call
-// Stop or Kill.
+// Envoy is a running Envoy. It is safe for concurrent use. The starter must call Stop or Kill.
 type Envoy struct {
 	*process.Process
 
@@ -95,9 +91,8 @@ type Envoy struct {
 	listeners map[string]string
 }
 
-// Start runs Envoy and returns when its listeners serve, which is after the first
-// health check of its clusters. If ctx ends before, it returns an error and
-// leaves nothing running.
+// Start starts Envoy and returns when its listeners serve, which is after the first health checks of its clusters.
+// If ctx ends first, it returns an error and leaves no process running.
 func Start(ctx context.Context, o Options) (*Envoy, error) {
 	config, err := render(o)
 	if err != nil {
@@ -111,14 +106,14 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 		o.Workers = 2
 	}
 	adminPath := filepath.Join(o.Dir, "envoy-admin-address")
-	// Stop, not a context, ends Envoy.
+	// Stop ends Envoy, not a context.
 	p, err := process.Start(exec.Command(o.Binary,
 		"-c", configPath,
 		"--admin-address-path", adminPath,
 		"--concurrency", strconv.Itoa(o.Workers),
-		// Hot restart uses shared memory that two Envoys would fight for.
+		// Hot restart uses shared memory, in which two Envoys would conflict.
 		"--disable-hot-restart",
-		"--file-flush-interval-msec", "200", // of access logs, which tests wait for
+		"--file-flush-interval-msec", "200", // for tests that wait for access logs
 	))
 	if err != nil {
 		return nil, err
@@ -131,7 +126,7 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 	return e, nil
 }
 
-// Addr returns the address of the listener of that name, "" if there is none.
+// Addr returns the address of the given listener, or "".
 func (e *Envoy) Addr(listener string) string { return e.listeners[listener] }
 
 func (e *Envoy) awaitReady(ctx context.Context, adminPath string) error {
@@ -149,7 +144,7 @@ func (e *Envoy) awaitReady(ctx context.Context, adminPath string) error {
 	return err
 }
 
-// listenerAddresses asks Envoy which ports it got.
+// listenerAddresses reads the listeners' addresses from the admin page.
 func listenerAddresses(ctx context.Context, admin string) (map[string]string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/listeners?format=json", http.NoBody)
 	if err != nil {

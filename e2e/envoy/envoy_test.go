@@ -39,7 +39,7 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 	}
 }
 
-// TestVersionIsDocumented holds the first row of what was tried.
+// TestVersionIsDocumented checks the first row of the tested versions.
 func TestVersionIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "compatibility.md"))
 	must.OK(t, err)
@@ -61,7 +61,7 @@ func TestTwoEnvoysServeAtOnce(t *testing.T) {
 			Bootstrap: bootstrap,
 			Clusters: map[string][]string{
 				"backend": {b.Addr},
-				// Nobody listens there: failure_mode_deny is false, so requests pass.
+				// There is no listener, and failure_mode_deny is false, so requests pass.
 				"sluice": {"127.0.0.1:1"},
 			},
 			Dir: t.TempDir(),

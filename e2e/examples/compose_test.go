@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// composeFile has the fields of a compose file that the example uses.
+// composeFile contains the fields of a compose file that the example uses.
 type composeFile struct {
 	Name     string
 	Services map[string]composeService
@@ -44,8 +44,7 @@ func readCompose(text []byte) (file composeFile, err error) {
 	return file, decoder.Decode(&file)
 }
 
-// mounts returns where the host's folders and files are in the container. Each must
-// exist.
+// mounts returns the container paths of the host's directories and files, which must exist.
 func (s composeService) mounts(dir string) (map[string]string, error) {
 	mounts := make(map[string]string)
 	for _, volume := range s.Volumes {
@@ -62,7 +61,7 @@ func (s composeService) mounts(dir string) (map[string]string, error) {
 	return mounts, nil
 }
 
-// hostPath returns an argument with paths as they are on the host.
+// hostPath returns an argument with paths of the host.
 func hostPath(arg string, mounts map[string]string) string {
 	for container, host := range mounts {
 		if arg == container || strings.HasPrefix(arg, container+"/") {
@@ -72,7 +71,7 @@ func hostPath(arg string, mounts map[string]string) string {
 	return arg
 }
 
-// checkCompose says where a file contradicts its folder.
+// checkCompose returns the differences between a compose file and its directory.
 func checkCompose(file composeFile, dir string, config object) (problems []string) {
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	listens := make(map[string]bool)
@@ -88,7 +87,7 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 			complain("Envoy asks %s, which is no service", host)
 		}
 	})
-	listens["sluice:9090"] = true // by default
+	listens["sluice:9090"] = true // default
 	for name, service := range file.Services {
 		if !regexp.MustCompile(`^[a-z0-9.]+/[a-z0-9/-]+:v\d+\.\d+\.\d+$`).MatchString(service.Image) {
 			complain("%s: image %q, want one of a registry and a version", name, service.Image)
@@ -116,8 +115,8 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 	return problems
 }
 
-// TestCompose checks examples/compose, starts sluice with the command line of its service
-// and Envoy with its configuration, and plays the README.
+// TestCompose checks examples/compose, starts sluice with the command line of its service and Envoy with its
+// configuration, and runs the README.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
@@ -175,7 +174,7 @@ func TestCompose(t *testing.T) {
 	})
 }
 
-// TestCheckComposeErrors plants mistakes.
+// TestCheckComposeErrors adds mistakes to the compose file.
 func TestCheckComposeErrors(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")

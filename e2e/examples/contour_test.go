@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// extensionService, contourConfiguration and httpProxy have the fields of Contour's
-// objects that the example uses.
+// extensionService, contourConfiguration and httpProxy contain the fields of Contour's objects that the example
+// uses.
 type extensionService struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -60,7 +60,7 @@ type contourEntry struct {
 	RemoteAddress *struct{} `yaml:"remoteAddress"`
 }
 
-// action is Contour's envoy/v3.GlobalRateLimits.
+// action translates the entry like Contour's envoy/v3.GlobalRateLimits.
 func (e contourEntry) action() object {
 	switch {
 	case e.GenericKey != nil:
@@ -74,7 +74,7 @@ func (e contourEntry) action() object {
 	}
 }
 
-// filter is Contour's envoy/v3.GlobalRateLimitFilter.
+// filter translates the configuration like Contour's envoy/v3.GlobalRateLimitFilter.
 func (c contourConfiguration) filter(timeout string) object {
 	s := c.Spec.RateLimitService
 	name := s.ExtensionService.Namespace + "/" + s.ExtensionService.Name
@@ -98,8 +98,8 @@ func (c contourConfiguration) filter(timeout string) object {
 	return object{"name": "envoy.filters.http.ratelimit", "typed_config": config}
 }
 
-// TestContour makes of the objects of examples/contour what Contour makes of them
-// (internal/envoy/v3/ratelimit.go), and plays the README on it.
+// TestContour translates the objects of examples/contour like Contour (internal/envoy/v3/ratelimit.go), and runs
+// the README with the result.
 func TestContour(t *testing.T) {
 	t.Parallel()
 	var service extensionService

@@ -16,18 +16,18 @@ import (
 	"sync"
 )
 
-// curlRequest is what its command line asks for.
+// curlRequest is a parsed command line.
 type curlRequest struct {
 	address, write string
-	method, body   string // both empty: GET
+	method, body   string // GET if both are empty
 	headers        []string
-	include, drop  bool // the head and the body of the answer, in what is printed
+	include, drop  bool // print the head; omit the body
 	parallel       int
 }
 
-// curl does what the READMEs ask of curl, for machines that have none: GET, or with -X and -d
-// others, with -s, -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and ranges such as [1-20] in the
-// address. It rejects all else.
+// curl implements the part of curl that the READMEs use, for machines without curl: GET, other methods with -X and
+// -d, the options -s, -i, -D -, -o, -w '%{http_code}', -H and --parallel-max, and ranges such as [1-20] in the
+// address. It rejects everything else.
 func curl(args []string) error {
 	r, err := parseCurl(args)
 	if err != nil {
@@ -109,7 +109,7 @@ func parseCurl(args []string) (curlRequest, error) {
 
 var ranges = regexp.MustCompile(`\[(\d+)-(\d+)\]`)
 
-// expand returns the addresses that one with a range stands for.
+// expand returns the addresses that an address with a range stands for.
 func expand(address string) ([]string, error) {
 	m := ranges.FindStringSubmatchIndex(address)
 	if m == nil {
@@ -127,8 +127,8 @@ func expand(address string) ([]string, error) {
 	return all, nil
 }
 
-// get returns what is to be printed of one answer. Heads are printed as they came,
-// for net/http would change names and order.
+// get returns the output for one answer. Heads are printed as received, because net/http would change names and
+// order.
 func (r curlRequest) get(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// linkCurl puts this program into dir as curl and returns its path. Under that name it is
-// the stand-in.
+// linkCurl links this program into dir as curl and returns the path. Under that name the program is the stand-in.
 func linkCurl(dir string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -28,8 +27,8 @@ func linkCurl(dir string) (string, error) {
 
 var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|[A-Z]+ +|- +|/dev/null +)+`)
 
-// TestCurl has the stand-in answer every form of command that the READMEs use, and
-// holds it to the real one where there is one.
+// TestCurl runs every form of curl command in the READMEs with the stand-in, and compares it with the real curl if
+// there is one.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +56,7 @@ func TestCurl(t *testing.T) {
 		must.OK(t, err)
 		for _, form := range curlCommand.FindAllString(string(text), -1) {
 			form, _, _ = strings.Cut(form, "'http")
-			if !strings.HasSuffix(form, "-H ") { // what comes then is the shell's
+			if !strings.HasSuffix(form, "-H ") { // the next argument contains a shell variable
 				forms[form] = true
 			}
 		}

@@ -18,10 +18,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestShadowAlongsideOldService plays step 2 of the plan in docs/migrating.md: its filter
-// stands in envoy.yaml before the one that is there, whose service stands for the old
-// one. Envoy then asks both about the same requests, and the one in shadow counts what
-// it would have denied.
+// TestShadowAlongsideOldService runs step 2 of the plan in docs/migrating.md: its filter precedes the existing
+// filter of envoy.yaml, whose service stands for the old one. Envoy sends the same requests to both, and the one
+// in shadow mode counts the requests that it would have denied.
 func TestShadowAlongsideOldService(t *testing.T) {
 	t.Parallel()
 	suite.Envoy(t, root)
@@ -64,7 +63,7 @@ func TestShadowAlongsideOldService(t *testing.T) {
 	window.AwaitHour(t)
 	for i := range 7 {
 		want := http.StatusOK
-		if i >= 5 { // of an hour
+		if i >= 5 { // limit per hour
 			want = http.StatusTooManyRequests
 		}
 		if got, _ := get(ctx, t, "http://"+e.Addr("ingress")+"/"); got != want {
@@ -84,7 +83,7 @@ func TestShadowAlongsideOldService(t *testing.T) {
 	}
 }
 
-// get makes a request by a user.
+// get sends a request of a user.
 func get(ctx context.Context, t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

@@ -1,4 +1,3 @@
-// Package examples runs what examples/ shows, with the real Envoy and the real
-// sluice: the commands and transcripts of its READMEs, and the promises that a
-// transcript cannot show.
+// Package examples runs examples/ with the real Envoy and sluice: the commands and transcripts in the READMEs, and
+// promises that a transcript cannot show.
 package examples

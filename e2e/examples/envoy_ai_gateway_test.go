@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// quotaPolicy is what Envoy AI Gateway's object may say, as far as the example does.
+// quotaPolicy contains the fields of Envoy AI Gateway's object that the example uses.
 type quotaPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -26,9 +26,9 @@ type quotaPolicy struct {
 	}
 }
 
-// TestEnvoyAIGateway makes of examples/envoy-ai-gateway/quota.yaml what Envoy AI Gateway does: the rules for sluice
+// TestEnvoyAIGateway translates examples/envoy-ai-gateway/quota.yaml like Envoy AI Gateway: the rules for sluice
 // (internal/ratelimit/translator), and the filter and the rate_limits of a route (internal/extensionserver,
-// quota_ratelimit.go). Then it plays the README on them.
+// quota_ratelimit.go). Then it runs the README.
 func TestEnvoyAIGateway(t *testing.T) {
 	t.Parallel()
 	const domain, filterName, namespace = "ai-gateway-quota", "envoy.filters.http.ratelimit/ai-gateway-quota", "io.envoy.ai_gateway"
@@ -82,7 +82,7 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"domain": domain, "rate_limits": limits,
 		}},
 	}})
-	// In place of the filter that reads an answer's tokens.
+	// Stands in for the filter that reads the tokens of an answer.
 	counted := object{"name": "envoy.filters.http.set_metadata", "typed_config": object{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
 		"metadata": list{object{"metadata_namespace": namespace, "value": object{
@@ -101,5 +101,5 @@ func TestEnvoyAIGateway(t *testing.T) {
 	})
 }
 
-// aiGatewayService is where Envoy AI Gateway's Envoys find the rate-limit service.
+// aiGatewayService is the address of the rate limit service in Envoy AI Gateway.
 const aiGatewayService = "envoy-ai-gateway-ratelimit.envoy-gateway-system:8081"

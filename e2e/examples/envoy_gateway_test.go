@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// backendTrafficPolicy is what Envoy Gateway's object may say, as far as the example
-// does. The tests of kustomize/ hold it against Envoy Gateway's own types.
+// backendTrafficPolicy contains the fields of Envoy Gateway's object that the example uses. The tests of
+// kustomize/ compare it with Envoy Gateway's types.
 type backendTrafficPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -41,8 +41,8 @@ type trafficRule struct {
 	}
 }
 
-// rateLimits are the elements of rate_limits for a rule: that for the request, and one for the end of its stream if
-// the answer costs something. So does Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
+// rateLimits returns the rate_limits elements of a rule: one for the request, and one for the end of the stream if
+// the response has a cost. It follows Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
 func (r trafficRule) rateLimits(actions list) list {
 	all := list{object{"actions": actions}}
 	if m := r.Cost.Response.Metadata; m.Key != "" {
@@ -54,10 +54,9 @@ func (r trafficRule) rateLimits(actions list) list {
 	return all
 }
 
-// translate makes of a rule what Envoy Gateway does: the actions of Envoy's route
-// after that for the route, and the rule below that of the route
-// (internal/xds/translator/ratelimit.go, buildRouteRateLimits and
-// buildRateLimitServiceDescriptors).
+// translate translates a rule like Envoy Gateway (internal/xds/translator/ratelimit.go, buildRouteRateLimits and
+// buildRateLimitServiceDescriptors). It returns the actions after the one for the route, and the rule below that
+// of the route.
 func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.RateLimitDescriptor) {
 	t.Helper()
 	var path []*pb.RateLimitDescriptor
@@ -98,8 +97,8 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 	return actions, path[0]
 }
 
-// TestEnvoyGateway makes of examples/envoy-gateway/policy.yaml the rules that sluice
-// gets over xDS and the route that Envoy gets, and plays the README on them.
+// TestEnvoyGateway translates examples/envoy-gateway/policy.yaml into the rules that sluice gets over xDS and the
+// route of Envoy, and runs the README.
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "policy.yaml")
@@ -109,7 +108,8 @@ func TestEnvoyGateway(t *testing.T) {
 	})
 }
 
-// TestEnvoyGatewayInFlight does the same of streams.yaml: each request takes a place of three, and gives it back.
+// TestEnvoyGatewayInFlight does the same for streams.yaml: each request acquires one of three slots and releases
+// it.
 func TestEnvoyGatewayInFlight(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "streams.yaml")
@@ -132,11 +132,11 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 	}
 }
 
-// gatewayService is where Envoy Gateway's Envoys find the rate-limit service.
+// gatewayService is the address of the rate limit service in Envoy Gateway.
 const gatewayService = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
 
-// envoyGateway makes of a policy of examples/envoy-gateway the rules that a management server has for sluice, with its
-// flags, and Envoy's configuration. The filter is as kustomize/overlays/envoy-gateway configures it.
+// envoyGateway translates a policy of examples/envoy-gateway. It returns sluice's flags for a management server
+// with the rules, and Envoy's configuration, with the filter of kustomize/overlays/envoy-gateway.
 func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 	t.Helper()
 	var policy backendTrafficPolicy

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// envoyConfigs returns the files of this repository that are whole configurations of
-// Envoy: YAML of which a document has static_resources.
+// envoyConfigs returns the complete Envoy configurations in this repository: YAML files with a document that
+// contains static_resources.
 func envoyConfigs(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -45,7 +45,7 @@ func envoyConfigs(t *testing.T) []string {
 	return found
 }
 
-// TestEnvoyAcceptsEveryConfiguration has the real Envoy check each, as it is.
+// TestEnvoyAcceptsEveryConfiguration has the real Envoy check each configuration.
 func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, root)
@@ -63,8 +63,8 @@ func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	}
 }
 
-// TestExamplesUseTheQuickStartCluster holds the copies of the cluster `sluice` to
-// that of envoy.yaml, where each line is explained.
+// TestExamplesUseTheQuickStartCluster compares the copies of the cluster `sluice` with that of envoy.yaml, in
+// which each line is explained.
 func TestExamplesUseTheQuickStartCluster(t *testing.T) {
 	t.Parallel()
 	cluster := func(path string) object {
@@ -101,20 +101,20 @@ func TestExamplesUseTheQuickStartCluster(t *testing.T) {
 	}
 }
 
-// clusterDifferences names the fields of the cluster that an example is about.
+// clusterDifferences contains the cluster's fields that an example changes.
 var clusterDifferences = map[string][]string{
 	"compose": {"load_assignment"},
 	"sharded": {"lb_policy", "common_lb_config", "load_assignment", "typed_extension_protocol_options", "health_checks", "outlier_detection"},
 }
 
-// field returns a field of a configuration, the zero value if it is not there.
+// field returns a field of a configuration, or the zero value.
 func field[T any](o object, name string) T {
 	v, _ := o[name].(T)
 	return v
 }
 
-// TestREADMESnippetMatchesQuickStart compares the Envoy configuration in README.md with
-// envoy.yaml. Each field that README.md shows has the same value there.
+// TestREADMESnippetMatchesQuickStart compares the Envoy configuration in README.md with envoy.yaml, which must
+// contain the same values.
 func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -123,7 +123,7 @@ func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 	snippets := 0
 	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
 		if strings.HasPrefix(block[1], "domain:") {
-			continue // rules, which a test of cmd/sluice compiles
+			continue // rules, which are tested in cmd/sluice
 		}
 		snippets++
 		var shown object
@@ -141,7 +141,7 @@ func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 	}
 }
 
-// containsConfig reports whether a configuration has all that part has. It may have more.
+// containsConfig reports whether whole contains all fields of part.
 func containsConfig(whole, part any) bool {
 	switch part := part.(type) {
 	case object:
@@ -180,7 +180,7 @@ func TestContainsConfig(t *testing.T) {
 	}
 }
 
-// TestQuotaServiceEnvoysMatch holds that the second Envoy of quota-service differs from the first in its ports only.
+// TestQuotaServiceEnvoysMatch checks that the two Envoys of quota-service differ only in their ports.
 func TestQuotaServiceEnvoysMatch(t *testing.T) {
 	t.Parallel()
 	ports := map[int]int{9901: 9911, 10000: 10010, 10001: 10011}

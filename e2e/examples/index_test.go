@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEveryExampleIsListedAndTested holds that the table names each folder with its
-// question, and that a test runs it.
+// TestEveryExampleIsListedAndTested checks that the table contains each directory with its question, and that a
+// test runs it.
 func TestEveryExampleIsListedAndTested(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile(filepath.Join(root, "examples", "README.md"))
@@ -23,7 +23,7 @@ func TestEveryExampleIsListedAndTested(t *testing.T) {
 			_, err := os.Stat(filepath.Join(root, "examples", name, file))
 			return err == nil
 		}
-		if !folder.IsDir() || name == "tls" { // which proxy.TestMutualTLS runs
+		if !folder.IsDir() || name == "tls" { // run by proxy.TestMutualTLS
 			continue
 		}
 		page := "rules.yaml"
@@ -34,7 +34,7 @@ func TestEveryExampleIsListedAndTested(t *testing.T) {
 			!strings.Contains(string(index), "\n| ["+name+"]("+name+"/"+page+") | Which ") {
 			t.Errorf("README.md has no line for %s/%s with its question", name, page)
 		}
-		if !has("README.md") && !has("cases.yaml") && name != "quickstart" { // which the demo runs
+		if !has("README.md") && !has("cases.yaml") && name != "quickstart" { // run by the demo
 			t.Errorf("%s has neither a README.md to play nor cases.yaml to ask", name)
 		}
 	}

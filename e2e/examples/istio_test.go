@@ -31,8 +31,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// envoyFilter has the fields of Istio's EnvoyFilter that the examples use. Any other
-// field is an error.
+// envoyFilter contains the fields of Istio's EnvoyFilter that the examples use. Other fields are errors.
 type envoyFilter struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -68,11 +67,11 @@ type configPatch struct {
 	}
 }
 
-// gateway is a configuration of Envoy. EnvoyFilters are applied to it as istiod does.
+// gateway is an Envoy configuration to which EnvoyFilters are applied as by istiod.
 type gateway struct{ *bootstrapv3.Bootstrap }
 
-// apply applies one patch. Istio ignores a patch that matches nothing. Here that is an
-// error, because an example that does nothing is wrong.
+// apply applies a patch. A patch that matches nothing is an error, unlike in Istio, because the example would have
+// no effect.
 func (g gateway) apply(p configPatch) error {
 	if p.Match.Context != "GATEWAY" {
 		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
@@ -100,7 +99,7 @@ func (g gateway) apply(p configPatch) error {
 	return err
 }
 
-// eachManager calls what with each connection manager, and packs it again.
+// eachManager calls what with each connection manager, and replaces it by the result.
 func (g gateway) eachManager(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
 	for _, l := range g.GetStaticResources().GetListeners() {
 		for _, chain := range l.GetFilterChains() {
@@ -173,7 +172,7 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 	})
 }
 
-// decodeStrict reads a value as Envoy does: an unknown field is an error.
+// decodeStrict decodes a value as Envoy does: unknown fields are errors.
 func decodeStrict(value any, into proto.Message) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -182,7 +181,7 @@ func decodeStrict(value any, into proto.Message) error {
 	return protojson.Unmarshal(text, into)
 }
 
-// applyPatches applies the EnvoyFilters of a file to a configuration.
+// applyPatches applies the EnvoyFilters in a file to a configuration.
 func applyPatches(config object, filters []byte) (object, error) {
 	g := gateway{&bootstrapv3.Bootstrap{}}
 	if err := decodeStrict(config, g.Bootstrap); err != nil {
@@ -214,8 +213,8 @@ func applyPatches(config object, filters []byte) (object, error) {
 	return result, yaml.Unmarshal(text, &result)
 }
 
-// TestIstio applies examples/istio/envoyfilter.yaml to what istiod sends to a gateway.
-// Envoy validates the result, and the README is played on it.
+// TestIstio applies examples/istio/envoyfilter.yaml to a gateway's configuration from istiod. Envoy validates the
+// result, and the README is run.
 func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
@@ -229,8 +228,8 @@ func TestIstio(t *testing.T) {
 	})
 }
 
-// TestEnvoyFiltersLoadInOlderEnvoys looks for fields that Envoy has only since 1.40.
-// Gateways bring older Envoys, which reject a filter with an unknown field.
+// TestEnvoyFiltersLoadInOlderEnvoys checks for fields that only Envoy 1.40 and later have. Gateways use older
+// Envoys, which reject a filter with an unknown field.
 func TestEnvoyFiltersLoadInOlderEnvoys(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {
@@ -242,7 +241,7 @@ func TestEnvoyFiltersLoadInOlderEnvoys(t *testing.T) {
 	}
 }
 
-// TestApplyPatchesErrors plants mistakes in an EnvoyFilter.
+// TestApplyPatchesErrors adds mistakes to an EnvoyFilter.
 func TestApplyPatchesErrors(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))

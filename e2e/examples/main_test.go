@@ -10,12 +10,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// root is the repository's root, seen from here.
 const root = "../.."
 
 const patience = suite.Patience
 
-// sluiceDir holds the sluice that TestMain built for all tests.
+// sluiceDir is the directory of the sluice that TestMain built.
 var sluiceDir, sluiceBinary string
 
 func TestMain(m *testing.M) {
@@ -29,8 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, dir string) {
 		sluiceBinary, sluiceDir = binary, dir
 		if _, err := exec.LookPath("curl"); err != nil {
-			// Commands look into dir first. If linking fails they say that there is no
-			// curl.
+			// dir is the first directory in PATH. If linking fails, the commands report that curl is missing.
 			if _, err := linkCurl(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// manifest reads the object of a kind from a file of an example. A field that the struct
-// lacks is an error.
+// manifest decodes the object of a kind in a file of an example. Unknown fields are errors.
 func manifest(t *testing.T, into any, kind string, path ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root, "examples"}, path...)...))
@@ -45,7 +44,7 @@ func manifest(t *testing.T, into any, kind string, path ...string) {
 	}
 }
 
-// objectMeta is the head of an object of Kubernetes.
+// objectMeta is the metadata of a Kubernetes object.
 type objectMeta struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -55,8 +54,8 @@ type objectMeta struct {
 	}
 }
 
-// gatewaySkeleton is a gateway with one host and a backend in place of its services.
-// Tests fill in the rate limit filter, the cluster of sluice and the routes.
+// gatewaySkeleton returns a gateway with one host, and a backend in place of its services. Tests provide the rate
+// limit filter, the cluster of sluice and the routes.
 func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes list) object {
 	t.Helper()
 	config := testdata(t, "gateway.yaml")
@@ -73,7 +72,7 @@ func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes l
 	return config
 }
 
-// seconds writes a duration of Kubernetes as Envoy reads it.
+// seconds converts a Kubernetes duration to Envoy's format.
 func seconds(t *testing.T, text string) string {
 	t.Helper()
 	d, err := time.ParseDuration(text)
@@ -81,7 +80,7 @@ func seconds(t *testing.T, text string) string {
 	return fmt.Sprintf("%gs", d.Seconds())
 }
 
-// h2Options are those of a cluster that speaks HTTP/2 without TLS.
+// h2Options returns the options of a cluster with HTTP/2 without TLS.
 func h2Options() object {
 	return object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 		"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -89,7 +88,7 @@ func h2Options() object {
 	}}
 }
 
-// dnsCluster is a cluster with one endpoint.
+// dnsCluster returns a cluster with one endpoint.
 func dnsCluster(name, host string, port int) object {
 	return object{
 		"name": name, "type": "STRICT_DNS", "connect_timeout": "2s",

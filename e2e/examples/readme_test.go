@@ -11,23 +11,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// readme is what an example's README says to run, and the output that it shows.
+// readme contains the commands of an example's README and their output.
 type readme struct {
-	// starts are the lines of its sh blocks: the programs that run all the time.
+	// starts contains the lines of sh blocks: the programs that run throughout.
 	starts []string
-	// steps are the commands of its console blocks, in order.
+	// steps contains the commands of console blocks, in order.
 	steps []step
-	// log has the lines of its log blocks, which Envoy prints.
+	// log contains the lines of log blocks, printed by Envoy.
 	log []string
 }
 
-// step is a command after a $, and the output below it.
+// step is a command after a $, with its output below it.
 type step struct {
 	command string
 	want    []string
 }
 
-// readReadme reads an example's README. Fences of other kinds are not run.
+// readReadme parses an example's README. Other kinds of fenced blocks are ignored.
 func readReadme(path string) (*readme, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -63,12 +63,11 @@ func readReadme(path string) (*readme, error) {
 	return &r, nil
 }
 
-// incidental are headers that have nothing to do with limits. A README need not show
-// them.
+// incidental matches headers that do not concern limits, which a README need not show.
 var incidental = regexp.MustCompile(`^(date|server|content-type|content-length|x-envoy-upstream-service-time): `)
 
-// differences compares what a command printed with what the README shows. In a
-// line of the README "..." stands for any text.
+// differences compares the output of a command with the README. In the README, "..." matches any text within a
+// line.
 func (s step) differences(output string) []string {
 	got := comparableLines(output, s.want)
 	for i, want := range s.want {
@@ -85,8 +84,8 @@ func (s step) differences(output string) []string {
 	return nil
 }
 
-// comparableLines returns the lines of an output without those that are empty, or incidental and
-// not wanted.
+// comparableLines returns the lines of an output without empty lines and without incidental ones that the README
+// does not show.
 func comparableLines(output string, want []string) []string {
 	wanted := make(map[string]bool)
 	for _, line := range want {

@@ -25,14 +25,13 @@ import (
 
 const (
 	shardedUsers = 300
-	// shardedLimit is what examples/sharded/rules.yaml gives each user.
+	// shardedLimit is the limit per user in examples/sharded/rules.yaml.
 	shardedLimit = 20
-	// shardedTries is how often each user asks, in each round.
+	// shardedTries is the number of requests per user and round.
 	shardedTries = shardedLimit + 4
 )
 
-// shards is examples/sharded at work. Its replicas listen where the ports of its
-// envoy.yaml are mapped to.
+// shards runs examples/sharded. The ports of its envoy.yaml are mapped to those of the replicas.
 type shards struct {
 	replicas []*sluice.Sluice
 	// endpoints maps the endpoints of envoy.yaml to real addresses.
@@ -63,8 +62,8 @@ func (s *shards) add(t *testing.T, endpoint string) {
 	s.endpoints[endpoint] = replica.Addr("grpc")
 }
 
-// shardedConfig returns the example's configuration of Envoy, changed to deny on errors,
-// so a request passes only if a sluice admitted it.
+// shardedConfig returns the example's Envoy configuration, changed to deny on errors, so that a request passes
+// only if sluice admitted it.
 func shardedConfig(t *testing.T) object {
 	t.Helper()
 	config := example(t, "sharded", "envoy.yaml")
@@ -76,7 +75,7 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// addFourthReplica adds a fourth replica and replaces Envoy by one that knows it.
+// addFourthReplica adds a replica and replaces Envoy by one that knows it.
 func (s *shards) addFourthReplica(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
@@ -99,12 +98,12 @@ func (s *shards) addFourthReplica(t *testing.T) {
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
 
-// errDisturbed is returned if Envoy's statistics show that calls failed or that the set of
-// healthy replicas changed: then no count of requests says anything of sluice.
+// errDisturbed is returned if calls failed or the set of healthy replicas changed according to Envoy's statistics.
+// The numbers of passed requests are then meaningless.
 var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
 
-// sendAll sends every user's requests, mixed, from many clients at once. It returns how many
-// of each user passed, or [errDisturbed].
+// sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the number of passed
+// requests per user, or [errDisturbed].
 func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	window.AwaitHour(t)
@@ -149,8 +148,7 @@ func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	return passed, nil
 }
 
-// disturbances returns Envoy's statistics of calls that failed and of changes of the
-// healthy replicas.
+// disturbances returns Envoy's statistics of failed calls and of changes of the healthy replicas.
 func (s *shards) disturbances(t *testing.T) map[string]int {
 	t.Helper()
 	return suite.EnvoyStats(t, s.envoy, `ratelimit\.error$|^cluster\.sluice\.(membership_healthy|membership_change)$`)
@@ -173,8 +171,8 @@ func (s *shards) get(ctx context.Context, user string) (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// owners asks each replica which users it has counted, and returns the replica's number
-// by user. It fails the test if two replicas have counted a user.
+// owners returns the index of the replica that counted each user. It fails the test if two replicas counted a
+// user.
 func (s *shards) owners(t *testing.T) map[string]int {
 	t.Helper()
 	owners := make(map[string]int)
@@ -193,7 +191,7 @@ func (s *shards) owners(t *testing.T) map[string]int {
 	return owners
 }
 
-// hitsOf returns what a replica has counted of a user.
+// hitsOf returns the number of a user's hits on a replica.
 func (s *shards) hitsOf(t *testing.T, replica *sluice.Sluice, user string) (hitsOf int) {
 	t.Helper()
 	query := url.Values{"domain": {"sharded"}, "descriptor": {"user=" + user}}
@@ -207,19 +205,19 @@ func (s *shards) hitsOf(t *testing.T, replica *sluice.Sluice, user string) (hits
 	return report.Counters[0].Used
 }
 
-// awaitHealthy waits until this number of replicas is healthy for Envoy.
+// awaitHealthy waits until Envoy considers the given number of replicas healthy.
 func (s *shards) awaitHealthy(t *testing.T, want int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
 		return suite.EnvoyStats(t, s.envoy, `^cluster\.sluice\.membership_healthy$`)["cluster.sluice.membership_healthy"] == want
 	})
-	// Envoy's main thread has told its workers, but they may not know yet. A worker that
-	// has answered two requests on one connection knows.
+	// Workers may learn this later than Envoy's main thread. A worker that has answered two requests on one
+	// connection has the update.
 	for range 2 {
 		var clients errgroup.Group
 		for range 64 {
 			clients.Go(func() error {
-				_, err := s.get(t.Context(), "") // without a name Envoy makes no call
+				_, err := s.get(t.Context(), "") // without a user Envoy makes no call
 				return err
 			})
 		}
@@ -227,10 +225,9 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	}
 }
 
-// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user
-// has its limit to the hit. Only the users of a lost replica, and those that a new
-// replica takes over, begin again. It starts again if Envoy was disturbed, which a busy
-// machine may do.
+// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user's limit is exact. Only
+// the counters of users of a lost replica, and of users that move to a new replica, start again. The test is
+// repeated if Envoy was disturbed, as on a busy machine.
 func TestShardsAreExact(t *testing.T) {
 	t.Parallel()
 	const attempts = 5
@@ -298,7 +295,7 @@ func checkShards(t *testing.T) error {
 		return err
 	}
 
-	// It comes back without counters, and its users return to it.
+	// The replica restarts without counters, and its users return to it.
 	s.replicas[lost] = startSluice(t, sluice.Options{
 		Args:  shardedFlags,
 		Addrs: map[string]string{"grpc": s.replicas[lost].Addr("grpc")},
@@ -310,7 +307,7 @@ func checkShards(t *testing.T) error {
 	return s.checkFourthReplica(t)
 }
 
-// checkFourthReplica adds a replica, which takes a quarter of the users. Only these begin again.
+// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start again.
 func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()
 	s.addFourthReplica(t)
@@ -335,7 +332,6 @@ func (s *shards) checkFourthReplica(t *testing.T) error {
 	return nil
 }
 
-// killAll ends all processes.
 func (s *shards) killAll() {
 	s.client.CloseIdleConnections()
 	s.envoy.Kill()

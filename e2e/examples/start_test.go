@@ -19,14 +19,14 @@ type (
 	list   = []any
 )
 
-// startSluice runs sluice with flags, in the repository's root.
+// startSluice starts sluice in the repository's root.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
 	o.Binary, o.Dir = sluiceBinary, root
 	return suite.StartSluice(t, o)
 }
 
-// startEnvoy runs a patient Envoy with an example's configuration.
+// startEnvoy starts an Envoy with extended timeouts and an example's configuration.
 func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy.Envoy {
 	t.Helper()
 	text, err := json.Marshal(config)
@@ -34,13 +34,13 @@ func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy
 	return suite.StartEnvoy(t, root, envoy.Options{Bootstrap: text, Endpoints: endpoints, Patient: true, Dir: suite.ShortDir(t)})
 }
 
-// example reads a file of examples/ that holds one document.
+// example reads a file of examples/ with one document.
 func example(t *testing.T, name ...string) object {
 	t.Helper()
 	return document(t, filepath.Join(append([]string{root, "examples"}, name...)...))
 }
 
-// testdata reads a file of testdata/ that holds one document.
+// testdata reads a file of testdata/ with one document.
 func testdata(t *testing.T, name string) object {
 	t.Helper()
 	return document(t, filepath.Join("testdata", name))
@@ -57,7 +57,7 @@ func document(t *testing.T, path string) object {
 	return config
 }
 
-// eachObject calls what with every object in a configuration, the innermost last.
+// eachObject calls what with every object in a configuration, inner objects last.
 func eachObject(config any, what func(object)) {
 	switch c := config.(type) {
 	case object:

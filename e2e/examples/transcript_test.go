@@ -21,9 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestTranscripts runs what the READMEs of the examples say: the programs of their sh
-// blocks, then the commands of their console blocks. Each must print what stands below
-// it.
+// TestTranscripts runs the examples' READMEs: the programs in their sh blocks, then the commands in their console
+// blocks. The output must match the README.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
@@ -33,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
 		if needCluster[name] {
-			continue // has a test of its own
+			continue // has a separate test
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +46,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestQuickStart runs what the README of the repository says.
+// TestQuickStart runs the README of the repository.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r, err := readReadme(filepath.Join(root, "README.md"))
@@ -58,10 +57,10 @@ func TestQuickStart(t *testing.T) {
 	runScenario(t, r.scenario(t))
 }
 
-// scenario returns a scenario that starts a README's programs and runs its commands.
+// scenario returns a function that starts a README's programs and runs its commands.
 func (r *readme) scenario(t *testing.T) func(context.Context, *session) []string {
 	t.Helper()
-	suite.Envoy(t, root) // skips where none is installed, before anything runs
+	suite.Envoy(t, root) // skips the test before anything runs
 	return func(ctx context.Context, s *session) []string {
 		for _, line := range r.starts {
 			if err := s.start(ctx, t, line); err != nil {
@@ -72,24 +71,23 @@ func (r *readme) scenario(t *testing.T) func(context.Context, *session) []string
 	}
 }
 
-// needCluster names the examples whose programs a cluster starts.
+// needCluster contains the examples whose programs are started by a cluster.
 var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "envoy-ai-gateway": true, "compose": true}
 
-// gatewayCase says how the README of a gateway in front of a cluster is played.
+// gatewayCase configures the README of a gateway in front of a cluster.
 type gatewayCase struct {
-	// name is the example's.
+	// name is the name of the example.
 	name string
-	// flags are sluice's. Default: the rules of the example.
+	// flags contains the flags of sluice. Default: the rules of the example.
 	flags []string
-	// config is the configuration that the gateway would have. Its listener is
-	// $GATEWAY.
+	// config is the gateway's configuration. The address of its listener is $GATEWAY in commands.
 	config   object
 	listener string
-	// address is where it would find sluice in the cluster.
+	// address is the address of sluice in the cluster.
 	address string
 }
 
-// testGateway plays the README of an example for a gateway in front of a cluster.
+// testGateway runs the README of a gateway in front of a cluster.
 func testGateway(t *testing.T, p gatewayCase) {
 	t.Helper()
 	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
@@ -113,14 +111,14 @@ func testGateway(t *testing.T, p gatewayCase) {
 	})
 }
 
-// runScenario runs scenes until one succeeds, or fails within one minute of the clock. If a
-// minute ended meanwhile, windows ended too, and play tries again.
+// runScenario runs a scenario until it succeeds, or fails within one minute of the clock. If the minute changed
+// during a failed run, windows ended, and it is run again.
 func runScenario(t *testing.T, scenario func(context.Context, *session) []string) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
 		minute := time.Now().Truncate(time.Minute)
 		s := &session{ports: make(map[string]string)}
-		t.Cleanup(s.stop) // a step may end the test, as where no Envoy is installed
+		t.Cleanup(s.stop) // a step may end the test
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		problems := scenario(ctx, s)
 		cancel()
@@ -136,22 +134,22 @@ func runScenario(t *testing.T, scenario func(context.Context, *session) []string
 	}
 }
 
-// session is the programs of a README, each on free ports.
+// session contains the programs of a README, on free ports.
 type session struct {
-	// ports says where the port of the README is, as host:port.
+	// ports maps the ports in the README to host:port.
 	ports   map[string]string
 	sluices []*sluice.Sluice
 	// envoy is the newest of envoys.
 	envoy  *envoy.Envoy
 	envoys []*envoy.Envoy
 	dirs   []string
-	// env is added to the environment of commands.
+	// env contains additional variables for commands.
 	env []string
-	// logs says where the files are that Envoy writes its access log to, by their names.
+	// logs maps the names of Envoy's access logs to their paths.
 	logs map[string]string
 }
 
-// stop kills what runs.
+// stop kills all programs.
 func (s *session) stop() {
 	for _, e := range s.envoys {
 		e.Kill()
@@ -164,7 +162,7 @@ func (s *session) stop() {
 	}
 }
 
-// runReadme returns where the README is wrong.
+// runReadme runs the commands and returns the differences from the README.
 func (s *session) runReadme(ctx context.Context, r *readme) []string {
 	for _, step := range r.steps {
 		if problems := s.runStep(ctx, step); problems != nil {
@@ -174,8 +172,7 @@ func (s *session) runReadme(ctx context.Context, r *readme) []string {
 	return s.awaitLog(ctx, r.log)
 }
 
-// awaitLog ends Envoy, which then writes the rest of its access log. It returns the first
-// line that is missing there.
+// awaitLog stops Envoy, which flushes its access log, and returns the first missing line.
 func (s *session) awaitLog(ctx context.Context, want []string) []string {
 	if len(want) == 0 {
 		return nil
@@ -186,7 +183,7 @@ func (s *session) awaitLog(ctx context.Context, want []string) []string {
 	var access strings.Builder
 	for line := range strings.Lines(s.envoy.Log()) {
 		if strings.HasPrefix(line, "[") {
-			continue // what Envoy says of itself
+			continue // Envoy's own messages
 		}
 		access.WriteString(line)
 		if len(want) > 0 && matches(want[0], strings.TrimRight(line, "\n")) {
@@ -203,7 +200,7 @@ func (s *session) awaitLog(ctx context.Context, want []string) []string {
 func (s *session) start(ctx context.Context, t *testing.T, line string) error {
 	t.Helper()
 	words := strings.Fields(line)
-	if len(words) == 5 && words[3] == "--base-id" { // for several beside each other, which tests have without
+	if len(words) == 5 && words[3] == "--base-id" { // for several Envoys on a machine; tests do not need it
 		words = words[:3]
 	}
 	switch {
@@ -215,7 +212,7 @@ func (s *session) start(ctx context.Context, t *testing.T, line string) error {
 	return errors.New("a README starts `sluice serve` and `envoy -c FILE`, not this")
 }
 
-// fetchedEnvoy returns the path, seen from the root, to which make fetches Envoy.
+// fetchedEnvoy returns the path, relative to the root, where make installs Envoy.
 func fetchedEnvoy(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -227,10 +224,10 @@ func fetchedEnvoy(t *testing.T) string {
 	return ".build/envoy-" + string(version[1])
 }
 
-// defaultAddrs are where sluice listens if no flag says otherwise.
+// defaultAddrs are sluice's default addresses.
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
-// startSluice runs sluice with flags. Addresses in them become free ports.
+// startSluice starts sluice, with free ports in place of the addresses in its flags.
 func (s *session) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
@@ -244,7 +241,7 @@ func (s *session) startSluice(ctx context.Context, words []string) error {
 					return err
 				}
 				s.dirs = append(s.dirs, dir)
-				words[i+1] = dir // one of its own for each attempt
+				words[i+1] = dir // a new one for each attempt
 			}
 			continue
 		}
@@ -274,15 +271,14 @@ func (s *session) startSluice(ctx context.Context, words []string) error {
 	return nil
 }
 
-// startEnvoy runs Envoy with a configuration file. Its endpoints become those of the
-// running sluices.
+// startEnvoy starts Envoy with a configuration file whose endpoints are replaced by those of the running sluices.
 func (s *session) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
 	if err := s.redirectLogs(config); err != nil {
 		return err
 	}
-	listeners := make(map[string]string) // by port
+	listeners := make(map[string]string) // addresses by port
 	endpoints := make(map[string]string)
 	eachObject(config, func(o object) {
 		address, _ := o["address"].(object)
@@ -310,7 +306,7 @@ func (s *session) startEnvoy(ctx context.Context, t *testing.T, path string) err
 	return nil
 }
 
-// redirectLogs has the access logs of a configuration written to a directory of the scene.
+// redirectLogs moves the access logs of a configuration to a directory of the session.
 func (s *session) redirectLogs(config object) error {
 	dir, err := os.MkdirTemp("", "logs-")
 	if err != nil {
@@ -351,14 +347,14 @@ func (s *session) runEnvoy(ctx context.Context, t *testing.T, config object, end
 
 var (
 	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
-	// onlyLooks are commands that change nothing.
+	// onlyLooks matches commands that change nothing.
 	onlyLooks = regexp.MustCompile(`sluice explain|sluice simulate|grep|/metrics|/stats`)
-	// built is where `make build` puts the program that these tests have elsewhere.
+	// built matches the path that `make build` writes to; tests have the program elsewhere.
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
-// runStep runs one command. A command that only looks is repeated until it prints what it
-// should: it may come before charges at the end of a stream, which nobody waits for.
+// runStep runs one command. A command that changes nothing is repeated until its output matches, because it may
+// precede charges at the end of a stream, whose replies are not awaited.
 func (s *session) runStep(ctx context.Context, step step) []string {
 	unknown := ""
 	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {
@@ -384,7 +380,7 @@ func (s *session) runStep(ctx context.Context, step step) []string {
 		if problems == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // else it was killed before it had printed all
+		if last == nil || ctx.Err() == nil { // otherwise it was killed before the end of its output
 			last = append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
 		}
 		if !onlyLooks.MatchString(command) || ctx.Err() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// budgets are 10,000 tokens for each user, looked at or reserved.
+// budgets are 10,000 tokens per user, either charged at the end or reserved.
 const budgets = `
 domain: d
 descriptors:
@@ -24,10 +24,9 @@ descriptors:
   - { key: p90, rate_limit: { name: p90, unit: year, requests_per_unit: 10000, reserve: { p90: true, first: 2000 } } }
 `
 
-// TestBudgets has 100 requests at once spend a budget, of one user after the other. Those that are denied ask again when
-// the others have ended, until none passes. What is spent beyond a budget is at most what requests cost beyond what
-// they had reserved. Costs are log-normal with the median 500 and a sigma of 1.5, as those of answers of an LLM
-// may be, and the same each time. The table stands in
+// TestBudgets sends 100 concurrent requests for each user's budget. Denied requests are repeated when the others
+// have ended, until none passes. Spending beyond a budget is at most the cost beyond the reservations. Costs are
+// log-normal with median 500 and sigma 1.5, as answers of an LLM may be, and the same in each run. The table is in
 // examples/llm-reservation.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
@@ -73,8 +72,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// spend sends as many requests of a user at once as there are costs, until none passes. It returns how many passed, what they
-// cost, and what of that they had not reserved.
+// spend concurrently sends one request of a user per cost, repeatedly until none passes. It returns the number
+// that passed, their cost, and the part of the cost that they had not reserved.
 func (s *stage) spend(t *testing.T, kind, user string, costs []int) (passed, spent, beyond int) {
 	t.Helper()
 	for waiting := len(costs); waiting > 0; {
@@ -99,7 +98,7 @@ func (s *stage) spend(t *testing.T, kind, user string, costs []int) (passed, spe
 			cost := costs[passed]
 			s.gate(fmt.Sprint("/", kind, user, passed)) <- struct{}{}
 			passed, spent, beyond = passed+1, spent+cost, beyond+max(0, cost-reserves)
-			if reserves > 0 || now == 1 { // in turn, for the p90 of the last
+			if reserves > 0 || now == 1 { // one at a time, so that the p90 of earlier ones is known
 				suite.Eventually(t, fmt.Sprintf("%d are charged", spent), func() bool {
 					c := s.counter(t, "d", kind, user)
 					return c.Used-c.Held.Hits == spent

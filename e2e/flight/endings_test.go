@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// endRules have places that nobody frees but the end call, within the time that a test has.
-const endRules = `
+// releaseRules have slots that only an end call releases within the duration of a test.
+const releaseRules = `
 domain: d
 descriptors:
   - { key: user, detailed_metric: true, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: hour } }
@@ -32,20 +32,20 @@ descriptors:
   - { key: all, rate_limit: { name: everybody, algorithm: concurrency, requests_per_unit: 1000, unit: hour } }
 `
 
-// An end is one way in which a request ends.
+// ending is one way in which a request ends.
 type ending struct {
 	name, path string
-	// answer is what the backend does. Default: it holds the request until the client is gone.
+	// answer is the handler of the backend. Default: it keeps the request until the client has disconnected.
 	answer http.HandlerFunc
-	// client is the client. Default: it awaits the whole answer, which has this status.
+	// client sends the request. Default: it reads the complete answer, which must have the given status.
 	client func(t *testing.T, s *stage, user string)
 	status int
-	// extraSlots is how many places it takes beside one.
+	// extraSlots is the number of slots it acquires in addition to one.
 	extraSlots float64
 }
 
-// TestEveryEndingReleases ends requests in every way that Envoy knows. Each takes a place of its user, and one of
-// all, and each place comes back.
+// TestEveryEndingReleases ends requests in every way that Envoy knows. Each acquires a slot of its user and a
+// global one, and both are released.
 func TestEveryEndingReleases(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{}
@@ -55,7 +55,7 @@ func TestEveryEndingReleases(t *testing.T) {
 	services := grpc.NewServer()
 	reflection.Register(services)
 	t.Cleanup(services.Stop)
-	s := startStage(t, endRules, func(w http.ResponseWriter, r *http.Request) {
+	s := startStage(t, releaseRules, func(w http.ResponseWriter, r *http.Request) {
 		answer := answers[r.Header.Get("X-User")]
 		switch {
 		case r.ProtoMajor == 2 && strings.HasPrefix(r.URL.Path, "/grpc."):
@@ -66,7 +66,7 @@ func TestEveryEndingReleases(t *testing.T) {
 			holdUntil(nil)(w, r)
 		}
 	})
-	t.Cleanup(func() { // after the tests of this one
+	t.Cleanup(func() { // after the subtests
 		suite.Eventually(t, "all places of the other filter are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 1000 })
 	})
 	for _, e := range endings {
@@ -85,7 +85,7 @@ func TestEveryEndingReleases(t *testing.T) {
 	}
 }
 
-// awaitHeld waits until the backend has n requests of a user, and fails the test unless they hold as many places.
+// awaitHeld waits until the backend has n requests of a user, and checks that they hold n slots.
 func (s *stage) awaitHeld(t *testing.T, user string, n int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d requests of %s at the backend", n, user), func() bool { return s.inFlightOf(user) == n })
@@ -94,7 +94,7 @@ func (s *stage) awaitHeld(t *testing.T, user string, n int) {
 	}
 }
 
-// disconnect sends a request and is gone when the backend has it.
+// disconnect sends a request and disconnects when the backend has it.
 func disconnect(client func(*testing.T) *http.Client) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
@@ -117,7 +117,7 @@ func disconnect(client func(*testing.T) *http.Client) func(*testing.T, *stage, s
 	}
 }
 
-// clientFor returns a client that speaks HTTP/1 or HTTP/2, without TLS.
+// clientFor returns a client for HTTP/1 or HTTP/2 without TLS.
 func clientFor(major int) func(*testing.T) *http.Client {
 	return func(t *testing.T) *http.Client {
 		t.Helper()
@@ -129,8 +129,8 @@ func clientFor(major int) func(*testing.T) *http.Client {
 	}
 }
 
-// sendRaw sends text over a connection of its own, awaits the request at the backend, and closes the connection. If
-// the answer is awaited, its status line is to have these words.
+// sendRaw sends text over a new connection, waits for the request at the backend, and closes the connection. If
+// status is not empty, it first waits for an answer whose status line contains it.
 func sendRaw(text, status string) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
@@ -145,7 +145,7 @@ func sendRaw(text, status string) func(*testing.T, *stage, string) {
 				t.Fatalf("the answer begins with %q (%v), want %s", line, err, status)
 			}
 		}
-		if !strings.HasPrefix(text, "CONNECT") { // its bytes are no request of the backend's
+		if !strings.HasPrefix(text, "CONNECT") { // the backend does not see a request
 			s.awaitHeld(t, user, 1)
 		} else if got := s.freeSlots(t, user); got != 3 {
 			t.Errorf("%d places are free beside a tunnel, want 3", got)
@@ -153,7 +153,7 @@ func sendRaw(text, status string) func(*testing.T, *stage, string) {
 	}
 }
 
-// upgradeWebSocket answers a websocket's handshake, and keeps the connection until the client is gone.
+// upgradeWebSocket answers a WebSocket handshake and keeps the connection until the client has disconnected.
 func upgradeWebSocket(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -165,7 +165,7 @@ func upgradeWebSocket(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// afterHalfAnswer sends half of an answer, and then does as next.
+// afterHalfAnswer sends half of an answer and then calls next.
 func afterHalfAnswer(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "10")
@@ -177,7 +177,7 @@ func afterHalfAnswer(next http.HandlerFunc) http.HandlerFunc {
 
 func resetStream(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// failFirst answers 503 to so many attempts.
+// failFirst answers 503 to the first n attempts.
 func failFirst(n string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Envoy-Attempt-Count") <= n {
@@ -193,7 +193,7 @@ var endings = []ending{
 	{name: "reset-mid-answer", path: "/", answer: afterHalfAnswer(resetStream), status: 200},
 	{name: "late", path: "/late", status: 504},
 	{name: "nobody", path: "/nobody", status: 503},
-	{name: "direct", path: "/direct", status: 200, extraSlots: -1}, // Envoy does not ask
+	{name: "direct", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
 	{name: "positive", path: "/positive", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
 	{name: "retried", path: "/retry", answer: failFirst("2"), status: 200},
 	{name: "retried-in-vain", path: "/retry", answer: failFirst("9"), status: 503},
@@ -236,7 +236,7 @@ var endings = []ending{
 	})},
 }
 
-// converse is a stream of gRPC in both directions, with a question and an answer, and then an end.
+// converse opens a bidirectional gRPC stream, sends a message, receives one, and calls finish.
 func converse(finish func(reflectionpb.ServerReflection_ServerReflectionInfoClient, func()) error) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()

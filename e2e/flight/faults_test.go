@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// stopSluice ends sluice by SIGTERM.
+// stopSluice stops sluice with SIGTERM.
 func (s *stage) stopSluice(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
@@ -20,10 +20,11 @@ func (s *stage) stopSluice(t *testing.T) {
 	}
 }
 
-// A service that restarts with a state file begins without places. The ends of requests that began before free none of the others.
+// TestRestartLosesNoSlots restarts sluice with a state file, which does not contain leases: all slots are free.
+// The ends of requests that began before do not release slots of other requests.
 func TestRestartLosesNoSlots(t *testing.T) {
 	t.Parallel()
-	s := startStage(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+	s := startStage(t, releaseRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
 	s.startStreams(t, "al", 4)
 	s.stopSluice(t)
 	s.startSluice(t)
@@ -37,7 +38,7 @@ func TestRestartLosesNoSlots(t *testing.T) {
 			status <- got
 		}()
 	}
-	suite.Eventually(t, "Envoy asks again", func() bool { // until then it denies by itself
+	suite.Eventually(t, "Envoy asks again", func() bool { // until then it denies without a reply
 		ask("bo")
 		select {
 		case s.gate("bo") <- struct{}{}:
@@ -60,10 +61,10 @@ func TestRestartLosesNoSlots(t *testing.T) {
 	s.awaitFreeSlots(t, "al", 4)
 }
 
-// With --state-file-leases it knows which places are held, and their leases.
+// TestLeasesSurviveRestart uses --state-file-leases: the slots and their leases are restored.
 func TestLeasesSurviveRestart(t *testing.T) {
 	t.Parallel()
-	s := startStage(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
+	s := startStage(t, releaseRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
 	als := s.startStreams(t, "al", 4)
 	for range 3 {
 		s.stopSluice(t)
@@ -71,7 +72,7 @@ func TestLeasesSurviveRestart(t *testing.T) {
 		if got := s.freeSlots(t, "al"); got != 0 {
 			t.Fatalf("after a restart %d places are free, want none", got)
 		}
-		// Until Envoy is connected again, it denies by itself.
+		// Until Envoy has reconnected, it denies without a reply.
 		suite.Eventually(t, "Envoy asks again", func() bool {
 			got, err := s.get(t.Context(), "al", "/")
 			if err != nil || got == http.StatusOK {
@@ -89,7 +90,8 @@ func TestLeasesSurviveRestart(t *testing.T) {
 	s.awaitFreeSlots(t, "al", 4)
 }
 
-// A request that ends while the service is away leaves its place held until the window ends, with --state-file-leases.
+// TestReleaseDuringOutage ends a request while sluice is down. With --state-file-leases its slot stays held until
+// the window ends.
 func TestReleaseDuringOutage(t *testing.T) {
 	t.Parallel()
 	s := startStage(t, `
@@ -115,10 +117,11 @@ descriptors:
 	s.awaitFreeSlots(t, "al", 4)
 }
 
-// A listener that drains lets its streams go on, and their ends free places.
+// TestDrainedListenerReleases checks that a draining listener finishes its streams, and that their ends release
+// slots.
 func TestDrainedListenerReleases(t *testing.T) {
 	t.Parallel()
-	s := startStage(t, endRules, nil)
+	s := startStage(t, releaseRules, nil)
 	als := s.startStreams(t, "al", 4)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.envoy.Admin+"/drain_listeners", http.NoBody)
 	must.OK(t, err)

@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A lease that is stale, of another counter, or of nobody frees no place. Here the client says which one to give
-// back, which no configuration should let it.
+// TestOnlyTheHolderReleases checks that a lease that is expired, of another counter, or unknown releases no slot.
+// Here the client chooses the lease to release, which no real configuration should allow.
 func TestOnlyTheHolderReleases(t *testing.T) {
 	t.Parallel()
-	s := startStage(t, endRules, nil)
+	s := startStage(t, releaseRules, nil)
 	forge := func(lease string) {
 		t.Helper()
 		calls := func() float64 {
@@ -44,11 +44,11 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 			t.Errorf("with the lease %s, %d places are free, want 2", lease, got)
 		}
 	}
-	// The holder's, twice.
+	// The holder's lease, twice.
 	forge(mine.leases[1])
 	forge(mine.leases[1])
 	s.awaitFreeSlots(t, "al", 3)
-	for range 2 { // one brings a lease whose place is free
+	for range 2 { // one releases a lease whose slot is already free
 		if got := mine.finishOne(t); got != http.StatusOK {
 			t.Errorf("a request that was held has the status %d, want 200", got)
 		}
@@ -58,8 +58,8 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 	s.awaitFreeSlots(t, "bo", 4)
 }
 
-// A request that is denied makes an end call too. It takes nothing and frees nothing, also where another filter of
-// the chain had given it a place.
+// TestDeniedRequestsHoldNoSlots checks that the end call of a denied request releases nothing, also if another
+// filter of the chain had acquired a slot for the request.
 func TestDeniedRequestsHoldNoSlots(t *testing.T) {
 	t.Parallel()
 	const two = `
@@ -81,9 +81,9 @@ descriptors:
 		}
 	}
 	als := s.startStreams(t, "al", 4)
-	denied("al") // by the first filter
+	denied("al") // denied by the first filter
 	bos := s.startStreams(t, "bo", 1)
-	denied("bo") // by the second
+	denied("bo") // denied by the second filter
 	s.awaitFreeSlots(t, "bo", 3)
 	if got := s.freeSlots(t, "al"); got != 0 {
 		t.Errorf("al has %d places free, want none", got)
@@ -100,8 +100,8 @@ descriptors:
 	suite.Eventually(t, "all places are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 5 })
 }
 
-// Hits as large as a lease are hits in a rule that gives none, also in the call that brings a lease to
-// another: 600 MB charged at the end are 600 MB.
+// TestLargeChargesAreNotLeases charges hits as large as the number of a lease, by a rule without leases, in the
+// same call that releases a lease of another rule: 600 MB at the end of a stream are 600 MB.
 func TestLargeChargesAreNotLeases(t *testing.T) {
 	t.Parallel()
 	s := startStage(t, `

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// A ledger is the service behind Envoy. It counts the requests that it has, of each user and of all. Without a
-// handler it holds those to / until the user's gate lets one go, and answers others at once.
+// ledger is the backend. It counts the requests in progress per user and in total. Without a handler it keeps
+// requests for / until the user's gate lets one proceed, and answers others immediately.
 type ledger struct {
 	addr   string
 	handle http.HandlerFunc
@@ -22,8 +22,8 @@ type ledger struct {
 	users  map[string]int
 	gates  map[string]chan struct{}
 	now    int
-	peak   int      // the most of all users at once
-	leases []string // that came, in order
+	peak   int      // maximum of all users together
+	leases []string // received leases, in order
 }
 
 func startLedger(t *testing.T, handle http.HandlerFunc) *ledger {
@@ -38,7 +38,7 @@ func startLedger(t *testing.T, handle http.HandlerFunc) *ledger {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener) // until it is closed
+		_ = server.Serve(listener) // returns when it is closed
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -62,7 +62,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gate returns where a user's requests wait.
+// gate returns the channel that a user's requests wait for.
 func (l *ledger) gate(user string) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,21 +80,21 @@ func (l *ledger) count(user string, by int) {
 	l.peak = max(l.peak, l.now)
 }
 
-// inFlight returns how many requests of all users the ledger has, and the most it had at once.
+// inFlight returns the current number of requests of all users, and the maximum so far.
 func (l *ledger) inFlight() (now, top int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.now, l.peak
 }
 
-// inFlightOf returns how many requests of a user the ledger has.
+// inFlightOf returns the current number of requests of a user.
 func (l *ledger) inFlightOf(user string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.users[user]
 }
 
-// lastLease returns the lease of the request that came last.
+// lastLease returns the lease of the latest request.
 func (l *ledger) lastLease() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,10 +104,10 @@ func (l *ledger) lastLease() string {
 	return l.leases[len(l.leases)-1]
 }
 
-// holdUntil is a handler that keeps a request until its client is gone, or told on a channel.
+// holdUntil is a handler that keeps a request until its client has disconnected or free is readable.
 func holdUntil(free <-chan struct{}) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see that the client is gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client disconnects
 		select {
 		case <-free:
 		case <-r.Context().Done():
@@ -115,7 +115,7 @@ func holdUntil(free <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// streams are requests of a user that the backend holds.
+// streams are requests of a user that the backend keeps.
 type streams struct {
 	*stage
 
@@ -125,7 +125,7 @@ type streams struct {
 	statuses chan int
 }
 
-// startStreams sends n requests of a user, each when the backend has the one before.
+// startStreams sends n requests of a user, each after the backend has the previous one.
 func (s *stage) startStreams(t *testing.T, user string, n int) *streams {
 	t.Helper()
 	f := &streams{stage: s, user: user, statuses: make(chan int, 100)}
@@ -135,12 +135,12 @@ func (s *stage) startStreams(t *testing.T, user string, n int) *streams {
 	return f
 }
 
-// addOne sends one more.
+// addOne sends one more request.
 func (f *streams) addOne(t *testing.T) {
 	t.Helper()
 	go func() {
 		status, err := f.get(t.Context(), f.user, "/")
-		if err != nil && status == http.StatusOK { // else the test has ended, or killed the Envoy
+		if err != nil && status == http.StatusOK { // otherwise the test has ended or killed Envoy
 			t.Error(err)
 		}
 		f.statuses <- status
@@ -150,7 +150,7 @@ func (f *streams) addOne(t *testing.T) {
 	f.leases = append(f.leases, f.lastLease())
 }
 
-// finishOne lets one go, and returns its status.
+// finishOne lets one request finish and returns its status.
 func (f *streams) finishOne(t *testing.T) int {
 	t.Helper()
 	f.held--

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// long is whether this is the long tier, which measures and needs the machine to itself: make flight.
+// long selects the long tier (make flight), which measures and needs the machine for itself.
 var long = os.Getenv("SLUICE_LONG") != ""
 
 const (
@@ -31,20 +31,21 @@ descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: %d, unit: hour } }
 `, inFlight)
 
-// A crowd of clients asks for more than the limit, and the ledger is held against it. In the long tier nearly all
-// places are used.
+// TestLimitUnderLoad runs more clients than slots and checks the ledger against the limit. In the long tier nearly
+// all slots must be used.
 func TestLimitUnderLoad(t *testing.T) {
 	parallelUnlessLong(t)
 	new(loadClients).run(t)
 }
 
-// So they are where clients leave early and the backend resets.
+// TestLimitUnderLoadWithAborts is TestLimitUnderLoad with clients that disconnect early and a backend that resets
+// streams.
 func TestLimitUnderLoadWithAborts(t *testing.T) {
 	parallelUnlessLong(t)
 	(&loadClients{abortShare: 0.3, resetShare: 0.2}).run(t)
 }
 
-// An Envoy that is killed under load has its places back within two seconds.
+// TestEnvoyKilledUnderLoad checks that the slots of a killed Envoy are free within two seconds.
 func TestEnvoyKilledUnderLoad(t *testing.T) {
 	if !long {
 		t.Skip("it measures: make flight runs it, before a release")
@@ -62,7 +63,7 @@ func TestEnvoyKilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(time.Until(end) - time.Second) // the clients are still there
+	time.Sleep(time.Until(end) - time.Second) // while the clients still run
 	c.stage.envoy.Kill()
 	killed := time.Now()
 	if free := c.stage.freeSlots(t, "al"); free > inFlight/2 {
@@ -77,7 +78,8 @@ func TestEnvoyKilledUnderLoad(t *testing.T) {
 	clients.Wait()
 }
 
-// parallelUnlessLong lets a test of the short tier run beside others. In the long tier a test has the machine to itself.
+// parallelUnlessLong runs a test of the short tier in parallel. In the long tier a test has the machine for
+// itself.
 func parallelUnlessLong(t *testing.T) {
 	t.Helper()
 	if !long {
@@ -85,13 +87,13 @@ func parallelUnlessLong(t *testing.T) {
 	}
 }
 
-// A crowd are clients that send one request after the other.
+// loadClients are clients that each send one request after another.
 type loadClients struct {
-	abortShare float64 // part of the requests whose clients leave within 3 ms
-	resetShare float64 // part of the requests that the backend resets
+	abortShare float64 // share of the requests whose clients disconnect within 3 ms
+	resetShare float64 // share of the requests that the backend resets
 
 	stage *stage
-	// How requests ended.
+	// Number of requests by outcome.
 	passed, denied, broken, gone atomic.Int64
 }
 
@@ -112,11 +114,11 @@ func (c *loadClients) run(t *testing.T) {
 	}
 	clients.Wait()
 	c.stage.awaitFreeSlots(t, "al", inFlight)
-	c.stage.envoy.Kill() // its log is whole
+	c.stage.envoy.Kill() // its access log is complete
 	c.checkLimit(t)
 }
 
-// answer holds a request for 50 to 500 ms, or a tenth of it.
+// answer keeps a request for 50 to 500 ms, or a tenth of that in the short tier.
 func (c *loadClients) answer(_ http.ResponseWriter, r *http.Request) {
 	held := time.Duration(rand.Int64N(450)+50) * time.Millisecond
 	if !long {
@@ -133,7 +135,7 @@ func (c *loadClients) answer(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendRequest sends a request, and reports whether it ended as one may.
+// sendRequest sends a request and reports whether the outcome is allowed.
 func (c *loadClients) sendRequest(t *testing.T) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -159,10 +161,10 @@ func (c *loadClients) sendRequest(t *testing.T) bool {
 	return true
 }
 
-// pause is the time after which a client tries again.
+// pause waits before the next try of a client.
 func pause() { time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond)))) }
 
-// checkLimit holds Envoy's log, and what the backend had, against the limit.
+// checkLimit compares Envoy's access log and the backend's count with the limit.
 func (c *loadClients) checkLimit(t *testing.T) {
 	t.Helper()
 	most, used := overlap(c.stage.upstreamSpans(t))
@@ -172,7 +174,7 @@ func (c *loadClients) checkLimit(t *testing.T) {
 	if most > inFlight {
 		t.Errorf("Envoy had %d streams at once, want at most %d", most, inFlight)
 	}
-	if c.abortShare == 0 && top > inFlight { // else a request ends at the backend a moment after Envoy's stream
+	if c.abortShare == 0 && top > inFlight { // with aborts, a request ends at the backend shortly after Envoy's stream
 		t.Errorf("the backend had %d requests at once, want at most %d", top, inFlight)
 	}
 	if long && used < 0.97 {
@@ -180,10 +182,10 @@ func (c *loadClients) checkLimit(t *testing.T) {
 	}
 }
 
-// A span is the time between the start of a request to the backend and the end of its stream, in microseconds.
+// span is the time from the start of a request to the backend to the end of its stream, in microseconds.
 type span struct{ from, to int64 }
 
-// upstreamSpans returns those of Envoy's access log that reached the backend.
+// upstreamSpans returns the spans of requests in Envoy's access log that reached the backend.
 func (s *stage) upstreamSpans(t *testing.T) []span {
 	t.Helper()
 	file, err := os.Open(s.accessLog)
@@ -194,7 +196,7 @@ func (s *stage) upstreamSpans(t *testing.T) []span {
 	for lines.Scan() {
 		var code, sec, micros, after, endSec, endMicros int64
 		var flags string
-		// One that did not reach it has "-" there.
+		// Other requests have "-" in a field.
 		if n, _ := fmt.Sscanf(lines.Text(), "%d %s %d.%d %d %d.%d", &code, &flags, &sec, &micros, &after, &endSec, &endMicros); n == 7 {
 			streams = append(streams, span{sec*1e6 + micros + after, endSec*1e6 + endMicros})
 		}
@@ -203,8 +205,8 @@ func (s *stage) upstreamSpans(t *testing.T) []span {
 	return streams
 }
 
-// overlap returns the most spans at once, and which part of the places they used from the first moment at which all
-// were to the last.
+// overlap returns the maximum number of concurrent spans, and the share of the slots that was used between the
+// first and the last moment at which all were used.
 func overlap(spans []span) (most int, used float64) {
 	type edge struct {
 		at int64
@@ -218,7 +220,7 @@ func overlap(spans []span) (most int, used float64) {
 		if a.at != b.at {
 			return int(a.at - b.at)
 		}
-		return a.by - b.by // at one moment, ends first
+		return a.by - b.by // at equal times, ends first
 	})
 	var now int
 	var full, last, sum, at, sumAtLast int64

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// Leases that last for an hour, so that no place comes back by itself.
+// Leases last for an hour, so that no slot is released by expiry.
 const (
 	sixteenAtOnce = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 16, unit: hour } }]}"
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
@@ -30,8 +30,8 @@ func (s *stage) activeLeases(t *testing.T) float64 {
 	return s.metric(t, "sluice_leases_active")
 }
 
-// TestAbortsLoseNoSlots has most clients go away before they have their answer, some of them before the service has
-// answered Envoy. In the end all places are free again, and none has run out.
+// TestAbortsLoseNoSlots has most clients disconnect before the answer, some of them before sluice has answered
+// Envoy. In the end all slots are free, and no lease has expired.
 func TestAbortsLoseNoSlots(t *testing.T) {
 	t.Parallel()
 	s := startStage(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func TestAbortsLoseNoSlots(t *testing.T) {
 		clients.Go(func() {
 			for range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mathrand.Int64N(int64(2*patience[n%len(patience)]))))
-				_, _ = s.get(ctx, "al", "/") // most have no answer
+				_, _ = s.get(ctx, "al", "/") // most disconnect before the answer
 				cancel()
 			}
 		})
@@ -59,16 +59,16 @@ func TestAbortsLoseNoSlots(t *testing.T) {
 	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
 }
 
-// hold has n requests of al wait at the backend.
+// holdAtBackend sends n requests of al, which the backend keeps.
 func (s *stage) holdAtBackend(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		go func() { _, _ = s.get(t.Context(), "al", "/") }() // its Envoy may be killed
+		go func() { _, _ = s.get(t.Context(), "al", "/") }() // fails if the test kills Envoy
 	}
 	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.inFlight(); return now == n })
 }
 
-// TestKilledEnvoyReleases kills an Envoy whose clients go on.
+// TestKilledEnvoyReleases kills an Envoy whose clients continue.
 func TestKilledEnvoyReleases(t *testing.T) {
 	t.Parallel()
 	s := startStage(t, twoForAnHour, holdUntil(nil))
@@ -81,15 +81,16 @@ func TestKilledEnvoyReleases(t *testing.T) {
 	}
 }
 
-// waitAfterReply waits until a connection that ends now does not end as soon as its client has a reply.
+// waitAfterReply waits long enough that closing a connection does not count as closing it right after a reply.
 func (*stage) waitAfterReply() { time.Sleep(400 * time.Millisecond) }
 
-// TestLiveEnvoyKeepsLeases has an Envoy change its connections while its requests are at the backend. When
-// none is left, it keeps its places for longer than the grace: another client, which is lost later, has lost its own.
+// TestLiveEnvoyKeepsLeases has an Envoy replace its connections while the backend has its requests. Without any
+// connection it keeps its leases for longer than the grace period, while another client that is lost later loses
+// its leases.
 func TestLiveEnvoyKeepsLeases(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		options string // of Envoy's connections
+		options string // options of Envoy's connections
 		args    []string
 	}{
 		"request counts": {"common_http_protocol_options: { max_requests_per_connection: 1 }", nil},
@@ -104,8 +105,8 @@ func TestLiveEnvoyKeepsLeases(t *testing.T) {
 				}
 			}, append([]string{"--lease-grace", "50ms"}, test.args...)...)
 			s.envoy = s.startEnvoy(t, connectionOptions(test.options)...)
-			for range 10 { // its Envoy is known by then for how it changes connections
-				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // or denied: an end call may be late
+			for range 10 { // until sluice has learned how this Envoy replaces connections
+				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // may be denied, because an end call may be late
 					t.Fatal(err)
 				}
 			}
@@ -113,7 +114,7 @@ func TestLiveEnvoyKeepsLeases(t *testing.T) {
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_grpc_connections") == 0 })
 			s.loseOtherClient(t)
-			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // at the backend it would wait
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // if admitted, it would wait at the backend
 			defer cancel()
 			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
 				t.Errorf("a third request gets %d, %v; want it denied", status, err)
@@ -122,7 +123,7 @@ func TestLiveEnvoyKeepsLeases(t *testing.T) {
 	}
 }
 
-// connectionOptions is what startEnvoy replaces for an Envoy whose connections have more options.
+// connectionOptions returns replacements for startEnvoy that add options to Envoy's connections.
 func connectionOptions(options string) []string {
 	return []string{"explicit_http_config:", options + "\n          explicit_http_config:"}
 }
@@ -156,17 +157,17 @@ func TestShortConnectionsAreExact(t *testing.T) {
 	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
 }
 
-// loseOtherClient has a client of another address take a lease and be lost, until one has come back.
+// loseOtherClient has clients of another address acquire leases and disconnect, until one lease has been released.
 func (s *stage) loseOtherClient(t *testing.T) {
 	t.Helper()
 	suite.Eventually(t, "another client's lease came back", func() bool {
 		s.acquireAndDisconnect(t)
-		s.waitAfterReply() // its grace
+		s.waitAfterReply() // the grace period
 		return s.metric(t, "sluice_leases_released_total", `by="connection"`) > 0
 	})
 }
 
-// acquireAndDisconnect has such a client take a lease, and closes its connection.
+// acquireAndDisconnect has a client of another address acquire a lease and close its connection.
 func (s *stage) acquireAndDisconnect(t *testing.T) {
 	t.Helper()
 	var conn net.Conn

@@ -1,5 +1,5 @@
-// Package flight tests limits on requests in flight behind the real Envoy: what runs at the backend is counted
-// there.
+// Package flight tests limits on requests in flight behind the real Envoy. The backend counts the requests in
+// progress.
 package flight_test
 
 import (
@@ -20,17 +20,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// root is the repository's root, seen from here.
 const root = "../.."
 
-// sluiceBinary is what TestMain built for all tests.
+// sluiceBinary is built by TestMain.
 var sluiceBinary string
 
 func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }))
 }
 
-// A stage is sluice, an Envoy in front of a ledger, and a client of the Envoy.
+// stage is a sluice, an Envoy in front of a ledger, and a client of Envoy.
 type stage struct {
 	*ledger
 
@@ -38,15 +37,15 @@ type stage struct {
 	envoy  *envoy.Envoy
 	client *http.Client
 	dir    string
-	args   []string // of sluice
-	// accessLog is that of the Envoy that started last.
+	args   []string // arguments of sluice
+	// accessLog is the path of the latest Envoy's access log.
 	accessLog string
 }
 
-// startStage starts a stage. Sluice gets these arguments beside the rules.
+// startStage starts all programs. args are more arguments of sluice.
 func startStage(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *stage {
 	t.Helper()
-	suite.Envoy(t, root) // skips where none is installed, before anything runs
+	suite.Envoy(t, root) // skips the test before anything runs
 	s := &stage{ledger: startLedger(t, hold), dir: suite.ShortDir(t), args: append([]string{"--config", suite.WriteRules(t, rules)}, args...)}
 	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	t.Cleanup(s.client.CloseIdleConnections)
@@ -55,18 +54,18 @@ func startStage(t *testing.T, rules string, hold http.HandlerFunc, args ...strin
 	return s
 }
 
-// startSluice starts sluice, or starts it again.
+// startSluice starts or restarts sluice.
 func (s *stage) startSluice(t *testing.T) {
 	t.Helper()
 	var addrs map[string]string
-	if slices.Contains(s.args, "--state-file") { // it will start again, at an address that nobody takes meanwhile
+	if slices.Contains(s.args, "--state-file") { // it restarts at the same address
 		addrs = map[string]string{"grpc": "unix://" + filepath.Join(s.dir, "sluice.sock")}
 	}
 	s.sluice = suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: addrs})
 }
 
-// startEnvoy starts one more Envoy, which asks sluice. Replacements are pairs of texts of its configuration, the
-// old one and the new one.
+// startEnvoy starts another Envoy that calls sluice. replacements are pairs of old and new texts of its
+// configuration.
 func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
 	t.Helper()
 	service := s.sluice.Addr("grpc")
@@ -86,10 +85,10 @@ func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
 	})
 }
 
-// unusedAddr is an address where nobody listens.
+// unusedAddr is an address without a listener.
 const unusedAddr = "127.0.0.1:1"
 
-// request returns a request of a user to the Envoy.
+// request returns a request of a user to Envoy.
 func (s *stage) request(ctx context.Context, user, path string) *http.Request {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoy.Addr("ingress")+path, http.NoBody)
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *stage) request(ctx context.Context, user, path string) *http.Request {
 	return r
 }
 
-// get sends a request of a user, and returns the status when all of the answer is there.
+// get sends a request of a user and reads the complete answer.
 func (s *stage) get(ctx context.Context, user, path string, headers ...string) (int, error) {
 	r := s.request(ctx, user, path)
 	for i := 0; i < len(headers); i += 2 {
@@ -116,13 +115,13 @@ func (s *stage) get(ctx context.Context, user, path string, headers ...string) (
 	return reply.StatusCode, nil
 }
 
-// A counter is what sluice says of one on its debug listener.
+// counter is the state of a counter on the debug listener.
 type counter struct {
 	Used, Remaining, Reserves int
 	Held                      struct{ Requests, Hits int }
 }
 
-// counter looks one up, which changes nothing.
+// counter looks up a counter without changing it.
 func (s *stage) counter(t *testing.T, domain, key, value string) counter {
 	t.Helper()
 	url := fmt.Sprintf("http://%s/counters?domain=%s&descriptor=%s=%s", s.sluice.Addr("debug"), domain, key, value)
@@ -136,19 +135,18 @@ func (s *stage) counter(t *testing.T, domain, key, value string) counter {
 	return answer.Counters[0]
 }
 
-// freeSlots returns how many of a user's places are free.
+// freeSlots returns the number of free slots of a user.
 func (s *stage) freeSlots(t *testing.T, user string) int {
 	t.Helper()
 	return s.counter(t, "d", "user", user).Remaining
 }
 
-// awaitFreeSlots waits until so many of a user's places are free.
 func (s *stage) awaitFreeSlots(t *testing.T, user string, want int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.freeSlots(t, user) == want })
 }
 
-// metric returns the sum of sluice's series of that name that have all labels, given as name="value".
+// metric returns the sum of the series of sluice with the given name and labels (name="value").
 func (s *stage) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	return suite.Metrics(t, s.sluice).Sum(name, labels...)

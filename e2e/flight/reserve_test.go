@@ -13,8 +13,8 @@ descriptors:
   - { key: user, rate_limit: { name: streams, requests_per_unit: 1000, unit: day, reserve: { amount: 400 } } }
 `
 
-// TestReservations holds two requests at the backend, which reserve 800 of 1000, so that a third is denied. What
-// ends without a cost stays charged, so that one more passes when one has ended, and none after it.
+// TestReservations keeps two requests at the backend that reserve 800 of 1000, so that a third is denied. A
+// request that ends without a cost stays charged, so that one more passes after one has ended, and none after it.
 func TestReservations(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})

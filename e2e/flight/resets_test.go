@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// withOtherEnvoy returns the same stage with an Envoy of its own, which asks sluice from another address, as from another
-// machine. Replacements are those of startEnvoy.
+// withOtherEnvoy returns the same stage with another Envoy, which calls sluice from another address as if from
+// another machine. replacements are those of startEnvoy.
 func (s *stage) withOtherEnvoy(t *testing.T, replacements ...string) *stage {
 	t.Helper()
 	other := *s
@@ -19,8 +19,9 @@ func (s *stage) withOtherEnvoy(t *testing.T, replacements ...string) *stage {
 	return &other
 }
 
-// Places of an Envoy that was killed come back, though no end call comes. Those of another one stay, also if it makes
-// only one call on a connection, so that it has none while its streams go on.
+// TestDeadEnvoyReleases checks that the slots of a killed Envoy are released without end calls. Those of another
+// Envoy stay held, even if it makes only one call per connection and therefore has none while its streams
+// continue.
 func TestDeadEnvoyReleases(t *testing.T) {
 	t.Parallel()
 	for name, replacement := range map[string][]string{
@@ -31,7 +32,7 @@ func TestDeadEnvoyReleases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dead := startStage(t, endRules, nil)
+			dead := startStage(t, releaseRules, nil)
 			alive := dead.withOtherEnvoy(t, replacement...)
 			als := alive.startStreams(t, "al", 4)
 			dead.startStreams(t, "bo", 4)
@@ -42,14 +43,14 @@ func TestDeadEnvoyReleases(t *testing.T) {
 			dead.envoy.Kill()
 			dead.awaitFreeSlots(t, "bo", 4)
 			als.checkHeldThenReleased(t)
-			if got := dead.metric(t, "sluice_leases_released_total", `by="connection"`); got != 8 { // two filters
+			if got := dead.metric(t, "sluice_leases_released_total", `by="connection"`); got != 8 { // 4 streams, two filters
 				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
 			}
 		})
 	}
 }
 
-// checkHeldThenReleased fails the test unless the streams, which are four, hold their places and then give them back.
+// checkHeldThenReleased checks that the four streams hold their slots, and release them when they end.
 func (f *streams) checkHeldThenReleased(t *testing.T) {
 	t.Helper()
 	if got := f.freeSlots(t, f.user); got != 0 {
@@ -61,17 +62,17 @@ func (f *streams) checkHeldThenReleased(t *testing.T) {
 	f.awaitFreeSlots(t, f.user, 4)
 }
 
-// connections returns how many connections to sluice the stage's Envoy has.
+// connections returns the number of connections from the stage's Envoy to sluice.
 func (s *stage) connections(t *testing.T) int {
 	t.Helper()
 	stats := suite.Page(suite.Get(t, "http://"+s.envoy.Admin+"/stats/prometheus?usedonly"))
 	return int(stats.Sum("envoy_cluster_upstream_cx_active", `envoy_cluster_name="sluice"`))
 }
 
-// A first call that Envoy gave up, because it took too long, leaves no place held.
+// TestAbandonedFirstCall checks that a first call that Envoy abandons at its timeout leaves no slot held.
 func TestAbandonedFirstCall(t *testing.T) {
 	t.Parallel()
-	s := startStage(t, endRules, nil)
+	s := startStage(t, releaseRules, nil)
 	s.envoy = s.startEnvoy(t, "timeout: 180s", "timeout: 0.05s")
 	must.OK(t, s.sluice.Signal(syscall.SIGSTOP))
 	for range 4 {

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestRoutesThatChangeDescriptors has routes that change the headers which the entry is made of. Envoy makes the descriptors for
-// the end of a stream from the headers as the router has left them, so that places are lost: of two, the third request
-// finds none, one after another. `sluice envoy check` says so of these, and of no other.
+// TestRoutesThatChangeDescriptors covers routes that change the headers of an entry. Envoy makes the descriptors
+// for the end of a stream from the changed headers, so slots are not released: with two slots, the third of three
+// sequential requests is denied. `sluice envoy check` reports exactly these routes.
 func TestRoutesThatChangeDescriptors(t *testing.T) {
 	t.Parallel()
 	const entry, route, match = "request_headers: { header_name: x-user, descriptor_key: user }", "route: { cluster: backend }", "match: { prefix: / }"
@@ -45,7 +45,7 @@ func TestRoutesThatChangeDescriptors(t *testing.T) {
 						t.Fatalf("request %d has the status %d: %v", n+1, last, err)
 					}
 				}
-				return tt.lost || last == http.StatusOK // a place that comes back does so a moment after the end
+				return tt.lost || last == http.StatusOK // the slot is released shortly after the end
 			})
 			if tt.lost && last != http.StatusTooManyRequests {
 				t.Errorf("the third request has the status %d, so that places come back", last)
@@ -58,7 +58,8 @@ func TestRoutesThatChangeDescriptors(t *testing.T) {
 	}
 }
 
-// startWithBootstrap is play for a bootstrap of the test's own. It returns where rules and bootstrap are.
+// startWithBootstrap is startStage with another bootstrap. It returns the directory of the rules and the
+// bootstrap.
 func startWithBootstrap(t *testing.T, rules string, config []byte) (s *stage, dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -14,7 +14,7 @@ descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: minute } }
 `
 
-// TestSlotsAreReleased holds two requests at the backend, so that a third is denied, and lets one go, so that
+// TestSlotsAreReleased keeps two requests at the backend, so that a third is denied, and finishes one, so that
 // another passes.
 func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestSlotsAreReleased(t *testing.T) {
 	send := func() {
 		go func() {
 			status := http.StatusTooManyRequests
-			for status == http.StatusTooManyRequests { // the place comes back a moment after the end of the stream
+			for status == http.StatusTooManyRequests { // the slot is released shortly after the end of the stream
 				var err error
 				if status, err = s.get(context.Background(), "al", "/"); err != nil {
 					t.Error(err)

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// confine makes the kernel kill the child when its starter ends for any reason. It also
-// gives the child a process group of its own, so Ctrl-C reaches the starter alone, which
-// then stops the child by one signal. A second signal would end sluice at once.
+// confine makes the kernel kill the child when its starter ends for any reason. It also creates a process group
+// for the child, so that Ctrl-C signals only the starter, which then stops the child with one signal; a second
+// signal would end sluice immediately.
 func confine(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

@@ -21,7 +21,7 @@ func TestChildEndsWithStarter(t *testing.T) {
 	must.OK(t, err)
 	t.Cleanup(starter.Kill)
 	child := childOf(t, starter)
-	if err := starter.Signal(syscall.SIGKILL); err != nil { // to it alone
+	if err := starter.Signal(syscall.SIGKILL); err != nil { // not to its process group
 		t.Fatal(err)
 	}
 	awaitGone(t, child)
@@ -34,7 +34,7 @@ func TestKillEndsChildren(t *testing.T) {
 	awaitGone(t, child)
 }
 
-// childOf returns the number of the process that p says it started.
+// childOf returns the process ID that p prints for the process that it started.
 func childOf(t *testing.T, p *process.Process) (child int) {
 	t.Helper()
 	if err := p.WaitLine(t.Context(), func(line string) bool {
@@ -60,8 +60,7 @@ func awaitGone(t *testing.T, pid int) {
 	t.Errorf("process %d is alive", pid)
 }
 
-// running reports whether the process exists and is no zombie, as an orphan
-// remains where nobody reaps.
+// running reports whether the process exists and is not a zombie, which an orphan stays if there is no reaper.
 func running(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false

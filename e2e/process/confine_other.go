@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// confine gives the child a process group of its own, as on Linux. A starter that is
-// killed leaves its programs behind here.
+// confine creates a process group for the child, as on Linux. Here, children of a killed starter keep running.
 func confine(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// FindInMemory returns where in the memory of a process a text stands: the line of /proc/PID/maps, and the bytes around it.
-// The kernel lets a parent look, unless it is told otherwise.
+// FindInMemory searches the memory of a process for a text and returns the places: the line of /proc/PID/maps and
+// the surrounding bytes. By default the kernel allows this for the parent.
 func FindInMemory(pid int, text []byte) (places []string, err error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -27,7 +27,7 @@ func FindInMemory(pid int, text []byte) (places []string, err error) {
 	for lines.Scan() {
 		line := lines.Text()
 		words := strings.Fields(line)
-		if len(words) < 2 || words[1][0] != 'r' || strings.Contains(line, "[v") { // [vvar] and its like are the kernel's
+		if len(words) < 2 || words[1][0] != 'r' || strings.Contains(line, "[v") { // [vvar] and similar areas belong to the kernel
 			continue
 		}
 		from, to, _ := strings.Cut(words[0], "-")
@@ -50,7 +50,7 @@ func FindInMemory(pid int, text []byte) (places []string, err error) {
 	return places, lines.Err()
 }
 
-// findText returns where a text stands in what is read, with what is around it.
+// findText returns the surroundings of each occurrence of a text.
 func findText(r io.Reader, text []byte) (places []string, err error) {
 	const around = 64
 	buffer := make([]byte, 1<<20)

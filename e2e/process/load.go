@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// ScaleByLoad returns d times the number of processes that want a processor for each there is, at least d and at most a
-// minute or d. It is for times that are lost on an idle machine, and too short on a busy one. Without /proc it is d.
+// ScaleByLoad multiplies d by the number of runnable processes per processor. The result is at least d, and at
+// most the larger of a minute and d. It is for waits that are too long for an idle machine and too short for a
+// busy one. Without /proc it returns d.
 func ScaleByLoad(d time.Duration) time.Duration {
 	load := 0.0
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(text), &load) // without a number, the load is 0
+		_, _ = fmt.Sscan(string(text), &load) // the load is 0 on an error
 	}
 	each := max(1, load/float64(runtime.NumCPU()))
 	return max(d, min(time.Duration(each*float64(d)), time.Minute))

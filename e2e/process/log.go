@@ -9,15 +9,15 @@ import (
 
 var errEnded = errors.New("the program ended")
 
-// log keeps everything a program prints and wakes those who wait for a line.
+// log stores the output of a program and wakes goroutines that wait for a line.
 type log struct {
-	// readMu is held while a part of the output is taken; see [Process.Hold].
+	// readMu is locked while output is read; see [Process.PauseOutput].
 	readMu sync.Mutex
 
 	mu    sync.Mutex
 	text  bytes.Buffer
 	ended bool
-	// changed is closed and replaced whenever text or ended changes.
+	// changed is closed and replaced when text or ended changes.
 	changed chan struct{}
 }
 
@@ -51,7 +51,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// wait returns nil when match accepts a line. match sees each line once.
+// wait returns nil when match accepts a line. match is called once per line.
 func (l *log) wait(ctx context.Context, match func(string) bool) error {
 	seen := 0
 	for {
@@ -73,8 +73,8 @@ func (l *log) wait(ctx context.Context, match func(string) bool) error {
 	}
 }
 
-// linesFrom returns a copy of the whole lines from an offset on, the unfinished
-// last one too if the program has ended.
+// linesFrom returns a copy of the complete lines after offset, including an incomplete last line if the program
+// has ended.
 func (l *log) linesFrom(offset int) (lines []byte, ended bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

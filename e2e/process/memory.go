@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Memory is what a process has resident, in bytes: now, and the most so far.
+// Memory is the current and peak resident memory of a process in bytes.
 type Memory struct{ RSS, Peak int }
 
-// MemoryOf returns the kernel's figures of a process. It returns an error if the process
-// has ended, or if the system has no /proc as Linux does.
+// MemoryOf returns the kernel's figures of a process. It returns an error if the process has ended or the system
+// does not have Linux's /proc.
 func MemoryOf(pid int) (m Memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

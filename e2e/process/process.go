@@ -1,6 +1,5 @@
-// Package process runs the programs that the end-to-end tests and the demo need and makes
-// sure that none outlives its starter. On Linux the kernel kills the child even if the
-// starter is killed.
+// Package process runs the programs of the end-to-end tests and the demo, and ensures that none outlives its
+// starter. On Linux the kernel kills the child even if the starter is killed.
 package process
 
 import (
@@ -14,21 +13,21 @@ import (
 	"time"
 )
 
-// Process is a running program. Any number of goroutines may use it. Its starter must
-// call [Process.Stop] or [Process.Kill].
+// Process is a running program. It is safe for concurrent use. The starter must call [Process.Stop] or
+// [Process.Kill].
 type Process struct {
 	name string
 	cmd  *exec.Cmd
 	log  *log
-	// done is closed when the program has ended and its output is complete.
+	// done is closed after the end of the program and of its output.
 	done chan struct{}
 }
 
-// Start starts the program of cmd, whose Stdout and Stderr it takes.
+// Start starts cmd and captures its Stdout and Stderr.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, log: newLog(), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
-	// Something that it started may hold its output open after its end.
+	// A child of the program may keep its output open after its end.
 	cmd.WaitDelay = time.Second
 	confine(cmd)
 	started := make(chan error)
@@ -39,9 +38,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// run holds one operating system thread for the life of the program: Linux sends
-// the parent-death signal when the thread that started the child ends, and Go may
-// end any thread that no goroutine holds.
+// run locks an operating system thread for the life of the program: Linux sends the parent-death signal when the
+// thread that started the child ends, and Go may end any unlocked thread.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -50,13 +48,13 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	// The exit status is in ProcessState, and the log has what the program said.
+	// The exit status is in ProcessState, and the output in the log.
 	_ = p.cmd.Wait()
 	p.log.close()
 	close(p.done)
 }
 
-// Wait returns the exit code when the program has ended, -1 if a signal ended it.
+// Wait waits for the end of the program and returns its exit code, or -1 if a signal ended it.
 func (p *Process) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.done:
@@ -66,8 +64,8 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	}
 }
 
-// WaitLine waits for a line of output that match accepts, past output included.
-// It returns an error with all output if the program or ctx ends before.
+// WaitLine waits for a line of past or future output that match accepts. If the program or ctx ends first, it
+// returns an error with all output.
 func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) error {
 	if err := p.log.wait(ctx, match); err != nil {
 		return fmt.Errorf("wait for output of %s: %w; it said:\n%s", p.name, err, p.log)
@@ -75,18 +73,16 @@ func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) er
 	return nil
 }
 
-// PauseOutput stops the reading of the program's output, whose pipe then fills, until
-// release is called.
+// PauseOutput stops reading the program's output, so that its pipe fills, until release is called.
 func (p *Process) PauseOutput() (release func()) {
 	p.log.readMu.Lock()
 	return p.log.readMu.Unlock
 }
 
-// Log returns all output so far.
+// Log returns the output so far.
 func (p *Process) Log() string { return p.log.String() }
 
-// Stop asks the program to end (SIGTERM) and returns its exit code. If ctx ends
-// first, it kills the program and returns an error.
+// Stop sends SIGTERM and returns the exit code. If ctx ends first, it kills the program and returns an error.
 func (p *Process) Stop(ctx context.Context) (int, error) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return 0, err
@@ -99,7 +95,7 @@ func (p *Process) Stop(ctx context.Context) (int, error) {
 	return code, nil
 }
 
-// Signal sends sig; to a program that has ended it does nothing.
+// Signal sends sig. It does nothing if the program has ended.
 func (p *Process) Signal(sig os.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.name, err)
@@ -107,17 +103,16 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Kill ends the program and those it started at once and waits until it is gone.
+// Kill kills the program and its children, and waits for its end.
 func (p *Process) Kill() {
 	select {
 	case <-p.done:
-		return // its number may be another's by now
+		return // its process ID may be reused
 	default:
 	}
-	// The only error is that they have ended already.
+	// The only possible error is that they have ended already.
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.done
 }
 
-// PID returns the operating system's number for the program.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

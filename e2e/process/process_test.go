@@ -77,8 +77,7 @@ func TestStartReportsAMissingProgram(t *testing.T) {
 	}
 }
 
-// startAndHang is the body of the process that TestChildEndsWithStarter
-// kills.
+// startAndHang is the process that TestChildEndsWithStarter kills.
 func startAndHang() {
 	p, err := process.Start(exec.Command("sleep", "1000"))
 	if err != nil {

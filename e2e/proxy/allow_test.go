@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// allowFlags are those that examples/tls/teams.yaml names.
+// allowFlags returns the flags and rules of examples/tls/teams.yaml.
 func allowFlags(t *testing.T) (flags []string, rules string) {
 	t.Helper()
 	rules = filepath.Join(root, "examples", "tls", "teams.yaml")
@@ -29,8 +29,7 @@ func allowFlags(t *testing.T) (flags []string, rules string) {
 	return flags, rules
 }
 
-// teamListeners ask for the domains of both teams. Where sluice does not answer, some let
-// requests pass and some deny them.
+// teamListeners are listeners for the domains of both teams. On an error some allow the request and some deny it.
 func teamListeners() []listener {
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	return []listener{
@@ -40,9 +39,8 @@ func teamListeners() []listener {
 	}
 }
 
-// TestEnvoyIsLimitedToItsDomains runs the example of examples/tls/teams.yaml with three
-// Envoys. Their certificates carry a SPIFFE ID, a DNS name, and a name that is on no
-// list.
+// TestEnvoyIsLimitedToItsDomains runs examples/tls/teams.yaml with three Envoys. Their certificates contain a
+// SPIFFE ID, a DNS name, and a name that no list contains.
 func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	t.Parallel()
 	const ok, failed = http.StatusOK, http.StatusInternalServerError
@@ -75,8 +73,7 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 					})
 				}
 			}
-			// To Envoy a rejected call is an error. Without failure_mode_deny the request
-			// passes.
+			// Envoy treats a rejected call as an error and allows the request without failure_mode_deny.
 			got, err := p.getFrom(t.Context(), "pay passing", "/", "x-user: al")
 			if err != nil || got.status != ok {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
@@ -97,8 +94,8 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	}
 }
 
-// TestUntrustedCertificatesAreRejected has an Envoy with the right name in a
-// certificate of another authority, and one without a certificate.
+// TestUntrustedCertificatesAreRejected covers a certificate with the right name from another authority, and a
+// client without a certificate.
 func TestUntrustedCertificatesAreRejected(t *testing.T) {
 	t.Parallel()
 	flags, rules := allowFlags(t)

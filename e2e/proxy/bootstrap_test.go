@@ -15,27 +15,26 @@ type (
 	list   = []any
 )
 
-// listener is one way into Envoy. All fields but the name are YAML.
+// listener describes a listener of Envoy. All fields but the name are YAML.
 type listener struct {
 	// name is "ingress" if empty.
 	name string
 	// before lists filters that come before the rate limit filters. Optional.
 	before string
-	// rateLimit has, for each rate limit filter, the fields in which it differs
-	// from rateLimitFilter. One filter without a difference if nil.
+	// rateLimit lists the rate limit filters, each as fields that override rateLimitFilter. Default: one filter.
 	rateLimit []string
-	// routes lists routes, all to the backend: a route needs no action.
+	// routes lists the routes. All lead to the backend, so a route needs no action.
 	routes string
-	// accessLog is a format of lines for Envoy's standard output. Optional.
+	// accessLog is the format of the access log on standard output. Optional.
 	accessLog string
-	// tracing is the connection manager's. Optional.
+	// tracing is the tracing configuration of the connection manager. Optional.
 	tracing string
-	// manager is more fields of the connection manager. Optional.
+	// manager contains more fields of the connection manager. Optional.
 	manager string
 }
 
-// rateLimitFilter denies where envoy.yaml lets pass, and waits longer. So no test passes
-// because an answer came late or not at all.
+// rateLimitFilter denies on errors, unlike envoy.yaml, and has a longer timeout, so that no test passes because of
+// a late or missing reply.
 const rateLimitFilter = `
 "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
 domain: d
@@ -60,8 +59,8 @@ typed_extension_protocol_options:
     explicit_http_config: { http2_protocol_options: {} }
 `
 
-// bootstrap returns a configuration of Envoy with these listeners and the
-// clusters sluice and backend, the first with more fields (YAML). JSON is YAML.
+// bootstrap returns an Envoy configuration as JSON with the given listeners and the clusters sluice and backend.
+// clusterFields (YAML) are added to the cluster sluice.
 func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte {
 	t.Helper()
 	cluster := fields(t, sluiceCluster)
@@ -71,10 +70,10 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 		rendered[i] = l.render(t)
 	}
 	text, err := json.Marshal(object{
-		"node": object{"id": "test", "cluster": "test"}, // secrets need it
+		"node": object{"id": "test", "cluster": "test"}, // required for secrets
 		"static_resources": object{
 			"listeners": rendered,
-			// A thousand connections to the backend at once take a while.
+			// Opening a thousand backend connections takes a while.
 			"clusters": list{cluster, object{"name": "backend", "connect_timeout": "30s"}},
 		},
 	})
@@ -159,7 +158,7 @@ func elements(t *testing.T, text string) (l list) {
 func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	if text == "" {
-		return // an empty document is an error
+		return // the decoder rejects an empty document
 	}
 	if err := yaml.Unmarshal([]byte(text), into); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)

@@ -11,18 +11,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestClientInputCannotBypassLimits has a client of Envoy send everything that it can
-// influence, from one byte to sizes that Envoy itself rejects. There must be no error,
-// because Envoy lets a request pass on an error. The first request passes and the second
-// does not. The answers to other clients stay the same.
+// TestClientInputCannotBypassLimits varies everything that a client of Envoy controls, from one byte to sizes that
+// Envoy rejects. No call may fail, because Envoy allows a request on an error: the first request passes, the
+// second is denied, and other clients get the same answers as before.
 func TestClientInputCannotBypassLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("as it is", func(t *testing.T) {
 		t.Parallel()
 		testClientInput(t, nil, "")
 	})
-	// What sluice tells of a request is as long as the request.
-	t.Run("telling all over TLS", func(t *testing.T) {
+	// With all reporting enabled, a reply is as long as its request.
+	t.Run("all reporting enabled, over TLS", func(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
 		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--response-headers", "--tracing")
@@ -38,7 +37,7 @@ func testClientInput(t *testing.T, args []string, cluster string) {
 	others := startBystanders(t, p, 1)
 	for i, w := range inputs {
 		var wrong []string
-		longest, c := 0, string(rune('a'+i)) // no two ways share values
+		longest, c := 0, string(rune('a'+i)) // inputs have distinct values
 		for _, n := range w.sizes() {
 			first, err := p.send(t.Context(), w.name, w.request(c, n))
 			second, again := p.send(t.Context(), w.name, w.request(c, n))
@@ -61,15 +60,14 @@ func testClientInput(t *testing.T, args []string, cluster string) {
 	t.Logf("others had %d answers; memory was at most %s", others.total(), peakMemory(limits))
 }
 
-// envoyRejects reports whether Envoy itself rejects a request. Over HTTP/2 it may reset
-// the stream instead of answering.
+// envoyRejects reports whether Envoy itself rejected a request. Over HTTP/2 it may reset the stream instead of
+// answering.
 func envoyRejects(status int, err error) bool {
 	return err != nil && strings.Contains(err.Error(), "stream error") ||
 		status == http.StatusRequestHeaderFieldsTooLarge || status == http.StatusBadRequest
 }
 
-// sizes returns the sizes to try of a way: from one byte to what Envoy rejects, and sizes
-// around bounds.
+// sizes returns the sizes to try, from one byte to more than Envoy accepts, with more around the bounds.
 func (w input) sizes() []int {
 	var all []int
 	for _, n := range []int{
@@ -89,7 +87,7 @@ func (w input) sizes() []int {
 	return all
 }
 
-// inputRules allow a request a year for each value of each way.
+// inputRules allow one request per year for each value of each input.
 func inputRules() string {
 	const once = "rate_limit: { unit: year, requests_per_unit: 1 }"
 	rules := &strings.Builder{}
@@ -109,9 +107,8 @@ func inputRules() string {
 	return rules.String()
 }
 
-// TestLongHeadersNeedHigherLimits has an Envoy that takes longer headers than by
-// default. A call beyond a bound of sluice then fails, and no other call. With higher
-// bounds it is limited.
+// TestLongHeadersNeedHigherLimits configures Envoy to accept longer headers than by default. Only calls beyond a
+// bound of sluice fail. With higher bounds they are limited.
 func TestLongHeadersNeedHigherLimits(t *testing.T) {
 	t.Parallel()
 	taken := "{ max_request_headers_kb: 500 }"

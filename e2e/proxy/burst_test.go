@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// pick returns the size for this tier: SLUICE_LONG asks for the full one.
+// pick returns long if SLUICE_LONG is set, otherwise short.
 func pick(short, long int) int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return long
@@ -30,8 +30,7 @@ descriptors:
 - { key: held, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
 `
 
-// bystanderListeners have a limit of 0. On an error one lets the request pass, and one
-// answers 500.
+// bystanderListeners have a limit of 0. On an error one allows the request and one answers 500.
 func bystanderListeners() []listener {
 	routes := limitedBy(`{ generic_key: { descriptor_key: witness, descriptor_value: w } }`)
 	return []listener{
@@ -40,7 +39,7 @@ func bystanderListeners() []listener {
 	}
 }
 
-// bystanders is clients of Envoy that are independent of what others send.
+// bystanders are clients whose answers must not depend on other clients.
 type bystanders struct{ loads map[string]*load }
 
 func startBystanders(t *testing.T, p *proxy, clients int) bystanders {
@@ -62,13 +61,13 @@ func (w bystanders) total() (answers int) {
 	return answers
 }
 
-// await returns when there were this many answers.
+// await waits for the given number of answers.
 func (w bystanders) await(t *testing.T, answers int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d answers of others", answers), func() bool { return w.total() >= answers })
 }
 
-// stop ends the witnesses. All their answers must have been 429.
+// stop stops the clients. All their answers must have been 429.
 func (w bystanders) stop(t *testing.T) {
 	t.Helper()
 	for name, l := range w.loads {
@@ -78,20 +77,20 @@ func (w bystanders) stop(t *testing.T) {
 	}
 }
 
-// patientCluster is fields of the cluster of sluice, for an Envoy that is itself busy with
-// thousands of requests. It may learn late that a connection has been made.
+// patientCluster contains fields of the cluster sluice for an Envoy with thousands of requests, which may notice
+// late that a connection is established.
 const patientCluster = `
 circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
 `
 
-// burst is requests that are all made at once.
+// burst is a set of concurrent requests.
 type burst struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// send makes one more request, to the listener ingress.
+// send adds a request to the listener ingress.
 func (r *burst) send(ctx context.Context, p *proxy, a clientRequest) {
 	r.wg.Go(func() {
 		status, err := p.send(ctx, "ingress", a)
@@ -111,14 +110,13 @@ func (r *burst) send(ctx context.Context, p *proxy, a clientRequest) {
 	})
 }
 
-// wait returns how often each status or error was the answer.
+// wait returns the number of each status or error.
 func (r *burst) wait() map[string]int {
 	r.wg.Wait()
 	return r.counts
 }
 
-// await returns when this number of requests has reached the Envoys: each waits for
-// sluice or has its answer.
+// await waits until the given number of requests has reached the Envoys and waits for sluice or is answered.
 func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
 	t.Helper()
 	suite.Eventually(t, "all calls wait", func() bool {
@@ -135,9 +133,8 @@ func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
 	})
 }
 
-// TestDisconnectingClients has many clients wait for held replies at once, each
-// with a long header. Half of them go away. So few are released a second that many wait even if a
-// busy machine brings them slowly.
+// TestDisconnectingClients has many clients with long headers wait for delayed replies. Half of them disconnect.
+// Few replies are due per second, so that many clients wait even if a busy machine sends them slowly.
 func TestDisconnectingClients(t *testing.T) {
 	t.Parallel()
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, burstRules))

@@ -18,21 +18,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// oddValues are values of headers: empty, tabs, or not UTF-8.
+// oddValues are header values that are empty, contain tabs, or are not UTF-8.
 var oddValues = []string{
 	"", "a\tb",
-	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
+	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin-1, Latin-1, UTF-8, U+FFFD
 	"\xff\xfe", "\xfe\xff", "\x80", "\x80\x80",
-	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // "/", too long
-	"\xed\xa0\x80", "\xed\xa0\xbd\xed\xb8\x80", // half a pair, and both as if they were characters
+	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // overlong encodings of "/"
+	"\xed\xa0\x80", "\xed\xa0\xbd\xed\xb8\x80", // a lone surrogate, and an encoded surrogate pair
 	"\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", // beyond Unicode
-	"\xe2\x82", "\xe2\x82\xac", "a\xe2", // cut off
+	"\xe2\x82", "\xe2\x82\xac", "a\xe2", // truncated characters
 	strings.Repeat("\xe9", 59*kib),
 }
 
-// TestNonUTF8ValuesAreCounted sends headers that are not UTF-8, as protobuf's strings must
-// be. They count as they are. All that may repeat them is switched on, and Envoy,
-// Prometheus and a collector can still read what sluice says.
+// TestNonUTF8ValuesAreCounted sends header values that are not valid in a protobuf string. They are counted
+// unchanged. With all reporting enabled, Envoy, Prometheus and a collector can still read the output of sluice.
 func TestNonUTF8ValuesAreCounted(t *testing.T) {
 	t.Parallel()
 	var spans, unreadable atomic.Int64
@@ -100,7 +99,7 @@ descriptors:
 	if err != nil || len(families) == 0 {
 		t.Errorf("/metrics: %d families, %v", len(families), err)
 	}
-	if _, err := limits.Stop(t.Context()); err != nil { // which sends the last spans
+	if _, err := limits.Stop(t.Context()); err != nil { // flushes the last spans
 		t.Fatal(err)
 	}
 	if int(spans.Load()) != calls || unreadable.Load() != 0 {
@@ -108,7 +107,7 @@ descriptors:
 	}
 }
 
-// TestNonUTF8Metadata reads such a value's metadata in Envoy's access log.
+// TestNonUTF8Metadata reads the metadata of such a value in Envoy's access log.
 func TestNonUTF8Metadata(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -123,7 +122,7 @@ func TestNonUTF8Metadata(t *testing.T) {
 	for range 2 {
 		p.get(t, "/", "x-user: caf\xe9")
 	}
-	if _, err := p.Stop(t.Context()); err != nil { // which writes the log
+	if _, err := p.Stop(t.Context()); err != nil { // flushes the access log
 		t.Fatal(err)
 	}
 	var entries []string

@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestConcurrentChargesAreExact makes sluice's threads meet in one counter far more often than
-// requests through Envoy do. Each call has many equal descriptors.
+// TestConcurrentChargesAreExact charges one counter from many threads at once, more often than through Envoy: each
+// call contains many equal descriptors.
 func TestConcurrentChargesAreExact(t *testing.T) {
 	t.Parallel()
 	const (
 		clients     = 8
-		calls       = 100 // of each client
+		calls       = 100 // per client
 		descriptors = 500
-		places      = 200_000 // of clients x calls x descriptors
+		places      = 200_000 // below clients x calls x descriptors
 	)
 	limits := startSluice(t, sluice.Options{
 		Args: []string{"--config", suite.WriteRules(t, `

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestConnectionsStayOpen has an Envoy of two workers ask by a socket of the file system, and
-// with pings of both ends. Each request is answered, and neither end closes a connection. Other tests
-// have it ask by TCP, over TLS, with health checks, and over connections that end at their age.
+// TestConnectionsStayOpen connects an Envoy with two workers over a Unix socket, with PINGs from both ends. Every
+// request is answered and neither end closes a connection. Other tests cover TCP, TLS, health checks and
+// connections that reach their maximum age.
 func TestConnectionsStayOpen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

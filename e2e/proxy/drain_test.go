@@ -28,10 +28,9 @@ domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 } }]
 `
 
-// TestShutdownLosesNoRequest stops one of two sluices under load. Envoy learns from its
-// health that it will go, and turns to the other in time. A request without an answer of
-// sluice would fail. If Envoy did not learn it in time, as on a busy machine, the next
-// attempt takes longer.
+// TestShutdownLosesNoRequest stops one of two replicas under load. Envoy learns of the shutdown from the health
+// check and uses the other replica. A request without a reply from sluice would fail. If Envoy does not learn of
+// it in time, as on a busy machine, the next attempt uses a longer delay.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const most = time.Minute
@@ -45,7 +44,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 	}
 }
 
-// shutdownLosesNoRequest reports whether Envoy learned of the shutdown while the sluice drained.
+// shutdownLosesNoRequest reports whether Envoy noticed the shutdown during the drain.
 func shutdownLosesNoRequest(t *testing.T, delay time.Duration) (learned bool) {
 	t.Helper()
 	config := suite.WriteRules(t, highLimitRules)
@@ -70,7 +69,7 @@ health_checks:
 		defer close(ended)
 		stopProcess(t, first.Process)
 	}()
-	// Envoy's threads know of it some answers after Envoy does.
+	// Envoy's workers notice some answers after its main thread.
 	until := 0
 	suite.Eventually(t, "the first sluice has ended", func() bool {
 		if until == 0 && p.envoyStat(t, "cluster.sluice.membership_healthy") == 1 {
@@ -99,7 +98,7 @@ health_checks:
 	return true
 }
 
-// stopProcess ends a process, which must exit with 0.
+// stopProcess stops a process, which must exit with 0.
 func stopProcess(t *testing.T, p *process.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -109,8 +108,8 @@ func stopProcess(t *testing.T, p *process.Process) {
 	}
 }
 
-// TestConnectionAgeFailsNoCall makes sluice end each connection after a short time. Sluice
-// does that so that clients spread over new replicas.
+// TestConnectionAgeFailsNoCall sets a short maximum age of connections, which sluice has to spread clients over
+// new replicas.
 func TestConnectionAgeFailsNoCall(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -129,13 +128,12 @@ func TestConnectionAgeFailsNoCall(t *testing.T) {
 	}
 }
 
-// connections returns how many connections to sluice Envoy has opened so far.
+// connections returns the number of connections that Envoy has opened to sluice.
 func (p *proxy) connections(t *testing.T) int {
 	t.Helper()
 	return p.envoyStat(t, "cluster.sluice.upstream_cx_total")
 }
 
-// envoyStat returns a number of Envoy's own.
 func (p *proxy) envoyStat(t *testing.T, name string) int {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + name + "$")
@@ -168,8 +166,7 @@ func request() *rls.RateLimitRequest {
 	}}
 }
 
-// TestCallInFlightAtSIGTERM begins a call and finishes it when sluice has told
-// the client to open no more.
+// TestCallInFlightAtSIGTERM starts a call, and finishes it after sluice has sent GOAWAY. The call is answered.
 func TestCallInFlightAtSIGTERM(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, highLimitRules)}})
@@ -178,7 +175,7 @@ func TestCallInFlightAtSIGTERM(t *testing.T) {
 	conn := dial(t, limits.Addr("grpc"))
 	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, rls.RateLimitService_ShouldRateLimit_FullMethodName)
 	must.OK(t, err)
-	// The answer to a later call on the connection says that the first has begun.
+	// A reply to a later call on the connection implies that the first has begun.
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request()); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +196,8 @@ func TestCallInFlightAtSIGTERM(t *testing.T) {
 	}
 }
 
-// TestRestartLosesNoCall has clients that wait while there is no server. A call fails if
-// a server takes it and does not answer.
+// TestRestartLosesNoCall has clients that wait for a server while there is none. A call fails if a server accepts
+// it and does not answer.
 func TestRestartLosesNoCall(t *testing.T) {
 	t.Parallel()
 	config := suite.WriteRules(t, highLimitRules)

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestLimitIsExact has many clients race for few hits, through many threads of
-// Envoy and of sluice.
+// TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and sluice.
 func TestLimitIsExact(t *testing.T) {
 	t.Parallel()
 	const (

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestFiltersUseTheirDomains has two filters, each with a stage and a
-// domain, and a route that changes the domain of both.
+// TestFiltersUseTheirDomains configures two filters with different stages and domains, and a route that overrides
+// both domains.
 func TestFiltersUseTheirDomains(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -46,9 +46,9 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1 } }]
 	}{
 		{"/both", http.StatusOK},
 		{"/both", http.StatusOK},
-		{"/both", http.StatusTooManyRequests}, // by inner; edge counts 3
+		{"/both", http.StatusTooManyRequests}, // denied by inner; edge counts 3
 		{"/edge", http.StatusTooManyRequests},
-		{"/both", http.StatusTooManyRequests}, // by edge; inner is not asked
+		{"/both", http.StatusTooManyRequests}, // denied by edge; inner is not called
 		{"/partner", http.StatusOK},
 		{"/partner", http.StatusTooManyRequests},
 	} {

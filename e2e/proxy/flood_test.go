@@ -14,12 +14,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// counterKind is counters of one rule.
+// counterKind identifies the counters of one rule.
 type counterKind struct{ domain, key string }
 
-// TestFloodEvictsItself hits new values once each, in a table that is far too small
-// for them and in a domain with few counters. Counters that were there before keep their
-// limits to the hit.
+// TestFloodEvictsItself sends new values, each once, with far too little memory for them, and in a domain with few
+// counters. Counters that existed before keep exact limits.
 func TestFloodEvictsItself(t *testing.T) {
 	t.Parallel()
 	const (
@@ -30,7 +29,7 @@ func TestFloodEvictsItself(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		rules string
-		kinds []counterKind // in the order in which their floods come
+		kinds []counterKind // in the order of their floods
 	}{
 		"fixed windows and a bounded domain": {fixed + small, []counterKind{{"d", "fixed"}, {"small", "token"}}},
 		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []counterKind{{"d", "token"}}},
@@ -50,15 +49,15 @@ func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 		established = 200
 		used        = 57
 		limit       = 100
-		values      = 300_000 // of all floods
-		each        = 1000    // descriptors of a request
+		values      = 300_000 // in all floods together
+		each        = 1000    // descriptors per request
 		clients     = 4
 		growth      = 24 << 20
 	)
-	// The bound keeps the collector's pace out of the measurement.
+	// The memory limit makes the measurement independent of the garbage collector's pacing.
 	limits := startPlain(t, []string{"GOMEMLIMIT=48MiB"}, "--counter-memory", "1MiB", "--config", suite.WriteRules(t, rules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
-	// send hits n values of a kind and returns their statuses.
+	// send sends hits for n values and returns their statuses.
 	send := func(k counterKind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {
 		r := &rls.RateLimitRequest{Domain: k.domain}
 		for i := range n {
@@ -102,7 +101,7 @@ func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 	}
 	window.AwaitHour(t)
 	expect(used, rls.RateLimitResponse_OK, limit-used)
-	// The first half allocates what answering needs. The second must need nothing more.
+	// The first half may allocate buffers. The second half must not need more memory.
 	before := flood("new")
 	grown := flood("newer") - before
 	expect(limit-used, rls.RateLimitResponse_OK, 0)

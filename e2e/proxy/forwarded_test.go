@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// recorder is a rate-limit service without bounds that answers OK to all.
+// recorder is a rate limit service without bounds. It answers OK to all calls and records them.
 type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 
@@ -25,7 +25,6 @@ type recorder struct {
 	calls chan recordedCall
 }
 
-// recordedCall is what came with a call.
 type recordedCall struct {
 	headers metadata.MD
 	request *rls.RateLimitRequest
@@ -42,7 +41,7 @@ func startRecorder(t *testing.T) *recorder {
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
-		// A test that is skipped may stop it before it serves.
+		// A skipped test may stop the server before it serves.
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
@@ -56,8 +55,8 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 }
 
-// largest returns the size of the largest header and value, of all headers as RFC 9113
-// counts them, and of the message.
+// largest returns the sizes of the largest header (name and value), of all headers as defined in RFC 9113, and of
+// the message.
 func (r recordedCall) largest() (field, headers, message int) {
 	for name, values := range r.headers {
 		for _, value := range values {
@@ -73,18 +72,18 @@ func (r recordedCall) largest() (field, headers, message int) {
 	return field, headers, proto.Size(r.request)
 }
 
-// TestInputsReachTheService holds that each way carries what it says. Otherwise
-// TestClientInputCannotBypassLimits would not send it to sluice. A newer Envoy that
-// forwards more of a client's request fails here.
+// TestInputsReachTheService checks that each input makes the call as large as it claims, so that
+// TestClientInputCannotBypassLimits does test sluice. It fails if a newer Envoy forwards more of a client's
+// request.
 func TestInputsReachTheService(t *testing.T) {
 	t.Parallel()
 	r := startRecorder(t)
 	p := startProxyTo(t, inputListeners(), "", []string{r.addr})
-	// What Envoy always sends.
+	// Headers that Envoy always sends.
 	always := []string{":authority", "content-type", "x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-forwarded-for"}
 	more := map[string][]string{
 		"header of the call":                   {"x-shard"},
-		"binary header of the call, in base64": {"x-shard-bin"}, // the recorder decodes it
+		"binary header of the call, in base64": {"x-shard-bin"}, // decoded by the recorder
 		"tracestate by OpenTelemetry":          {"traceparent", "tracestate"},
 		"tracestate and origin by Datadog":     {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
 		"path by SkyWalking, in base64":        {"sw8"},

@@ -11,8 +11,7 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
-// TestRateLimitHeaders has both write headers: Envoy from the statuses, sluice in its
-// reply.
+// TestRateLimitHeaders has both programs write the headers: Envoy from the statuses, sluice in its reply.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -75,8 +74,8 @@ descriptors:
 	}
 }
 
-// TestHeadersToUpstream has Envoy add headers to the requests that it forwards. What a client sends under
-// these names reaches the service, too, before them, as with envoyproxy/ratelimit.
+// TestHeadersToUpstream has Envoy add headers to the forwarded request. Headers of the same names from the client
+// are kept before them, as with envoyproxy/ratelimit.
 func TestHeadersToUpstream(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -102,8 +101,8 @@ func TestHeadersToUpstream(t *testing.T) {
 	}
 }
 
-// TestEveryDescriptorCounts sends two descriptors with each request. The stricter limit
-// denies. Then all_or_nothing says whether the other is charged.
+// TestEveryDescriptorCounts sends two descriptors per request. The stricter limit denies, and all_or_nothing
+// decides whether the other one is charged.
 func TestEveryDescriptorCounts(t *testing.T) {
 	t.Parallel()
 	const descriptors = `
@@ -129,8 +128,7 @@ descriptors:
 `
 	for name, tt := range map[string]struct {
 		root string
-		// remaining is what the user has left after 3 requests that passed, 1 that was
-		// denied and 1 more.
+		// remaining is the user's remaining limit after 3 allowed requests, 1 denied and 1 more.
 		remaining string
 	}{
 		"denied counts":  {root: "domain: d", remaining: "0"},
@@ -157,8 +155,7 @@ descriptors:
 			if got.status != http.StatusOK || got.get("X-Ratelimit-Remaining") != tt.remaining {
 				t.Errorf("the user's own: %v, want 200 and %s remaining", got, tt.remaining)
 			}
-			// Several limits on one descriptor are one status; a descriptor that
-			// no rule matches adds none.
+			// Several limits on a descriptor share one status; a descriptor without a matching rule adds none.
 			for i, want := range []struct {
 				status int
 				limit  string

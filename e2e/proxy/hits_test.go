@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// perRoute opens the only place in which Envoy heeds hits_addend.
+// perRoute is the only place where Envoy uses hits_addend.
 const perRoute = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`
 
 const tokensRules = `
@@ -56,12 +56,12 @@ func TestRequestCosts(t *testing.T) {
 		{"/four", "", 200, 3},
 		{"/cost", "0", 200, 3},
 		{"/cost", "3", 200, 0},
-		{"/cost", "0", 200, 0}, // full is not over
+		{"/cost", "0", 200, 0}, // the limit itself is allowed
 		{"/refund", "2", 200, 2},
 		{"/cost", "1", 200, 1},
-		{"/cost", "9", 429, 0}, // counts although it is denied
+		{"/cost", "9", 429, 0}, // counted although denied
 		{"/cost", "0", 429, 0},
-		{"/refund", "100", 200, 10}, // never above full
+		{"/refund", "100", 200, 10}, // never above the limit
 		{"/cost", "11", 429, 0},
 	} {
 		got := p.get(t, step.path, "x-cost: "+step.cost)
@@ -72,8 +72,8 @@ func TestRequestCosts(t *testing.T) {
 	}
 }
 
-// TestCostsAtStreamEnd charges what a header of the response says, as for a service
-// that answers with the number of tokens used. The request itself only peeks.
+// TestCostsAtStreamEnd charges a cost from a response header, as of a service that returns the number of tokens
+// used. The request itself charges 0 hits.
 func TestCostsAtStreamEnd(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -103,7 +103,7 @@ func TestCostsAtStreamEnd(t *testing.T) {
 		{"4", 200, 10, 4},
 		{"6", 200, 6, 10},
 		{"7", 200, 0, 17},
-		// A denied request is charged at its end too, beyond the limit.
+		// A denied request is also charged at its end, beyond the limit.
 		{"5", 429, 0, 22},
 		{"0", 429, 0, 22},
 	} {
@@ -120,7 +120,7 @@ func TestCostsAtStreamEnd(t *testing.T) {
 	})
 }
 
-// awaitHits waits for a charge that Envoy does not wait for.
+// awaitHits waits for a charge whose reply Envoy does not await.
 func awaitHits(t *testing.T, s *sluice.Sluice, key string, want float64) {
 	t.Helper()
 	suite.Eventually(t, "hits of "+key, func() bool {

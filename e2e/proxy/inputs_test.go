@@ -9,29 +9,26 @@ import (
 	"testing"
 )
 
-// kib is the unit in which Envoy bounds headers; the default is 60.
+// kib is Envoy's unit for header limits; the default limit is 60.
 const kib = 1 << 10
 
-// input is a part of a rate-limit call whose text a client of Envoy chooses.
+// input is a part of a rate limit call whose text a client of Envoy chooses.
 type input struct {
 	name string
-	// listener is the way's listener, with the way's name.
+	// listener has the name of the input.
 	listener
-	// service is the filter's rate_limit_service, if it differs.
+	// service overrides rate_limit_service of the filter. Optional.
 	service string
-	// request returns a request that holds n bytes of c.
+	// request returns a request with n bytes of c.
 	request func(c string, n int) clientRequest
-	// maxBytes is at least the largest n that Envoy forwards. Envoy may reject longer ones
-	// with a status of 4xx.
+	// maxBytes is at least the largest n that Envoy forwards. It may reject longer ones with a 4xx status.
 	maxBytes int
-	// minCarried is how many bytes the largest value or header of the call has then, at
-	// least. It holds that a way carries something.
+	// minCarried is the minimum size of the largest value or header of the call with maxBytes, to check that the input reaches the service.
 	minCarried int
-	// skipsCall says that Envoy makes no call if n is larger.
+	// skipsCall is true if Envoy makes no call for a larger n.
 	skipsCall bool
 }
 
-// clientRequest is a request of a client.
 type clientRequest struct {
 	method, path, host string
 	headers            http.Header
@@ -46,22 +43,23 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
-// userHeader is n bytes of c in the header that most rules here count by.
+// userHeader is a request with n bytes of c in the header that most rules here use.
 func userHeader(c string, n int) clientRequest {
 	return clientRequest{headers: header("X-User", strings.Repeat(c, n))}
 }
 
-// userName is the user of a request that has its n bytes of c elsewhere.
+// userName is the user of a request with n bytes of c in another place.
 func userName(c string, n int) string { return fmt.Sprint(c, n) }
 
 // mostDescriptors is how many descriptors the rules of ways have, and how many entries
 // one descriptor has.
 const (
+	// mostDescriptors is the number of descriptors in the rules of inputs, and of entries in one descriptor.
 	mostDescriptors = 60
 	mostEntries     = 10
 )
 
-// limitedBy is routes with descriptors of these actions.
+// limitedBy returns routes with one descriptor for each list of actions.
 func limitedBy(descriptors ...string) string {
 	var limits []string
 	for _, actions := range descriptors {
@@ -70,12 +68,12 @@ func limitedBy(descriptors ...string) string {
 	return "[{ match: { prefix: / }, route: { rate_limits: [" + strings.Join(limits, ", ") + "] } }]"
 }
 
-// byHeader is an action.
+// byHeader returns a request_headers action.
 func byHeader(name, key string) string {
 	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
 }
 
-// entries is the actions of one descriptor that has the user n times.
+// entries returns actions of a descriptor with n entries of the user.
 func entries(n int) string {
 	var actions []string
 	for i := range n {
@@ -84,7 +82,7 @@ func entries(n int) string {
 	return strings.Join(actions, ", ")
 }
 
-// repeated is n descriptors with the user in each.
+// repeated returns n descriptors with the user.
 func repeated(n int) string {
 	var all []string
 	for i := range n {
@@ -93,8 +91,8 @@ func repeated(n int) string {
 	return limitedBy(all...)
 }
 
-// tracer is the tracing of a connection manager. Envoy's own spans go to the backend,
-// which ignores them.
+// tracer returns the tracing configuration of a connection manager. Envoy's spans go to the backend, which ignores
+// them.
 func tracer(name, config string) string {
 	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
 }
@@ -108,8 +106,7 @@ const (
 	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )
 
-// inputs are all ways in which a client of Envoy can make a call larger, with the sizes of
-// Envoy's defaults.
+// inputs are all ways in which a client of Envoy can make a call larger, with sizes for Envoy's default limits.
 var inputs = []input{
 	{
 		name: "header in one descriptor", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
@@ -126,7 +123,7 @@ var inputs = []input{
 		request:  userHeader,
 	},
 	{
-		// CEL takes all of them, the other actions the first.
+		// CEL uses all values, the other actions only the first.
 		name: "many headers of one name, by CEL",
 		listener: listener{routes: limitedBy(`{ extension: { name: cel, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor,
@@ -148,7 +145,7 @@ var inputs = []input{
 		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Over HTTP/1.1 Envoy takes those that it knows.
+		// Over HTTP/1.1 Envoy accepts only known methods.
 		name: "method, over HTTP/2", listener: listener{routes: limitedBy(byHeader(":method", "user"))},
 		request:  func(c string, n int) clientRequest { return clientRequest{method: strings.Repeat(c, n), http2: true} },
 		maxBytes: 59 * kib, minCarried: 59 * kib,
@@ -188,7 +185,7 @@ var inputs = []input{
 		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Envoy believes the last address alone.
+		// Envoy uses only the last address.
 		name: "x-forwarded-for", listener: listener{routes: limitedBy("{ remote_address: {} }")},
 		request: func(c string, n int) clientRequest {
 			return clientRequest{headers: header("X-Forwarded-For", strings.Repeat("1", n)+fmt.Sprintf(",2001:db8::%x:%x", c, n))}
@@ -203,7 +200,7 @@ var inputs = []input{
 		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// The filter leaves out longer values, and Envoy then makes no call.
+		// The filter omits longer values, and Envoy then makes no call.
 		name: "metadata of a header", listener: listener{
 			before: `[{ name: envoy.filters.http.header_to_metadata, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config,
@@ -222,7 +219,7 @@ var inputs = []input{
 		maxBytes: 59 * kib, minCarried: 59 * kib,
 	},
 	{
-		// Envoy encodes it. A value that is no Base64 would fail the call.
+		// Envoy encodes the value. A value that is not Base64 would make the call fail.
 		name: "binary header of the call, in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
 		service: `{ transport_api_version: V3, grpc_service: {
   envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard-bin, value: "%REQ(x-user)%" }] } }`,
@@ -279,7 +276,7 @@ var inputs = []input{
 	},
 }
 
-// send returns the status that a client gets from a listener.
+// send returns the status of a request to a listener.
 func (p *proxy) send(ctx context.Context, listener string, a clientRequest) (status int, err error) {
 	if a.method == "" {
 		a.method = http.MethodGet
@@ -310,7 +307,7 @@ func (p *proxy) send(ctx context.Context, listener string, a clientRequest) (sta
 	return resp.StatusCode, err
 }
 
-// inputListeners let requests pass on an error, as Envoy does by default.
+// inputListeners allow requests on errors, as Envoy does by default.
 func inputListeners() []listener {
 	var all []listener
 	for _, w := range inputs {
@@ -324,7 +321,6 @@ func inputListeners() []listener {
 	return all
 }
 
-// mustSend is what Envoy answers to a request.
 func (p *proxy) mustSend(t *testing.T, listener string, a clientRequest) int {
 	t.Helper()
 	status, err := p.send(t.Context(), listener, a)

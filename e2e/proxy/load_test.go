@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// load is clients that ask again and again, so something is always in flight.
+// load is a set of clients that send requests continuously.
 type load struct {
 	ended  atomic.Bool
 	wg     sync.WaitGroup
@@ -18,7 +18,7 @@ type load struct {
 	counts map[string]int
 }
 
-// startLoad has clients call ask, which returns its answer or its error in a word.
+// startLoad runs clients that call ask in a loop. ask returns an answer or an error in one word.
 func startLoad(t *testing.T, clients int, ask func() (string, error)) *load {
 	t.Helper()
 	l := &load{counts: make(map[string]int)}
@@ -39,14 +39,14 @@ func startLoad(t *testing.T, clients int, ask func() (string, error)) *load {
 	return l
 }
 
-// count returns how often this was the answer.
+// count returns the number of the given answer.
 func (l *load) count(answer string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[answer]
 }
 
-// total returns how many answers there were.
+// total returns the number of answers.
 func (l *load) total() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,15 +57,14 @@ func (l *load) total() int {
 	return sum
 }
 
-// awaitAnswers waits for this number of further answers.
+// awaitAnswers waits for the given number of further answers.
 func (l *load) awaitAnswers(t *testing.T, answers int) {
 	t.Helper()
 	until := l.total() + answers
 	suite.Eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })
 }
 
-// stop ends the load, waits for what is in flight, and returns how often each answer
-// came.
+// stop stops the clients, waits for their last answers, and returns the number of each answer.
 func (l *load) stop() map[string]int {
 	l.ended.Store(true)
 	l.wg.Wait()

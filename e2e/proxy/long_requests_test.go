@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// checkNoErrors fails the test if sluice answered any request without a decision.
+// checkNoErrors fails the test if sluice answered a request without a decision.
 func checkNoErrors(t *testing.T, limits *sluice.Sluice) {
 	t.Helper()
 	for _, name := range []string{"sluice_rejected_requests_total", "sluice_grpc_connections_closed_total", "ratelimit_service_call_should_rate_limit_service_error"} {
@@ -23,8 +23,8 @@ func checkNoErrors(t *testing.T, limits *sluice.Sluice) {
 	}
 }
 
-// longTracestate is the longest tracestate that OpenTelemetry takes: 32 members of 513 bytes.
-// It keeps them with the span until the span is sent.
+// longTracestate is the longest tracestate that OpenTelemetry accepts: 32 members of 513 bytes. It is kept with
+// the span until the span is sent.
 var longTracestate = func() string {
 	var members []string
 	for i := range 32 {
@@ -33,11 +33,11 @@ var longTracestate = func() string {
 	return strings.Join(members, ",")
 }()
 
-// unusedAddr is an address where nobody listens.
+// unusedAddr is an address without a listener.
 const unusedAddr = "127.0.0.1:1"
 
-// TestLongTracestates has one client send long tracestates, which a
-// tracing Envoy copies into the call, while others ask.
+// TestLongTracestates has one client send long tracestates, which Envoy copies into the call, while other clients
+// send requests.
 func TestLongTracestates(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -66,9 +66,8 @@ func TestLongTracestates(t *testing.T) {
 	t.Logf("%d answers of others during %v", others.total(), got)
 }
 
-// TestConcurrentLongRequests has clients of one Envoy send the longest header that it
-// takes, all at once. Ten descriptors repeat it. Half of the clients share a limit of
-// one.
+// TestConcurrentLongRequests has the clients of one Envoy concurrently send the longest header that it accepts.
+// Ten descriptors contain it. Half of the clients share a limit of one.
 func TestConcurrentLongRequests(t *testing.T) {
 	t.Parallel()
 	rules, descriptors := &strings.Builder{}, make([]string, 10)
@@ -95,7 +94,7 @@ func TestConcurrentLongRequests(t *testing.T) {
 	}
 	one, each := rivals.wait(), own.wait()
 	others.stop(t)
-	// Each of those that share a limit may have been overtaken in one of the ten.
+	// Clients that share a limit may each have lost the race for one of the ten descriptors.
 	if one["200"] > 1 || one["200"]+one["429"] != all/2 {
 		t.Errorf("of one user with a limit of 1, %d requests got %v, want 200 at most once and else 429", all/2, one)
 	}
@@ -107,8 +106,8 @@ func TestConcurrentLongRequests(t *testing.T) {
 		all, len(long), peakMemory(limits), before, others.total())
 }
 
-// TestConcurrentLongRequestsOfManyEnvoys has several Envoys send such requests while sluice is
-// stopped. So all begin at once when it goes on.
+// TestConcurrentLongRequestsOfManyEnvoys has several Envoys send such requests while sluice is stopped, so that
+// all are processed at once when it continues.
 func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	t.Parallel()
 	const places = 100
@@ -135,7 +134,7 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	requests.await(t, all, envoys...)
 	signal(t, limits, syscall.SIGCONT)
 	got := requests.wait()
-	// Each request counts in both, and may be overtaken between them.
+	// Each request charges two descriptors, and another request may come between.
 	if got["200"] == 0 || got["200"] > places || got["200"]+got["429"] != all {
 		t.Errorf("of a limit of %d, %d requests got %v, want at most as many 200 and else 429", places, all, got)
 	}

@@ -1,5 +1,5 @@
-// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that
-// they see nothing of reloads, restarts and shutdowns.
+// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that they notice no reload,
+// restart or shutdown.
 package proxy_test
 
 import (
@@ -11,10 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// root is the repository's root, seen from here.
 const root = "../.."
 
-// sluiceBinary is what TestMain built for all tests.
+// sluiceBinary is built by TestMain.
 var sluiceBinary string
 
 func TestMain(m *testing.M) {
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }, flags...))
 }
 
-// raceEnabled reports whether these tests, and so sluice, run under the race detector.
+// raceEnabled reports whether the tests, and therefore sluice, run with the race detector.
 func raceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// plainBinary builds a sluice without the race detector, which takes several times the
-// memory.
+// plainBinary builds sluice without the race detector, which multiplies its memory.
 var plainBinary = sync.OnceValues(func() (string, error) {
 	if !raceEnabled() {
 		return sluiceBinary, nil
@@ -32,7 +31,6 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 	return sluice.Build(context.Background(), root, dir)
 })
 
-// startPlain starts a sluice whose memory can be measured.
 func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	t.Helper()
 	binary, err := plainBinary()
@@ -40,7 +38,7 @@ func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	return startSluice(t, sluice.Options{Binary: binary, Args: args, Env: env})
 }
 
-// residentBytes returns the memory that sluice takes now, in bytes.
+// residentBytes returns the resident memory of sluice.
 func residentBytes(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprint("/proc/", s.PID(), "/statm"))
@@ -54,14 +52,14 @@ func residentBytes(t *testing.T, s *sluice.Sluice) int {
 	return pages * os.Getpagesize()
 }
 
-// TestMemoryOfDelayedCalls has 10,000 calls wait at once.
+// TestMemoryOfDelayedCalls measures 10,000 calls with delayed replies.
 func TestMemoryOfDelayedCalls(t *testing.T) {
 	t.Parallel()
 	const (
 		connections = 10
-		calls       = 1000 // on each
+		calls       = 1000 // per connection
 		all         = connections * calls
-		most        = 16 << 10 // bytes of a call
+		most        = 16 << 10 // bytes per call
 	)
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, `
 domain: d
@@ -97,8 +95,7 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == want }
 	}
-	// The first takes 30 seconds, and all others wait behind it. So none is answered
-	// before the last has come.
+	// The first call is delayed by 30 s and all others wait behind it, so none is answered before the last arrives.
 	ask(clients[0], all)
 	suite.Eventually(t, "the first call waits", waiting(1))
 	for i := range all {
@@ -118,7 +115,7 @@ descriptors:
 	}
 }
 
-// peakMemory returns, for logs, the most memory that sluice took so far.
+// peakMemory returns the peak resident memory of sluice, as text.
 func peakMemory(s *sluice.Sluice) string {
 	m, err := process.MemoryOf(s.PID())
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// wholeSeconds compares numbers as headers round them.
+// wholeSeconds compares durations rounded up to seconds, as in headers.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
-// TestAccessLogMetadata has Envoy write sluice's decisions to its access log, for
-// admitted and denied requests.
+// TestAccessLogMetadata has Envoy log the decisions of sluice for admitted and denied requests.
 func TestAccessLogMetadata(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -33,7 +32,7 @@ descriptors:
 	window.AwaitHour(t)
 	p.get(t, "/", "x-user: al")
 	denied := p.get(t, "/", "x-user: al")
-	// Envoy writes its log when it ends, if not before.
+	// Envoy flushes its access log when it exits.
 	if _, err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestLimitOnOutcomes looks on the request and charges at the stream's end, as a limit on failed
-// logins does. Whoever fails 400 times gets as many tries as the limit has, and the one that exceeds
-// it, whether counters are in memory or in a store.
+// TestLimitOnOutcomes checks the limit on the request and charges at the end of the stream, as a limit on failed
+// logins does. With counters in memory and in a store, a client that fails 400 times gets exactly the limit and
+// the one request that exceeds it.
 func TestLimitOnOutcomes(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestLimitOverrides has routes that send a limit: a fixed one, or one from
-// dynamic metadata, as of a filter that knows the customer's plan.
+// TestLimitOverrides has routes that send a limit: a fixed one, or one from dynamic metadata, as set by a filter
+// that knows the customer's plan.
 func TestLimitOverrides(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -68,7 +68,7 @@ descriptors:
 		{"/static", `3, 3;w=2592000`, 2},
 		{"/unmatched", `4, 4;w=3600`, 3},
 		{"/tenhours", `7, 7;w=36000`, 6},
-		// The windows differ, so the counters do.
+		// Different windows have different counters.
 		{"/configured", `5, 5;w=3600;name="per-user"`, 2},
 		{"/metadata", `2, 2;w=86400`, 0},
 	} {

@@ -15,11 +15,11 @@ import (
 
 const (
 	waiters = 10_000
-	places  = 1000 // which is what Envoy opens to the backend at once
+	places  = 1000 // Envoy's limit of connections to the backend
 )
 
-// TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, the most that
-// it may, before sluice has said how many streams it takes. Sluice answers each.
+// TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, its maximum, before it knows how many
+// streams sluice allows. All are answered.
 func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "")
@@ -28,8 +28,8 @@ func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	}
 }
 
-// TestCallsBeyondMaxStreamsFail has Envoy send all of them over one connection per
-// thread, as Envoy before 1.36 does. Calls beyond --max-streams fail, and no others.
+// TestCallsBeyondMaxStreamsFail sends all calls over one connection per thread, as Envoy before 1.36 does. Only
+// calls beyond --max-streams fail.
 func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")
@@ -39,9 +39,8 @@ func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	}
 }
 
-// restartWithWaitingCalls kills sluice and starts it again on its port once all calls wait. It returns
-// how often each answer came. http2 is more options of Envoy's connections to sluice.
-// None of these connections may be closed.
+// restartWithWaitingCalls kills sluice and restarts it on the same port when all calls wait. It returns the number
+// of each answer. http2 contains more options of Envoy's connections to sluice, none of which may be closed.
 func restartWithWaitingCalls(t *testing.T, http2 string) map[string]int {
 	t.Helper()
 	config := suite.WriteRules(t, fmt.Sprintf(`

@@ -16,17 +16,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// client asks sluice itself, without Envoy.
+// client calls sluice directly, without Envoy.
 type client struct {
 	t *testing.T
 	rls.RateLimitServiceClient
 }
 
-// verdict is the status of a reply's only descriptor.
+// verdict is the status of the only descriptor of a reply.
 type verdict struct {
 	passed    bool
 	remaining uint32
-	// charged is for --decision-metadata, negative for a refund.
+	// charged is the value in --decision-metadata, negative for a refund.
 	charged float64
 }
 
@@ -49,19 +49,18 @@ func (c client) call(user string, hits uint64, refund bool) verdict {
 	return v
 }
 
-// algorithms has the words of limits that each admit 20.
+// algorithms contains rule fields of limits that each admit 20 hits.
 var algorithms = map[string]string{
 	"fixed_window":   "",
-	"sliding_window": ", sub_windows: 24", // of an hour each, and window.AwaitHour leaves time
+	"sliding_window": ", sub_windows: 24", // each is an hour; window.AwaitHour avoids its end
 	"sliding_log":    "",
 	"token_bucket":   "",
 	"leaky_bucket":   ", slack: 19",
 }
 
-// TestRefundsOfDeniedRequests attacks: whenever a request is denied, the client gives
-// its hits back. Where denied hits are free, it gains what it gives back, but never has
-// more than a full counter. Where denied hits count, it gains nothing. A client that
-// gives back admitted hits gains nothing anywhere.
+// TestRefundsOfDeniedRequests simulates an attacker that refunds the hits of every denied request. If denied hits
+// are not charged, it gains the refunded hits, but never has more than a full counter. If they are charged, or if
+// it refunds admitted hits, it gains nothing.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const (
@@ -83,8 +82,7 @@ descriptors:
 				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
 				window.AwaitHour(t)
 
-				// Every second try of the attacker passes, unless denied hits count. In a
-				// full log a denied hit only replaces an older one.
+				// Every second try passes unless denied hits are charged. In a full log, a denied hit only replaces an older one.
 				want := tries / 2 * hits
 				if counted && algorithm != "sliding_log" {
 					want = 0
@@ -108,8 +106,8 @@ descriptors:
 	}
 }
 
-// hitsGained uses up a counter. It returns how many hits pass beyond the limit in this number
-// of tries, with a refund after each denial.
+// hitsGained exhausts a counter. It then makes the given number of tries, with a refund after each denial, and
+// returns the number of hits admitted beyond the limit.
 func (c client) hitsGained(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
@@ -127,8 +125,7 @@ func (c client) hitsGained(user string, limit, hits uint64, tries int, refund fu
 	return gain
 }
 
-// TestNoRefundOfFinishedSubWindows gives back hits of a second ago, in windows with
-// sub-windows of a second.
+// TestNoRefundOfFinishedSubWindows refunds hits that are a second old, in windows with sub-windows of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
@@ -148,8 +145,7 @@ descriptors:
 	}
 }
 
-// TestNoRefundWhileRequestsWait gives back admitted hits while other requests wait for
-// their promised turns.
+// TestNoRefundWhileRequestsWait refunds admitted hits while delayed requests wait for their times.
 func TestNoRefundWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
@@ -164,7 +160,7 @@ descriptors:
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// It is held until it is cancelled.
+		// The reply is delayed until the call is cancelled.
 		_, _ = c.ShouldRateLimit(ctx, request())
 	}()
 	waiting := func(want float64) func() bool {

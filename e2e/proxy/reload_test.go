@@ -16,7 +16,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// rulesWithLimit is a file in which only the limit changes.
 func rulesWithLimit(limit int) string {
 	return fmt.Sprintf(`
 domain: d
@@ -26,9 +25,8 @@ descriptors:
 `, limit)
 }
 
-// TestReloadsUnderLoad changes a limit under load, by renamed files and in a
-// ConfigMap. The counter keeps its count, so each new limit admits exactly its difference
-// to the last.
+// TestReloadsUnderLoad changes a limit under load, in a renamed file and in a ConfigMap. The counter is kept, so
+// each new limit admits exactly its difference from the previous one.
 func TestReloadsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]interface {
@@ -82,7 +80,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// renamedFile is a file that is replaced by renaming another.
+// renamedFile is a file that is replaced by a rename.
 type renamedFile struct{ file string }
 
 func (r renamedFile) path() string { return r.file }
@@ -92,7 +90,7 @@ func (r renamedFile) write(t *testing.T, rules string) {
 	suite.Replace(t, r.file, rules)
 }
 
-// configMap is a directory in which a ConfigMap is mounted.
+// configMap is the mount directory of a ConfigMap.
 type configMap string
 
 func (c configMap) path() string { return string(c) }

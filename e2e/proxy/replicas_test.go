@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestReplicasShareAStore has clients race for few hits through one Envoy and two sluices that
-// count in one store: exactly the limit passes, and each that passes sees a remaining of its own.
+// TestReplicasShareAStore has clients compete for few hits through one Envoy and two replicas with one store.
+// Exactly the limit passes, and each admitted request gets a different remaining number.
 func TestReplicasShareAStore(t *testing.T) {
 	const limit, clients, each = 57, 20, 10
 	store := storetest.Start(t)
@@ -23,8 +23,7 @@ func TestReplicasShareAStore(t *testing.T) {
 		"token bucket": "unit: year, algorithm: token_bucket",
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A prefix keeps the counters of one case from those of the other. An answer that the
-			// store did not decide is an error, which Envoy denies here.
+			// The prefix separates the counters of the cases. A call that the store did not decide is an error, which Envoy denies here.
 			rules := fmt.Sprintf("domain: d\ndescriptors: [{ key: user, rate_limit: { requests_per_unit: %d, %s } }]", limit, words)
 			args := []string{
 				"--config", suite.WriteRules(t, rules), "--store", "redis://" + store.Addr, "--store-prefix", strings.ReplaceAll(name, " ", "-") + ":",
@@ -37,7 +36,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 			p := startProxy(t, []listener{{routes: routes}}, "", replicas...)
 			var mu sync.Mutex
-			var passed []int // with what remained
+			var passed []int // remaining hits
 			var calling sync.WaitGroup
 			for range clients {
 				calling.Go(func() {
@@ -80,7 +79,6 @@ func TestReplicasShareAStore(t *testing.T) {
 	}
 }
 
-// awaitStore waits until s has reached its store.
 func awaitStore(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	suite.Eventually(t, "sluice has reached its store", func() bool { return metric(t, s, "sluice_store_up") == 1 })

@@ -30,15 +30,14 @@ descriptors:
   - { key: configured, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
 `
 
-// TestMetricSeriesAreBounded sends new values, overrides and unknown domains without
-// end. Series and memory stay within their bounds. Configured rules keep their series.
-// Limits of another domain hold to the hit.
+// TestMetricSeriesAreBounded sends new values, overrides and unknown domains continuously. Series and memory stay
+// bounded, configured rules keep their series, and limits of another domain stay exact.
 func TestMetricSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const (
 		established = 200
 		used, limit = 57, 100
-		each        = 500 // descriptors of a request
+		each        = 500 // descriptors per request
 		growth      = 24 << 20
 		clients     = 4
 	)
@@ -70,9 +69,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	window.AwaitHour(t)
 	ours(used, rls.RateLimitResponse_OK, limit-used)
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
-	// A name beyond the bounds takes a place among the runtime ones, but no series. The
-	// flood has that name too, and chance decides whether it comes before the places are
-	// gone.
+	// A name beyond the bounds uses one of the runtime entries but has no series. The flood also sends that name, and chance decides whether it comes before the entries are used up.
 	alias := descriptor("other", "", 1)
 	alias.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
@@ -84,7 +81,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 			wg.Go(func() {
 				for i := from + c*each; i < to; i += clients * each {
 					ask(newKeysRequest(i, each))
-					// An operator reads the metrics meanwhile.
+					// Metrics are scraped during the flood.
 					if i%(50*each) == 0 {
 						metricsPage(t, limits)
 					}
@@ -95,7 +92,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		metricsPage(t, limits)
 		return residentBytes(t, limits)
 	}
-	// The first half allocates what answering needs. The second must need nothing more.
+	// The first half may allocate buffers. The second half must not need more memory.
 	before := flood(0, all/2)
 	grown := flood(all/2, all) - before
 	if grown > growth {
@@ -106,8 +103,8 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	ask(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
 
 	flooded := metricsPage(t, limits)
-	const most = 1000 + 2   // those of values, and `other` of each domain
-	const domains = 100 + 1 // without rules, and `other`
+	const most = 1000 + 2   // values, and `other` of each domain
+	const domains = 100 + 1 // domains without rules, and `other`
 	if got, want := countSeries(flooded), countSeries(fresh)+6*most+domains; got > want {
 		t.Errorf("there are %d series, want at most %d", got, want)
 	}
@@ -122,8 +119,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 			t.Errorf("no series %s: %s", line, why)
 		}
 	}
-	// Of ten requests two are for ours and seven for theirs. Hits without a series of
-	// their own are in `other`, to the hit.
+	// Of ten requests, two are for ours and seven for theirs. Hits without their own series are counted exactly in `other`.
 	for domain, want := range map[string]int{"ours": all/10*2 + established*(limit+1) + 3 + 1, "theirs": all/10*7 + 7} {
 		if got := int(metric(t, limits, "ratelimit_service_rate_limit_total_hits", fmt.Sprintf("domain=%q", domain))); got != want {
 			t.Errorf("domain %s has %d hits in all series together, want %d", domain, got, want)
@@ -148,14 +144,14 @@ func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
 	}
 }
 
-// newKeysRequest returns a request of n new descriptors.
+// newKeysRequest returns a request with n new descriptors.
 func newKeysRequest(from, n int) *rls.RateLimitRequest {
 	domain := "theirs"
 	switch from / n % 10 {
 	case 3:
 		domain = fmt.Sprint("unknown", from)
 	case 4, 5:
-		domain = "ours" // with limits of their own
+		domain = "ours" // limits in the request
 	}
 	r := &rls.RateLimitRequest{Domain: domain}
 	for i := from; i < from+n; i++ {
@@ -175,20 +171,19 @@ func newKeysRequest(from, n int) *rls.RateLimitRequest {
 			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}
 		}
 		if i == from && d.GetLimit() != nil {
-			d.Entries[0] = &rlcommon.RateLimitDescriptor_Entry{Key: "other"} // as for names beyond the bounds
+			d.Entries[0] = &rlcommon.RateLimitDescriptor_Entry{Key: "other"} // the replacement for names beyond the bounds
 		}
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	return r
 }
 
-// metricsPage returns what /metrics shows.
 func metricsPage(t *testing.T, s *sluice.Sluice) string {
 	t.Helper()
 	return string(suite.Metrics(t, s))
 }
 
-// countSeries counts the series that clients could add: those of limits and of calls.
+// countSeries returns the number of series that clients can create: those of limits and of calls.
 func countSeries(page string) int {
 	n := 0
 	for line := range strings.Lines(page) {

@@ -17,46 +17,45 @@ import (
 
 const patience = suite.Patience
 
-// proxy is an Envoy before a backend.
+// proxy is an Envoy in front of a backend.
 type proxy struct {
 	*envoy.Envoy
 
 	backend *backend.Backend
-	// client speaks HTTP/1.1, http2 HTTP/2.
+	// client uses HTTP/1.1, http2 uses HTTP/2.
 	client, http2 *http.Client
 }
 
-// setup says what runs in a test.
+// setup describes one sluice and the Envoy in front of it.
 type setup struct {
-	// rules is a file of rules.
+	// rules is the text of the rules file.
 	rules string
-	// args are more flags of sluice.
+	// args contains more flags of sluice.
 	args []string
 	listener
 }
 
-// startSetup runs one sluice and one Envoy.
 func startSetup(t *testing.T, s setup) (*proxy, *sluice.Sluice) {
 	t.Helper()
 	limits := startSluice(t, sluice.Options{Args: append(s.args, "--config", suite.WriteRules(t, s.rules))})
 	return startProxy(t, []listener{s.listener}, "", limits), limits
 }
 
-// startSluice runs the binary of TestMain, or that of the options.
+// startSluice starts the binary of TestMain, or that of the options.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
 	if o.Binary == "" {
 		o.Binary = sluiceBinary
 	}
-	// A large table takes the race detector a second to count for /metrics.
+	// With the race detector, counting a large table for /metrics takes a second.
 	o.Args = append([]string{"--counter-memory", "4MiB"}, o.Args...)
-	// The race detector would sleep a second at each exit.
+	// By default the race detector sleeps for a second at exit.
 	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
 	return suite.StartSluice(t, o)
 }
 
-// startProxy runs a backend and an Envoy that asks the sluices in turn. cluster is more
-// fields of their cluster, in YAML.
+// startProxy starts a backend and an Envoy that calls the given replicas in round-robin order. clusterFields
+// (YAML) are added to their cluster.
 func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
 	t.Helper()
 	var addrs []string
@@ -66,7 +65,7 @@ func startProxy(t *testing.T, listeners []listener, clusterFields string, limits
 	return startProxyTo(t, listeners, clusterFields, addrs)
 }
 
-// startProxyTo is startProxy with the addresses of rate-limit services.
+// startProxyTo is startProxy with the addresses of rate limit services.
 func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addrs []string) *proxy {
 	t.Helper()
 	upstream := suite.StartBackend(t)
@@ -83,7 +82,7 @@ func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addr
 	return &proxy{Envoy: e, backend: upstream, client: client, http2: http2}
 }
 
-// reply is what a client gets.
+// reply is an answer of Envoy.
 type reply struct {
 	status int
 	header http.Header
@@ -91,7 +90,7 @@ type reply struct {
 
 func (r reply) get(name string) string { return r.header.Get(name) }
 
-// number returns a header that is a number, -1 for any other.
+// number returns the value of a numeric header, or -1.
 func (r reply) number(name string) int {
 	if n, err := strconv.Atoi(r.get(name)); err == nil {
 		return n
@@ -99,7 +98,7 @@ func (r reply) number(name string) int {
 	return -1
 }
 
-// get asks the listener ingress for a path, with headers given as name: value.
+// get requests a path from the listener ingress, with headers in the form name: value.
 func (p *proxy) get(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
 	r, err := p.getFrom(t.Context(), "ingress", path, headers...)
@@ -127,8 +126,7 @@ func (p *proxy) getFrom(ctx context.Context, listener, path string, headers ...s
 	return reply{resp.StatusCode, resp.Header}, nil
 }
 
-// metric returns the sum of sluice's series of that name that have all labels,
-// given as name="value".
+// metric returns the sum of the series of sluice with the given name and labels (name="value").
 func metric(t *testing.T, s *sluice.Sluice, name string, labels ...string) float64 {
 	t.Helper()
 	return suite.Metrics(t, s).Sum(name, labels...)

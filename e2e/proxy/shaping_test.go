@@ -19,16 +19,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// shapedListener waits longer than any rule holds requests.
+// shapedListener has a longer timeout than any rule delays requests.
 var shapedListener = listener{
 	rateLimit: []string{"timeout: 70s"},
 	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
 }
 
-// TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 a second.
-// One passes at once, 49 follow 10 ms apart, and 10 are denied. Each 10 ms that pass
-// until sluice has decided all make room for one more. To keep these few, sluice is
-// stopped until Envoy has sent all.
+// TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 per second. One passes immediately, 49
+// follow at intervals of 10 ms, and 10 are denied. Every 10 ms until sluice has decided all requests admit one
+// more, so sluice is stopped until Envoy has sent all of them.
 func TestRequestsAreEvenlySpaced(t *testing.T) {
 	t.Parallel()
 	const (
@@ -83,7 +82,7 @@ descriptors:
 		t.Logf("round %d: %d passed, median distance %v; all were decided within %v",
 			round+1, len(passed), distances[len(distances)/2].Round(time.Microsecond), took.Round(time.Microsecond))
 		if late == 0 {
-			return // as exact as can be
+			return // exact
 		}
 	}
 }
@@ -93,8 +92,7 @@ func signal(t *testing.T, s *sluice.Sluice, sig os.Signal) {
 	must.OK(t, s.Signal(sig))
 }
 
-// freeze stops sluice until it gets SIGCONT, and returns when all its threads have
-// stopped.
+// freeze stops sluice until SIGCONT. It returns when all threads have stopped.
 func freeze(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	signal(t, s, syscall.SIGSTOP)
@@ -103,7 +101,7 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 		t.Skip("this system does not tell whether sluice has stopped")
 	}
 	suite.Eventually(t, "sluice has stopped", func() bool {
-		files, _ := filepath.Glob(threads) // the pattern is well-formed
+		files, _ := filepath.Glob(threads) // the pattern is valid
 		return !slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
 			_, state, _ := bytes.Cut(text, []byte(") "))
@@ -112,9 +110,9 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 	})
 }
 
-// timedBurst is requests that are made at once.
+// timedBurst is a set of concurrent requests whose durations are measured.
 type timedBurst struct {
-	// start is when times begin.
+	// start is the origin of the times.
 	start  time.Time
 	wg     sync.WaitGroup
 	mu     sync.Mutex
@@ -122,7 +120,7 @@ type timedBurst struct {
 	denied int
 }
 
-// sendAll asks with many clients at once.
+// sendAll sends a request from each of the given number of clients.
 func (p *proxy) sendAll(t *testing.T, clients int, header string) *timedBurst {
 	t.Helper()
 	c := &timedBurst{start: time.Now()}
@@ -147,7 +145,7 @@ func (p *proxy) sendAll(t *testing.T, clients int, header string) *timedBurst {
 	return c
 }
 
-// wait returns after what times requests passed, in order, and how many were denied.
+// wait returns the sorted times at which requests passed, and the number of denied ones.
 func (c *timedBurst) wait() (passed []time.Duration, denied int) {
 	c.wg.Wait()
 	for _, at := range c.passed {
@@ -157,13 +155,13 @@ func (c *timedBurst) wait() (passed []time.Duration, denied int) {
 	return passed, c.denied
 }
 
-// delayedRequest is a request whose reply sluice holds.
+// delayedRequest is a request whose reply sluice delays.
 type delayedRequest struct {
 	cancel context.CancelFunc
-	got    chan reply // closed without one if the request failed
+	got    chan reply // closed without a reply if the request failed
 }
 
-// startDelayed makes a request and waits until sluice holds its reply.
+// startDelayed sends a request and waits until sluice delays its reply.
 func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) delayedRequest {
 	t.Helper()
 	before := metric(t, limits, "sluice_delayed_responses_total")
@@ -182,8 +180,8 @@ func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener strin
 	return h
 }
 
-// TestCancelledRequestsFreeTheirSlot cancels requests that wait. The newest one's turn is free
-// again. An older one's is not, because those behind it were promised their times.
+// TestCancelledRequestsFreeTheirSlot cancels delayed requests. The slot of the newest becomes free. That of an
+// older one does not, because later requests were already given their times.
 func TestCancelledRequestsFreeTheirSlot(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -229,13 +227,13 @@ descriptors:
 	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 }
 
-// TestShutdownAnswersDelayedRequests stops sluice while it holds replies. The requests pass in
-// the order in which they came, none before its turn.
+// TestShutdownAnswersDelayedRequests stops sluice while it delays replies. The requests pass in the order of their
+// arrival, none before its time.
 func TestShutdownAnswersDelayedRequests(t *testing.T) {
 	t.Parallel()
 	const (
 		waiting  = 3
-		interval = 2 * time.Second // long enough to arrive in time on a busy machine
+		interval = 2 * time.Second // long enough for requests to arrive in time on a busy machine
 	)
 	p, limits := startSetup(t, setup{
 		rules: `
@@ -273,8 +271,8 @@ descriptors:
 	}
 }
 
-// TestDelaysBeyondEnvoysTimeoutAreDenied asks through a filter that waits 20 ms, for a turn
-// that comes in a minute. Sluice knows the deadline and denies at once.
+// TestDelaysBeyondEnvoysTimeoutAreDenied sends a request with a timeout of 20 ms whose delay is a minute. Sluice
+// knows the deadline and denies immediately.
 func TestDelaysBeyondEnvoysTimeoutAreDenied(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, `
@@ -296,7 +294,7 @@ descriptors:
 		must.OK(t, err)
 		answers[got.status]++
 	}
-	// On a busy machine a reply that was not held may come late as well: 500.
+	// On a busy machine an immediate reply may also exceed the timeout: 500.
 	if denied := answers[http.StatusTooManyRequests]; denied == 0 || answers[http.StatusOK] > 0 {
 		t.Errorf("answers by status are %v, want 429", answers)
 	}

@@ -22,12 +22,11 @@ import (
 // The names in the certificates of examples/tls.
 const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
 
-// rotation is a Secret of sluice and one of Envoy. Both are replaced as Kubernetes does.
+// rotation contains the Secrets of sluice and Envoy, replaced as Kubernetes does.
 type rotation struct {
-	sluice, envoy string   // directories
-	names         []string // in Envoy's certificate
-	// The last authority and the next are trusted beside the one that signs, because the
-	// other side may be one rotation away.
+	sluice, envoy string   // directories of the Secrets
+	names         []string // names in Envoy's certificate
+	// The previous and the next authority are also trusted, because the other side may be one rotation behind or ahead.
 	last, signer, next *testcert.Authority
 }
 
@@ -71,8 +70,8 @@ func (r *rotation) flags() []string {
 	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA}
 }
 
-// cluster returns the cluster of examples/tls, with Envoy's files where they are
-// and the name that it expects in sluice's certificate.
+// cluster returns the cluster of examples/tls with the paths of Envoy's files and the name expected in sluice's
+// certificate.
 func (r *rotation) cluster(t *testing.T, expected string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,9 +88,8 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 
 var userListeners = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
 
-// TestMutualTLS runs the example of examples/tls. It replaces all
-// certificates and authorities under load until none of the first are trusted.
-// Connections end all the time, so there are new handshakes.
+// TestMutualTLS runs examples/tls. It replaces all certificates and authorities under load until none of the first
+// are trusted. Connections are closed continuously, which causes new handshakes.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
@@ -123,7 +121,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// certificates returns what Envoy says of its certificates.
+// certificates returns Envoy's admin page of its certificates.
 func (p *proxy) certificates(t *testing.T) string {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/certs")
@@ -134,8 +132,7 @@ func (p *proxy) certificates(t *testing.T) string {
 	return string(text)
 }
 
-// TestWrongCertificateNames has sluice expect another name than that in
-// Envoy's certificate, and Envoy another than that in sluice's.
+// TestWrongCertificateNames has sluice expect another name than that in Envoy's certificate, and vice versa.
 func TestWrongCertificateNames(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestSpansJoinEnvoysTrace follows a trace from the client through Envoy's tracer
-// to sluice.
+// TestSpansJoinEnvoysTrace follows a trace from the client through Envoy to sluice.
 func TestSpansJoinEnvoysTrace(t *testing.T) {
 	t.Parallel()
 	received := make(chan *tracepb.Span, 10)
@@ -42,7 +41,7 @@ func TestSpansJoinEnvoysTrace(t *testing.T) {
 	})
 	p := startProxy(t, []listener{{
 		routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
-		// Envoy's own spans go to the backend, which does not look at them.
+		// Envoy's spans go to the backend, which ignores them.
 		tracing: `
 provider:
   name: envoy.tracers.opentelemetry
@@ -56,7 +55,7 @@ provider:
 	if got := p.get(t, "/", "x-user: al", "traceparent: 00-"+traceID+"-"+clientID+"-01"); got.status != http.StatusOK {
 		t.Fatalf("the answer is %d, want 200", got.status)
 	}
-	if _, err := limits.Stop(t.Context()); err != nil { // which sends the last spans
+	if _, err := limits.Stop(t.Context()); err != nil { // flushes the last spans
 		t.Fatal(err)
 	}
 	if len(received) != 1 {

@@ -14,13 +14,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
-// listeners are the names under which sluice logs its addresses.
+// listeners are the names of the listeners in the log.
 var listeners = [...]string{"grpc", "http", "debug", "metrics"}
 
-// Build builds the binary from the repository at root into dir and returns its path.
-// Flags are more flags of `go build`, such as -race. It uses `go run`, because Go keeps
-// what that links, unlike `go build`. So test packages of one tree link the binary once,
-// and each gets a copy.
+// Build builds sluice from the repository at root into dir and returns the path of the binary. flags are more
+// flags of `go build`, such as -race. It uses `go run`, whose linked binaries Go caches, unlike those of `go
+// build`, so that the test packages of one tree link the binary once and copy it.
 func Build(ctx context.Context, root, dir string, flags ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "sluice"))
 	if err != nil {
@@ -30,7 +29,7 @@ func Build(ctx context.Context, root, dir string, flags ...string) (string, erro
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/sluice", path)...)
 	cmd.Dir = root
 	if slices.Contains(flags, "-race") {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // required by the race detector
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build sluice: %w:\n%s", err, out)
@@ -38,34 +37,33 @@ func Build(ctx context.Context, root, dir string, flags ...string) (string, erro
 	return path, nil
 }
 
-// Options say how to run `sluice serve`.
+// Options configures `sluice serve`.
 type Options struct {
 	// Binary is the path of sluice; see [Build].
 	Binary string
-	// Args are flags beside the addresses, such as --config.
+	// Args contains flags other than addresses, such as --config.
 	Args []string
-	// Env is added to the environment, as NAME=value. Optional.
+	// Env contains additional variables as NAME=value. Optional.
 	Env []string
-	// Dir is where it runs. Optional; default the caller's directory.
+	// Dir is the working directory. Optional; default the caller's.
 	Dir string
-	// Addrs says where the listeners named (grpc, http, debug, metrics) listen,
-	// "" for not at all. Optional; default a free port on 127.0.0.1 each.
+	// Addrs contains addresses by listener (grpc, http, debug, metrics), "" to disable it. Optional; default a free port
+	// on 127.0.0.1.
 	Addrs map[string]string
-	// Prepare may change the command before it starts, for example to run it in other
-	// namespaces; the process that it starts must become sluice. Optional.
+	// Prepare may change the command before it starts, for example to use other namespaces. The started process must
+	// become sluice. Optional.
 	Prepare func(*exec.Cmd)
 }
 
-// Sluice is a running server. Any number of goroutines may use it. Its starter must call
-// Stop or Kill.
+// Sluice is a running server. It is safe for concurrent use. The starter must call Stop or Kill.
 type Sluice struct {
 	*process.Process
 
 	addrs map[string]string
 }
 
-// Start runs sluice and returns when all its listeners listen. If it or ctx ends
-// before, Start returns an error with what it said and leaves nothing running.
+// Start starts sluice and returns when all its listeners are listening. If sluice or ctx ends first, Start returns
+// an error with its output and leaves no process running.
 func Start(ctx context.Context, o Options) (*Sluice, error) {
 	args := []string{"serve", "--log-format", "json"}
 	awaited := make(map[string]bool)
@@ -79,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 			awaited[name] = true
 		}
 	}
-	// Stop, not a context, ends sluice.
+	// Stop ends sluice, not a context.
 	cmd := exec.Command(o.Binary, append(args, o.Args...)...)
 	cmd.Dir = o.Dir
 	cmd.Env = append(os.Environ(), o.Env...)
@@ -105,11 +103,11 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 	return s, nil
 }
 
-// Addr returns the address of the listener of that name, "" if it is off.
+// Addr returns the address of the given listener, "" if it is disabled.
 func (s *Sluice) Addr(listener string) string { return s.addrs[listener] }
 
-// listening reads a log line that says where a listener listens. With GODEBUG=gctrace=1 the runtime's
-// words may stand before it.
+// listening parses the log line of a listener's address. With GODEBUG=gctrace=1, output of the runtime may precede
+// it on the line.
 func listening(line string) (listener, addr string, ok bool) {
 	line = line[max(0, strings.IndexByte(line, '{')):]
 	var entry struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Get returns what a page says, or fails the test, also in its cleanup. Its connection ends with it: who counts
-// sluice's files or goroutines does not see it.
+// Get returns the body of a page or fails the test; it may be called in a cleanup. It closes its connection, so
+// that it does not affect counts of sluice's files and goroutines.
 func Get(tb testing.TB, page string) []byte {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
@@ -36,7 +36,7 @@ func Get(tb testing.TB, page string) []byte {
 	return text
 }
 
-// EnvoyStats returns the integers among Envoy's own statistics whose names match a pattern.
+// EnvoyStats returns Envoy's integer statistics whose names match a pattern.
 func EnvoyStats(tb testing.TB, e *envoy.Envoy, pattern string) map[string]int {
 	tb.Helper()
 	stats := make(map[string]int)
@@ -49,23 +49,23 @@ func EnvoyStats(tb testing.TB, e *envoy.Envoy, pattern string) map[string]int {
 	return stats
 }
 
-// A Page is what /metrics says at one moment.
+// Page is a response of /metrics.
 type Page string
 
-// Metrics returns sluice's.
+// Metrics returns the metrics of sluice.
 func Metrics(tb testing.TB, s *sluice.Sluice) Page {
 	tb.Helper()
 	return Page(Get(tb, "http://"+s.Addr("metrics")+"/metrics"))
 }
 
-// Sum returns the sum of the series of that name that have all labels, given as name="value". It is 0 without any:
-// most series begin with the first event.
+// Sum returns the sum of the series with the given name and labels (name="value"), or 0 if there are none, because
+// most series are created by the first event.
 func (p Page) Sum(name string, labels ...string) (sum float64) {
 	if strings.Contains(name, "{") {
-		panic("labels are given apart from the name: " + name) // else it is 0, and tests may want just that
+		panic("labels are given apart from the name: " + name) // the sum would silently be 0
 	}
 	for line := range strings.Lines(string(p)) {
-		// A label's value may have spaces, a number has none.
+		// A label value may contain spaces, a number does not.
 		at := strings.LastIndexByte(line, ' ')
 		series, set, _ := strings.Cut(line[:max(at, 0)], "{")
 		if series == name && hasAll(set, labels) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// NoteSkipped leaves a line for the end of `make test`, which says there what it did not
-// run, and why. Outside of make it does nothing.
+// NoteSkipped adds a line to the report at the end of `make test`, which lists the omitted tests and why. Outside
+// of make it does nothing.
 func NoteSkipped(what string) error {
 	path := os.Getenv("SLUICE_NOT_RUN")
 	if path == "" {
@@ -22,7 +22,7 @@ func NoteSkipped(what string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Skip skips a test that needs what this machine lacks, and notes it.
+// Skip skips a test because this machine lacks a requirement, and notes it.
 func Skip(tb testing.TB, why string) {
 	tb.Helper()
 	if err := NoteSkipped(tb.Name() + ": " + why); err != nil {
@@ -31,8 +31,7 @@ func Skip(tb testing.TB, why string) {
 	tb.Skip(why)
 }
 
-// SkipWithoutNamespaces is Skip for want of namespaces. Where they are required, as in CI, the
-// test fails instead, so no change lands with it skipped.
+// SkipWithoutNamespaces is Skip for missing namespaces. Where they are required, as in CI, it fails the test.
 func SkipWithoutNamespaces(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("SLUICE_NAMESPACES") == "required" {

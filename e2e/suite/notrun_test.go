@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fakeTB is a test that says how it ended.
+// fakeTB records how a test ended.
 type fakeTB struct {
 	testing.TB
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// StartSluice starts sluice, and ends it with the test. A panic or a data race in its log fails the test.
+// StartSluice starts sluice and stops it when the test ends. A panic or a data race in its log fails the test.
 func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -33,8 +33,8 @@ func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	return s
 }
 
-// StartEnvoy starts the Envoy of the repository at root, and ends it with the test. Its directory is temporary unless
-// it is given.
+// StartEnvoy starts the Envoy of the repository at root and stops it when the test ends. Default for o.Dir: a
+// temporary directory.
 func StartEnvoy(tb testing.TB, root string, o envoy.Options) *envoy.Envoy {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -51,7 +51,7 @@ func StartEnvoy(tb testing.TB, root string, o envoy.Options) *envoy.Envoy {
 	return e
 }
 
-// StartBackend starts a backend, and ends it with the test.
+// StartBackend starts a backend and closes it when the test ends.
 func StartBackend(tb testing.TB) *backend.Backend {
 	tb.Helper()
 	b, err := backend.Start(tb.Context())
@@ -62,11 +62,11 @@ func StartBackend(tb testing.TB) *backend.Backend {
 	return b
 }
 
-// ShortDir returns a temporary directory whose path is short enough for a socket in it. That of [testing.TB.TempDir]
-// may be too long.
+// ShortDir returns a temporary directory whose path is short enough for a Unix socket, unlike that of
+// [testing.TB.TempDir].
 func ShortDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // its path is too long
+	dir, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // TempDir's path is too long
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func ShortDir(tb testing.TB) string {
 	return dir
 }
 
-// WriteRules returns the path of a new file of rules.
+// WriteRules writes a new file of rules and returns its path.
 func WriteRules(tb testing.TB, text string) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "rules.yaml")
@@ -82,7 +82,7 @@ func WriteRules(tb testing.TB, text string) string {
 	return path
 }
 
-// Replace writes a file in one step, in the place of another if there is one.
+// Replace writes a file atomically by a rename.
 func Replace(tb testing.TB, path, text string) {
 	tb.Helper()
 	next := filepath.Join(filepath.Dir(path), ".next")

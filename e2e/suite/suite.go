@@ -1,4 +1,4 @@
-// Package suite is how tests of the real binaries begin, and how they wait.
+// Package suite contains the set-up of tests of the real binaries, and waits for events.
 package suite
 
 import (
@@ -15,14 +15,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Patience bounds how long a test waits for an event. It ends a test that hangs and decides nothing else, so it is
-// long enough for a machine with 30 runnable processes on each core.
+// Patience is the time limit for expected events. It only ends a hanging test, so it suffices for a machine with
+// 30 runnable processes per core.
 const Patience = 3 * time.Minute
 
-// Main is the body of a TestMain. It builds sluice from the repository at root with
-// these flags of `go build`, and calls built with the binary's path and a directory
-// that is removed after the tests. It returns the tests' exit code, or 1 if they leave
-// goroutines behind.
+// Main is the body of a TestMain. It builds sluice from the repository at root with the given flags of `go build`,
+// and calls built with the path of the binary and a directory that is removed after the tests. It returns the exit
+// code of the tests, or 1 if they leak goroutines.
 func Main(m *testing.M, root string, built func(binary, dir string), flags ...string) int {
 	code, err := run(m, root, built, flags)
 	if err != nil {
@@ -49,8 +48,7 @@ func run(m *testing.M, root string, built func(binary, dir string), flags []stri
 	return 0, goleak.Find()
 }
 
-// Envoy returns the path of Envoy, or skips the test where none is installed. Under
-// `make test` there is one.
+// Envoy returns the path of Envoy, or skips the test if none is installed. `make test` installs one.
 func Envoy(tb testing.TB, root string) string {
 	tb.Helper()
 	binary, err := envoy.Find(root)
@@ -63,8 +61,8 @@ func Envoy(tb testing.TB, root string) string {
 	return binary
 }
 
-// Eventually asks until the answer is yes. If it stays no for [Patience], the test ends
-// and says what was awaited.
+// Eventually polls yes until it returns true, and fails the test after [Patience] with the name of the awaited
+// event.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(Patience)

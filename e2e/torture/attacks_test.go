@@ -19,18 +19,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// expectation is what an attack must lead to.
+// expectation is the required effect of an attack.
 type expectation struct {
-	// ends says that sluice must end the connection, again and again. mayEnd says that it
-	// ends the connection or stops reading, whichever comes first. TestSlowClients holds
-	// that a connection that is not read ends too.
+	// ends is true if sluice must close each connection. mayEnd is true if it closes the connection or stops reading,
+	// whichever comes first; TestSlowClients checks that it also closes a connection that it does not read.
 	ends, mayEnd bool
-	// reset and answer are what the attacker's calls get.
+	// reset and answer are the results of the attacker's calls.
 	reset, answer string
 }
 
-// expectations says what each attack must lead to. Beside that, sluice must go on serving and
-// keep its memory in bounds. Of calls with too many headers, each fails alone.
+// expectations contains the required effect of each attack. In addition, sluice must serve other clients and keep
+// its memory bounded. Calls with too many headers fail individually.
 var expectations = map[string]expectation{
 	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
 	"HPACK bomb":                 {answer: "8"},
@@ -38,7 +37,7 @@ var expectations = map[string]expectation{
 	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
 	"DATA of one byte":           {ends: true},
 	"requests without an end":    {ends: true},
-	"windows that grow":          {}, // an answer, whether it knows reflection or not
+	"windows that grow":          {}, // an answer, with or without reflection
 	"rapid reset":                {},
 	"rapid reset of whole calls": {},
 	"MadeYouReset":               {ends: true, reset: "PROTOCOL_ERROR"},
@@ -62,8 +61,8 @@ var expectations = map[string]expectation{
 	"requests that are no gRPC":  {},
 }
 
-// TestAttacks runs each attack while others call. A connection that is ended begins anew.
-// The long tier writes the table of docs/threats.md.
+// TestAttacks runs each attack while other clients call. A closed connection is opened again. The long tier prints
+// the table in docs/threats.md.
 func TestAttacks(t *testing.T) {
 	Parallel(t)
 	var table strings.Builder
@@ -75,7 +74,7 @@ func TestAttacks(t *testing.T) {
 				t.Fatal("nothing says what must come of this attack")
 			}
 			h, o := attackSluice(t, attack.Name, 1, attackDuration())
-			if want.ends && o.Ended == 0 { // a slow machine takes longer to send so much
+			if want.ends && o.Ended == 0 { // a slow machine takes longer to send enough
 				h, o = attackSluice(t, attack.Name, 1, 10*attackDuration())
 			}
 			t.Logf("sluice: %v: %+v", h, o)
@@ -115,8 +114,8 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	h = runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
-		// The end of the attack may have ended the last connections. Too large headers in
-		// pieces end a connection without any guard.
+		// The end of the attack may have closed the last connections. Too large headers in several frames close a
+		// connection without being counted.
 		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
@@ -125,7 +124,7 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	return h, o
 }
 
-// attackStock is [attackSluice] for the stock server, of which nothing is expected.
+// attackStock runs an attack against the stock server, without expectations.
 func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
 	t.Helper()
 	p, addr := startStock(t)
@@ -149,7 +148,6 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
-// attackDuration returns how long an attack lasts.
 func attackDuration() time.Duration { return Pick(time.Second, 3*time.Second) }
 
 func attack(t *testing.T, name, addr string, connections int, d time.Duration) hostile.Outcome {

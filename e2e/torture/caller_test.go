@@ -24,16 +24,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// connections is how many a caller has, as an Envoy has one for each worker.
+// connections is the number of connections of a caller; Envoy has one per worker.
 const connections = 4
 
-// Dial connects to a server, host:port or the path of a socket, without TLS unless
-// options say otherwise. It connects again at once when a connection ends. It closes the
-// connection when the test ends.
+// Dial connects to a server, host:port or the path of a socket, without TLS unless options configure it. It
+// reconnects immediately when a connection ends, and closes the connection when the test ends.
 func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
 	target := "passthrough:///" + addr
-	if strings.HasPrefix(addr, "/") { // as sluice logs a socket
+	if strings.HasPrefix(addr, "/") { // the form in which sluice logs a socket
 		target = "unix://" + addr
 	}
 	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
@@ -48,12 +47,11 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 	return conn
 }
 
-// Caller returns what a [Load] asks: one to three counters of the ledger, some far
-// more often than others, over a few connections to addr. It takes its seed from rnd.
+// Caller returns a function for a [Load] that charges one to three counters of the ledger, some far more often
+// than others, over a few connections to addr. It takes its seed from rnd.
 //
-// It makes the first hit of every bucket itself, alone. From the first hit on the bucket
-// drains. If two calls made it, the one with the earlier time could come second and be
-// told one less.
+// It makes the first hit of every token bucket itself. A bucket refills from its first hit on: with two concurrent
+// first calls, the one with the earlier time could come second and get one less.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
@@ -68,7 +66,7 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 			tb.Fatalf("make the first hit of each bucket: %v", err)
 		}
 	}
-	var mu sync.Mutex // rand.Rand is for one
+	var mu sync.Mutex // rand.Rand is not safe for concurrent use
 	own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
 	draw := func() (rls.RateLimitServiceClient, []Key) {
 		mu.Lock()
@@ -89,7 +87,7 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 	}
 }
 
-// Call asks for one hit of each key and checks the answer. The keys must differ.
+// Call charges one hit for each key and checks the reply. The keys must differ.
 func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, keys ...Key) (string, error) {
 	floors := make([]int, len(keys))
 	for i, k := range keys {
@@ -100,7 +98,7 @@ func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, ke
 		for _, k := range keys {
 			l.Lost(k)
 		}
-		// The text has addresses and times, so it differs from call to call.
+		// Messages contain addresses and times, so only the code is counted.
 		return "", errors.New(status.Code(err).String())
 	}
 	if len(got.GetStatuses()) != len(keys) {
@@ -117,7 +115,7 @@ func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, ke
 	return got.GetOverallCode().String(), nil
 }
 
-// Request asks for one hit of each key.
+// Request returns a request that charges one hit for each key.
 func Request(keys ...Key) *rls.RateLimitRequest {
 	r := &rls.RateLimitRequest{Domain: domain}
 	for _, k := range keys {
@@ -128,14 +126,14 @@ func Request(keys ...Key) *rls.RateLimitRequest {
 	return r
 }
 
-// CheckCounters looks at every counter and at the metrics when the load has stopped. It fails
-// the test for each fault of any answer.
+// CheckCounters reads every counter and the metrics after the load has stopped. It fails the test for each wrong
+// reply since the start.
 func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	conn := Dial(tb, s.Addr("grpc"), options...)
-	defer conn.Close() // and no more of sluice's files
+	defer conn.Close() // frees sluice's file descriptors
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
 		r := Request(keys...)

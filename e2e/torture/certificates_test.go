@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestCertificates replaces the certificates of sluice and of its authorities in a
-// mounted Secret, again and again, while clients connect. No call fails. Once the key
-// does not fit the certificate: the old pair stays, and a metric and the log say so.
+// TestCertificates repeatedly replaces the certificates of sluice and its authorities in a mounted Secret while
+// clients connect. No call fails. One update has a key that does not match the certificate: the previous pair
+// stays in use, and a metric and the log report it.
 func TestCertificates(t *testing.T) {
 	Parallel(t)
 	const name = "sluice.test"
@@ -50,7 +50,7 @@ func TestCertificates(t *testing.T) {
 	option := grpc.WithTransportCredentials(secure)
 	sum := func(name string) float64 { return suite.Metrics(t, s).Sum(name, `use="grpc"`) }
 
-	// A handshake takes a while, and calls wait for it.
+	// Calls wait for handshakes.
 	load := StartLoad(t, LoadOptions{
 		Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
 	})
@@ -84,7 +84,7 @@ func TestCertificates(t *testing.T) {
 	if n := sum("sluice_tls_handshake_errors_total"); n > 0 {
 		t.Errorf("%v handshakes failed, want none", n)
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 { // three links, ..data and its directory
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 { // three links, ..data and its target
 		t.Errorf("the Secret's directory has %v, %v, want five entries", entries, err)
 	}
 }

@@ -23,20 +23,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// childVariable turns this program into an attacker or a stock server. Attackers must not
-// share a scheduler and memory with the callers, whose lateness is measured.
+// childVariable makes this program an attacker or a stock server. Attackers must not share a scheduler and memory
+// with the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
-// child says what such a program does.
+// child is the configuration of such a process.
 type child struct {
-	// Attack is the name of an attack. If it is empty, the child is a stock server.
+	// Attack is the name of an attack. If empty, the child is a stock server.
 	Attack      string
 	Target      hostile.Target
 	Connections int
 	For         time.Duration
 }
 
-// serveAsChild ends the process if it is a child.
+// serveAsChild runs a child and exits, if this process is one.
 func serveAsChild() {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -58,7 +58,7 @@ func serveAsChild() {
 	os.Exit(0)
 }
 
-// attack prints the outcome as a line of JSON.
+// attack runs the attack and prints its outcome as a line of JSON.
 func (c child) attack() error {
 	attack, err := hostile.Find(c.Attack, c.Target)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c child) attack() error {
 	return json.NewEncoder(os.Stdout).Encode(outcome)
 }
 
-// start runs a child at a niceness.
+// start starts a child with the given niceness.
 func (c child) start(t *testing.T, nice int) *process.Process {
 	t.Helper()
 	text, err := json.Marshal(c)
@@ -86,7 +86,7 @@ func (c child) start(t *testing.T, nice int) *process.Process {
 	return p
 }
 
-// outcome waits for the end of an attack.
+// outcome waits for the end of an attack and returns its outcome.
 func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -100,7 +100,7 @@ func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 	return o
 }
 
-// stock is a service on grpc-go without options. It answers OK to all.
+// stock is a grpc-go service without options that answers OK to every call.
 type stock struct {
 	rls.UnimplementedRateLimitServiceServer
 }
@@ -127,7 +127,7 @@ func serveStock() error {
 	return server.Serve(l)
 }
 
-// startStock returns a stock server and its address.
+// startStock starts a stock server and returns its address.
 func startStock(t *testing.T) (p *process.Process, addr string) {
 	t.Helper()
 	p = child{}.start(t, 0)

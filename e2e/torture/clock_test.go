@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSleep stops the process for 5 s, as a suspended machine does. The calls of that
-// time are late. No counter gains anything.
+// TestSleep stops the process for 5 s, like a suspended machine. Calls are late, and no counter gains hits.
 func TestSleep(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -27,7 +26,7 @@ func TestSleep(t *testing.T) {
 	load.Run(t, 2*time.Second)
 	load.Phase("asleep")
 	signal(t, s, syscall.SIGSTOP)
-	time.Sleep(5 * time.Second) // the fault: nothing is answered
+	time.Sleep(5 * time.Second) // the fault
 	signal(t, s, syscall.SIGCONT)
 	load.Phase("waking")
 	woken := time.Now()
@@ -42,8 +41,8 @@ func TestSleep(t *testing.T) {
 	ledger.CheckCounters(t, s)
 }
 
-// TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after
-// months of uptime or just after boot.
+// TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after months of uptime or just
+// after boot.
 func TestOtherClocks(t *testing.T) {
 	up, err := os.ReadFile("/proc/uptime")
 	must.OK(t, err)

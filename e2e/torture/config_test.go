@@ -16,9 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestConfigFile damages the file of rules while calls count: a writer dies halfway, or
-// the file cannot be read. Each fault is rejected once, with its place in the file. The
-// rules in force and all counters stay.
+// TestConfigFile damages the rules file under load: it is truncated, as by a writer that dies, or unreadable. Each
+// fault is rejected once, with its position in the file. The active rules and all counters stay.
 func TestConfigFile(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -30,7 +29,7 @@ func TestConfigFile(t *testing.T) {
 		must.OK(t, err)
 	}
 	do(os.Mkdir(dir, 0o755))
-	// All of it is within one bracket, so no part of it is valid.
+	// The file is one bracketed value, so no prefix is valid.
 	lines := strings.Split(strings.TrimSuffix(ledger.Rules(), "\n"), "\n")
 	for i := range lines[2:] {
 		lines[2+i] = strings.TrimPrefix(lines[2+i], "  - ")
@@ -97,8 +96,8 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// asUnprivilegedUser makes sluice run as a user whom file modes bind, unless this user is one
-// already.
+// asUnprivilegedUser returns a Prepare function that runs sluice as a user subject to file modes, or nil if this
+// user is one.
 func asUnprivilegedUser(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -1,34 +1,30 @@
-// Package torture ill-treats the real binary under load and checks every answer.
+// Package torture injects faults into the real binary under load and checks every answer.
 //
-// A torture is a test of this folder with the build tag torture, so that
-// `go test ./...` leaves it out. All of them begin alike:
+// The tests have the build tag torture, so that `go test ./...` omits them. They have a common structure:
 //
-//	Parallel(t)                             // in the short tier, while others run
+//	Parallel(t)                             // in the short tier, with other tests
 //	rnd := Rand(t)                          // prints the seed
 //	ledger := NewLedger(100, 50)            // limit, counters of each rule
 //	s := Start(t, Options{Rules: ledger.Rules()})
 //	watch := StartWatch(t, s)               // memory, files, goroutines
-//	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+//	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 //	load.Run(t, 2*time.Second)
-//	load.Phase("fault")                     // calls that begin from now on
-//	...                                     // what this torture is about
+//	load.Phase("fault")                     // counts calls that start from now on
+//	...                                     // the fault of this test
 //	load.Phase("after")
 //	load.Run(t, 2*time.Second)
 //	report := load.Stop(t)                  // prints the load reached
-//	report.AtLeast(t, Least, "before", "after")
+//	report.AtLeast(t, MinRate, "before", "after")
 //	report.NoErrors(t, "before", "after")
-//	ledger.Settle(t, s)                     // what was counted is what was said
+//	ledger.CheckCounters(t, s)              // counters agree with all replies
 //
-// The load is an open loop. A call is due at a fixed time, whatever became of those
-// before, and has [Deadline]. Its lateness counts from the due time. How late calls come
-// is printed and not asserted. What is answered, what is lost, memory, files and
-// goroutines are asserted. A test fails when its load was too small to say anything.
+// The load is an open loop: each call is due at a fixed time, independent of earlier calls, and has [Deadline]. Its
+// latency is measured from the due time. Latency is printed; answers, lost calls, memory, files and goroutines are
+// checked. A test fails if its load was too small to be significant.
 //
-// There are two tiers: the short one is part of `make test`, the long one is
-// `make torture`; [Long] tells a test which it is in. The short one waits until there are
-// enough answers, so a busy machine makes it slow but not red. The long one also
-// wants a rate, and the machine to itself. One torture by name, with the seed of an
-// earlier run:
+// The short tier is part of `make test`, the long tier is `make torture`; [Long] returns the tier. The short tier waits
+// for enough answers, so that a busy machine makes it slow but does not fail it. The long tier also checks the rate
+// and needs the machine for itself. To run one test with the seed of an earlier run:
 //
 //	SLUICE_SEED=7 go test -count=1 -v -tags torture ./e2e/torture -run TestName -args -long
 //

@@ -23,10 +23,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDrainOnTheWire looks at the frames of a drain. Health turns first. Calls are still
-// taken for the whole delay. A GOAWAY that allows every stream comes before the one that
-// names the last stream, so no call on its way is lost. Calls that were taken are
-// answered.
+// TestDrainOnTheWire checks the frames of a drain. Health fails first, and calls are still accepted for the whole
+// delay. A GOAWAY that allows every stream precedes the one with the last stream ID, so that no call in transit is
+// lost. Accepted calls are answered.
 func TestDrainOnTheWire(t *testing.T) {
 	Parallel(t)
 	const delay = 3 * time.Second
@@ -42,7 +41,7 @@ func TestDrainOnTheWire(t *testing.T) {
 		}
 	}
 	health(grpc_health_v1.HealthCheckResponse_SERVING)
-	const begun, during, after = 1, 3, 5 // streams
+	const begun, during, after = 1, 3, 5 // stream IDs
 	w.open(t, begun)
 
 	told := time.Now()
@@ -52,7 +51,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.finish(t, during)
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
-	// On a busy machine it may come late, so only too early is wrong.
+	// On a busy machine GOAWAY may be late, so only an early one is an error.
 	if waited := w.goAwayAt().Sub(told); waited < delay {
 		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
 	}
@@ -78,13 +77,13 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 }
 
-// rawClient is a client that notes the frames that it gets.
+// rawClient is a client that records received frames.
 type rawClient struct {
 	framer *http2.Framer
 
-	mu     sync.Mutex // held while a frame is written, too
+	mu     sync.Mutex // also locked while a frame is written
 	what   []string
-	goAway time.Time // of the first
+	goAway time.Time // arrival of the first GOAWAY
 }
 
 func dialRaw(t *testing.T, addr string) *rawClient {
@@ -114,7 +113,7 @@ func (w *rawClient) write(t *testing.T, frame func() error) {
 	must.OK(t, frame())
 }
 
-// read notes frames that end calls and connections. It answers SETTINGS and PING.
+// read records frames that end calls and connections. It answers SETTINGS and PING.
 func (w *rawClient) read() {
 	for {
 		f, err := w.framer.ReadFrame()
@@ -151,7 +150,7 @@ func (w *rawClient) read() {
 	}
 }
 
-// open begins a call.
+// open starts a call.
 func (w *rawClient) open(t *testing.T, stream uint32) {
 	t.Helper()
 	var block bytes.Buffer
@@ -164,7 +163,7 @@ func (w *rawClient) open(t *testing.T, stream uint32) {
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
 	} {
-		f.Sensitive = true // the table stays as it is from one encoder to the next
+		f.Sensitive = true // keeps the HPACK table unchanged, because each call has a new encoder
 		must.OK(t, e.WriteField(f))
 	}
 	w.write(t, func() error {
@@ -172,7 +171,7 @@ func (w *rawClient) open(t *testing.T, stream uint32) {
 	})
 }
 
-// finish sends the call's request.
+// finish sends the request message of a call.
 func (w *rawClient) finish(t *testing.T, stream uint32) {
 	t.Helper()
 	w.write(t, func() error {
@@ -186,7 +185,7 @@ func (w *rawClient) frameLog() []string {
 	return slices.Clone(w.what)
 }
 
-// goAwayAt returns when the first GOAWAY came.
+// goAwayAt returns the arrival time of the first GOAWAY.
 func (w *rawClient) goAwayAt() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

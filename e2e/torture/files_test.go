@@ -14,9 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestOpenFileLimit lets sluice open 128 files, and 200 more clients connect. The first
-// clients are served on, and rules are reloaded meanwhile. When the others have left, new
-// clients are served.
+// TestOpenFileLimit limits sluice to 128 open files and connects 200 more clients. The first clients are served
+// throughout, and rules are reloaded. After the others have left, new clients are served.
 func TestOpenFileLimit(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -32,7 +31,7 @@ func TestOpenFileLimit(t *testing.T) {
 	var crowd []net.Conn
 	leave := func() {
 		for _, conn := range crowd {
-			_ = conn.Close() // it may have been closed
+			_ = conn.Close() // it may be closed already
 		}
 	}
 	defer leave()

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestHandshakes spoils handshakes in many ways while others call over TLS with
-// certificates. Renegotiation is not among them, because Go's client cannot ask for it.
+// TestHandshakes breaks TLS handshakes in many ways while other clients call with certificates. Go's client cannot
+// request a renegotiation, so that case is missing.
 func TestHandshakes(t *testing.T) {
 	const host = "sluice.test"
 	issue := func(a *testcert.Authority, l testcert.Leaf) tls.Certificate {
@@ -96,7 +96,7 @@ func TestHandshakes(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// TestTLSWithoutTLS speaks TLS to listeners without it.
+// TestTLSWithoutTLS sends TLS to listeners without TLS.
 func TestTLSWithoutTLS(t *testing.T) {
 	hello := clientHello(t, &tls.Config{ServerName: "sluice.test", NextProtos: []string{"h2"}})
 	runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
@@ -105,8 +105,8 @@ func TestTLSWithoutTLS(t *testing.T) {
 	}, nil)
 }
 
-// useTLS begins HTTP/2 and returns why there was no answer. In TLS 1.3 a client learns
-// that its certificate is rejected only after its handshake.
+// useTLS starts HTTP/2 over TLS and returns the error. In TLS 1.3 a client learns of the rejection of its
+// certificate only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

@@ -16,17 +16,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxConnectionMemory is what an idle connection may take, in bytes resident.
+// maxConnectionMemory is the maximum resident memory of an idle connection, in bytes.
 const maxConnectionMemory = 24 << 10
 
-// maxConnectionStack is what a connection of the built-in transport may take of stack, in bytes, once it
-// has made calls. A stack has 4 KiB or 8.
+// maxConnectionStack is the maximum average stack of a connection of the built-in transport after its first calls,
+// in bytes. A stack has 4 or 8 KiB.
 const maxConnectionStack = 5 << 10
 
-// TestIdleConnections opens many connections that do nothing. Then each calls once a
-// second, and is silent until it is pinged. Others call all the time.
+// TestIdleConnections opens many idle connections. Then each makes a call per second, and is silent until it gets
+// a PING. Other clients call throughout.
 func TestIdleConnections(t *testing.T) {
-	// A process may open 20,000 files, and each connection takes one.
+	// A process may have 20,000 open files, one per connection.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
 	h := runUnderAttack(t, Options{Args: []string{
@@ -44,9 +44,9 @@ func TestIdleConnections(t *testing.T) {
 			open[i], frames[i] = c, http2.NewFramer(nil, c)
 		}
 		suite.Eventually(t, "all connections are accepted", func() bool {
-			return Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
+			return Measure(t, s).Files >= before.Files+many-8 // some of sluice's own files vary
 		})
-		for _, f := range frames { // until each has begun: sluice says its settings
+		for _, f := range frames { // wait until sluice has sent its SETTINGS
 			await(t, f, http2.FrameSettings)
 		}
 		idle := Measure(t, s)
@@ -72,7 +72,7 @@ func TestIdleConnections(t *testing.T) {
 		})
 		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
-		for _, f := range frames { // sluice pings all at once, but not in as many goroutines
+		for _, f := range frames { // sluice sends a PING to all, with few goroutines
 			await(t, f, http2.FramePing)
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
@@ -84,8 +84,8 @@ func TestIdleConnections(t *testing.T) {
 	t.Log("harm to others: ", h)
 }
 
-// TestConnectionLimitSparesOthers opens more connections from one address than there may be, and each makes a call.
-// Meanwhile clients of another address connect, and each call of theirs is answered.
+// TestConnectionLimitSparesOthers opens more connections from one address than the limit allows, each with a call.
+// Clients of another address connect meanwhile, and all of their calls are answered.
 func TestConnectionLimitSparesOthers(t *testing.T) {
 	const many = 12_000 // the default is 10,000
 	begin := append(hostile.Preface(), hostile.CompleteCall(1, hostile.Request("torture", "attacker", "idle"))...)
@@ -95,7 +95,7 @@ func TestConnectionLimitSparesOthers(t *testing.T) {
 			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			must.OK(t, err)
 			defer c.Close()
-			_, _ = c.Write(begin) // it may be ended already
+			_, _ = c.Write(begin) // it may be closed already
 			if i%500 != 0 {
 				continue
 			}
@@ -112,7 +112,7 @@ func TestConnectionLimitSparesOthers(t *testing.T) {
 	t.Log("harm to others: ", h)
 }
 
-// await reads frames up to one of that type.
+// await reads frames up to one of the given type.
 func await(t *testing.T, f *http2.Framer, want http2.FrameType) {
 	t.Helper()
 	for {

@@ -9,19 +9,18 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// Key names a counter: one of the rules' names and a value.
+// Key identifies a counter by the name of a rule and a value.
 type Key struct{ Rule, Value string }
 
-// Ledger is the reference for answers: it knows what each counter of one run of sluice
-// may say. It does not count as sluice does.
+// Ledger is the reference model for replies: it knows which replies each counter of one run of sluice may give. It
+// does not use sluice's algorithms.
 //
-// Every admitted hit has a number of its own: the limit less the remaining hits that the
-// answer names. Numbers rise: a call that began after another had ended has a higher one.
-// None is beyond the limit, and no call is denied before the limit is reached. A call
-// whose outcome is unknown may or may not have been counted. Only for such calls the
-// ledger accepts more than one answer. A restarted sluice needs a new ledger.
+// Every admitted hit has a unique number: the limit minus the remaining hits in the reply. A call that starts
+// after another one has ended gets a higher number. No number exceeds the limit, and no call is denied before the
+// limit is reached. A call whose outcome is unknown may or may not have been counted; only for such calls the
+// ledger accepts more than one reply. A restarted sluice needs a new ledger.
 //
-// Any number of goroutines may use it.
+// A Ledger is safe for concurrent use.
 type Ledger struct {
 	limit  int
 	values int
@@ -29,25 +28,25 @@ type Ledger struct {
 	mu         sync.Mutex
 	accounts   map[Key]*account
 	faults     []string
-	moreFaults int // faults beyond mostFaults
-	unanswered int // admitted, as peeks say, though the caller got no answer
+	moreFaults int // number of faults beyond maxFaults
+	unanswered int // number of hits admitted according to a peek, without a reply to the caller
 }
 
-// maxFaults is how many faults are kept with their text.
+// maxFaults is the number of faults that are kept with their text.
 const maxFaults = 10
 
-// account holds what the answers have told of one counter.
+// account is the state of one counter according to the replies.
 type account struct {
-	begun    int // begun, whatever became of it
+	begun    int // number of started calls
 	passed   int
 	denied   int
 	unknown  int
-	highest  int    // the highest number of a hit that is known, the limit once denied
-	answered []bool // by number: somebody was told
+	highest  int    // highest known number of a hit; the limit after a denial
+	answered []bool // by number: a reply had it
 }
 
-// NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller]
-// asks for this number of values of each rule.
+// NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller] uses the given number of
+// values for each rule.
 func NewLedger(limit, values int) *Ledger {
 	if limit < 1 || limit > maxLimit || values < 1 {
 		panic(fmt.Sprintf("torture: a ledger of %d counters of limit %d", values, limit))
@@ -55,8 +54,7 @@ func NewLedger(limit, values int) *Ledger {
 	return &Ledger{limit: limit, values: values, accounts: make(map[Key]*account)}
 }
 
-// Begin notes that a call with one hit on k is about to be made. Its result goes to
-// Answer.
+// Begin records the start of a call with one hit on k. Its result is passed to Answer.
 func (l *Ledger) Begin(k Key) (floor int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +63,7 @@ func (l *Ledger) Begin(k Key) (floor int) {
 	return a.highest
 }
 
-// Answer checks a call's status.
+// Answer checks the status in a reply.
 func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,14 +103,14 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 	}
 }
 
-// Lost notes a call whose outcome is unknown.
+// Lost records a call whose outcome is unknown.
 func (l *Ledger) Lost(k Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.accountLocked(k).unknown++
 }
 
-// peek checks what a call of 0 hits says when no call is on its way.
+// peek checks the reply to a call of 0 hits while no other call is in flight.
 func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +130,7 @@ func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 	l.unanswered += max(0, used-a.passed)
 }
 
-// hits counts the outcomes of the calls of one rule.
+// hits counts the calls of one rule by outcome.
 type hits struct{ passed, denied, unknown int }
 
 func (l *Ledger) hits(rule string) (h hits) {
@@ -148,7 +146,7 @@ func (l *Ledger) hits(rule string) (h hits) {
 	return h
 }
 
-// keys returns all counters that were asked for.
+// keys returns all counters that were used.
 func (l *Ledger) keys() []Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +157,7 @@ func (l *Ledger) keys() []Key {
 	return keys
 }
 
-// Faults returns what was wrong so far.
+// Faults returns the faults found so far.
 func (l *Ledger) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +188,7 @@ func (l *Ledger) faultLocked(format string, args ...any) {
 	l.faults = append(l.faults, fmt.Sprintf(format, args...))
 }
 
-// TestLedgerFinds plants what a broken service would say, on a counter of limit 3.
+// TestLedgerFinds feeds the ledger with replies of a broken service, for a counter with limit 3.
 func TestLedgerFinds(t *testing.T) {
 	k := Key{"fixed_window", "v"}
 	say := func(code rls.RateLimitResponse_Code, remaining uint32) *rls.RateLimitResponse_DescriptorStatus {

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEachLimit lowers every limit on clients and goes beyond it, while others call.
+// TestEachLimit lowers every limit on clients and exceeds it, while other clients call.
 func TestEachLimit(t *testing.T) {
 	const mostConnections = 100
 	h := runUnderAttack(t, Options{Args: []string{
@@ -69,7 +69,7 @@ func TestEachLimit(t *testing.T) {
 		})
 		t.Run("pings without an answer", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{IgnorePings: true})
-			if err := c.Open(1); err != nil { // so that it is not idle
+			if err := c.Open(1); err != nil { // makes it active
 				t.Fatal(err)
 			}
 			awaitEnd(t, c)
@@ -99,14 +99,14 @@ func TestEachLimit(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// limitsOfARequest sends requests just within each bound and just beyond.
+// limitsOfARequest sends requests just within and just beyond each bound.
 func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
-	// ask makes a request with this number of descriptors and entries.
+	// ask returns a request with the given numbers of descriptors and entries and the given sizes of keys and values.
 	ask := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
 		r := &rls.RateLimitRequest{Domain: "torture"}
 		for range descriptors {
@@ -118,7 +118,7 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 		}
 		return r
 	}
-	// sized makes a request of this size.
+	// sized returns a request of the given size.
 	sized := func(bytes int) *rls.RateLimitRequest {
 		r := ask(4, 1, 1, 1000)
 		r.Domain += strings.Repeat("x", bytes-proto.Size(r))
@@ -153,13 +153,13 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	if code := headersOverHTTP(t, s, 15<<10); code != http.StatusOK {
 		t.Errorf("headers over HTTP, within: %d, want 200", code)
 	}
-	// net/http allows 4 KiB more than it is told.
+	// net/http allows 4 KiB more than configured.
 	if code := headersOverHTTP(t, s, 21<<10); code != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("headers over HTTP, beyond: %d, want 431", code)
 	}
 }
 
-// headersOverHTTP asks for health with headers of this size.
+// headersOverHTTP requests /healthcheck with headers of the given size and returns the status.
 func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr("http")+"/healthcheck", http.NoBody)
@@ -172,7 +172,7 @@ func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 	return got.StatusCode
 }
 
-// dialHostile connects until the test ends.
+// dialHostile connects, and closes the connection when the test ends.
 func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.ConnOptions) *hostile.Conn {
 	t.Helper()
 	c, err := hostile.Dial(t.Context(), s.Addr("grpc"), m)
@@ -195,14 +195,14 @@ func isEnded(c *hostile.Conn) bool {
 	}
 }
 
-// awaitEnd waits until sluice ends the connection.
+// awaitEnd waits until sluice closes the connection.
 func awaitEnd(t *testing.T, c *hostile.Conn) {
 	t.Helper()
 	suite.Eventually(t, "sluice ends the connection", func() bool { return isEnded(c) })
 }
 
-// checkEnded opens this number of connections for each text, sends it, and fails the test if
-// the other side does not end all of them.
+// checkEnded opens the given number of connections for each text, sends the text, and fails the test if the server
+// does not close all of them.
 func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -215,7 +215,7 @@ func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 			open[c] = i
-			_, _ = c.Write(bytes) // it may have been ended at the first of them
+			_, _ = c.Write(bytes) // it may be closed after the first
 		}
 	}
 	for c, i := range open {

@@ -12,56 +12,50 @@ import (
 )
 
 const (
-	// Deadline is how long a call may take unless a test says otherwise: Envoy's default.
+	// Deadline is the default deadline of a call; it is also Envoy's.
 	Deadline = 20 * time.Millisecond
-	// Rate is the usual load, in calls a second.
+	// Rate is the usual load, in calls per second.
 	Rate = 2000
-	// MinRate is the load in answers a second that a test must reach before and after its
-	// fault. With less it says nothing.
+	// MinRate is the load, in answers per second, that a test must reach before and after its fault to be significant.
 	MinRate = 1000
 )
 
-// maxInFlight is the default of [LoadOptions].
+// maxInFlight is the default of [LoadOptions.MaxInFlight].
 const maxInFlight = 20_000
 
-// CallFunc makes one call and returns its answer in a word. Errors must have few different
-// texts, because they are counted by text.
+// CallFunc makes one call and returns its answer in a word. Errors are counted by text, so the number of different
+// texts must be small.
 type CallFunc func(ctx context.Context) (answer string, err error)
 
-// LoadOptions say what to ask.
 type LoadOptions struct {
-	// Rate is how many calls are due in a second.
+	// Rate is the number of calls per second.
 	Rate int
-	// Call makes the calls, many at once.
+	// Call makes a call. It is called concurrently.
 	Call CallFunc
-	// Deadline is how long each call may take from when it is made. Optional; default
-	// [Deadline].
+	// Deadline is the time limit of each call from its actual start. Optional; default [Deadline].
 	Deadline time.Duration
-	// MinRate is what [Load.Run] waits for, in answers a second. Optional; default half
-	// of Rate.
+	// MinRate is the rate that [Load.Run] waits for, in answers per second. Optional; default half of Rate.
 	MinRate float64
-	// MaxInFlight bounds the calls that have neither an answer nor an error. Calls
-	// beyond it are not made, so the load falls. Optional; default 20,000, which suits
-	// short deadlines. Where deadlines are long, a lower bound keeps a busy machine from
-	// collecting more calls than it can ever answer.
+	// MaxInFlight limits the unfinished calls. Calls beyond it are not made, which reduces the load. Optional; default
+	// 20,000, for short deadlines. With long deadlines, a lower limit prevents a busy machine from accumulating more
+	// calls than it can answer.
 	MaxInFlight int
 }
 
-// Load is an open loop of calls. One goroutine uses it.
+// Load is an open loop of calls. It is not safe for concurrent use.
 type Load struct {
 	options  LoadOptions
 	stop     chan struct{}
 	paced    sync.WaitGroup
 	calls    sync.WaitGroup
 	inFlight atomic.Int64
-	answers  atomic.Int64 // of all phases
+	answers  atomic.Int64 // answers in all phases
 
 	phase  atomic.Pointer[Phase]
 	report Report
 }
 
-// StartLoad begins to ask, in the phase "before". It goes on until Stop, or the end
-// of the test.
+// StartLoad starts the load in the phase "before". The load runs until Stop or the end of the test.
 func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	tb.Helper()
 	if o.Deadline == 0 {
@@ -79,13 +73,13 @@ func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	l.paced.Go(l.pace)
 	tb.Cleanup(func() {
 		if !l.ended() {
-			l.Stop(tb) // the test failed: this may tell why
+			l.Stop(tb) // the test failed: the report may show the cause
 		}
 	})
 	return l
 }
 
-// pace makes each call when it is due.
+// pace starts each call at its due time.
 func (l *Load) pace() {
 	start := time.Now()
 	tick := time.NewTicker(500 * time.Microsecond)
@@ -114,7 +108,7 @@ func (l *Load) pace() {
 	}
 }
 
-// due returns when call n is due.
+// due returns the due time of call n.
 func (l *Load) due(start time.Time, n int) time.Time {
 	return start.Add(time.Duration(float64(n) / float64(l.options.Rate) * float64(time.Second)))
 }
@@ -129,7 +123,7 @@ func (l *Load) call(p *Phase, due time.Time) {
 	p.add(answer, err, time.Since(due))
 }
 
-// Phase begins a phase: calls that begin from now on count in it.
+// Phase starts a phase, which counts the calls that start from now on.
 func (l *Load) Phase(name string) {
 	now := time.Now()
 	if n := len(l.report); n > 0 {
@@ -140,8 +134,8 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
-// AwaitEarlierPhases waits until the calls of earlier phases have ended. What happens from now on
-// happens to this phase alone.
+// AwaitEarlierPhases waits until all calls of earlier phases have ended, so that the following events affect only
+// this phase.
 func (l *Load) AwaitEarlierPhases(tb testing.TB) {
 	tb.Helper()
 	suite.Eventually(tb, "calls of earlier phases end", func() bool {
@@ -154,17 +148,16 @@ func (l *Load) AwaitEarlierPhases(tb testing.TB) {
 	})
 }
 
-// InFlight returns how many calls have neither an answer nor an error yet.
+// InFlight returns the number of unfinished calls.
 func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 
-// Run lets the load go on for d.
+// Run lets the load continue for d.
 //
-// In the short tier it then waits until the phase has as many answers as
-// [LoadOptions.Least] makes in d. On a busy machine that takes longer, and the test says
-// as much.
+// In the short tier it then waits until the phase has the answers that [LoadOptions.MinRate] makes in d, which
+// takes longer on a busy machine.
 //
-// In the long tier the rate counts. If the phase has not come to it, Run begins a phase
-// of the same name and tries again, for a quarter of [Patience] at most.
+// In the long tier the rate itself must be reached. If it is not, Run starts a phase of the same name and tries
+// again, for at most a quarter of [Patience].
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	for give := time.Now().Add(Patience / 4); ; {
@@ -186,15 +179,14 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 	}
 }
 
-// AwaitAnswers waits for this number of further answers.
+// AwaitAnswers waits for the given number of further answers.
 func (l *Load) AwaitAnswers(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)
 	suite.Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
 }
 
-// Stop ends the load, lets what is in flight finish, prints what was reached and
-// returns it.
+// Stop stops the load, waits for unfinished calls, and prints and returns the report.
 func (l *Load) Stop(tb testing.TB) Report {
 	tb.Helper()
 	l.end()

@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestLogs makes sluice log megabytes to a pipe that is not read, and to a disk of 64
-// KiB, while calls count. No call fails. Lost lines are counted. Good rules are taken
-// meanwhile. The process ends although the log is stuck.
+// TestLogs makes sluice log megabytes to a pipe that is not read, and to a file system of 64 KiB, while clients
+// call. No call fails, lost lines are counted, rules are reloaded, and the process exits although the log is
+// blocked.
 func TestLogs(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {
@@ -50,7 +50,7 @@ func TestLogs(t *testing.T) {
 			load.Phase("stuck")
 			release := sync.OnceFunc(tt.stick(s))
 			defer release()
-			// A file's first hundred errors are logged, each a line of about 200 bytes.
+			// The first hundred errors of a file are logged, about 200 bytes each.
 			for n := range 150 {
 				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
 				suite.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
@@ -83,7 +83,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// startOnSmallDisk makes sluice log to a file on a file system of 64 KiB.
+// startOnSmallDisk starts a sluice that logs to a file on a file system of 64 KiB.
 func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 	t.Helper()
 	dir := t.TempDir()

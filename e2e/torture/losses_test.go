@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCallsLostInRestarts counts the calls that a restart costs behind the cluster of
-// ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises: no
-// call is lost if the drain lasts longer than Envoy takes to notice.
+// TestCallsLostInRestarts counts the calls lost in a restart behind the cluster of ../../envoy.yaml, and prints
+// the table in docs/failure-modes.md. No call may be lost if the drain is longer than Envoy's health checks need
+// to notice it.
 func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
 		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")
@@ -26,9 +26,9 @@ func TestCallsLostInRestarts(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
 		delay    string
-		away     time.Duration // how long the replica is gone
+		away     time.Duration // downtime of the replica
 		outliers bool
-		none     bool // may fail
+		none     bool // no call may fail
 	}{
 		{replicas: 2, delay: "12s", away: 15 * time.Second, outliers: true, none: true},
 		{replicas: 2, delay: "12s", away: 15 * time.Second, none: true},
@@ -42,12 +42,12 @@ func TestCallsLostInRestarts(t *testing.T) {
 			load := r.load(t)
 			load.Run(t, 2*time.Second)
 			load.Phase("restart")
-			load.AwaitEarlierPhases(t) // else calls of "before" fail by what follows
+			load.AwaitEarlierPhases(t) // otherwise the restart also fails calls of "before"
 			r.stop(t, 0)
 			load.Run(t, tt.away)
 			r.start(t, 0)
 			r.awaitCalls(t, 0, 500)
-			load.Run(t, 6*time.Second) // for a health check to find that it is back
+			load.Run(t, 6*time.Second) // until a health check succeeds again
 			load.Phase("after")
 			load.Run(t, 2*time.Second)
 			report := load.Stop(t)
@@ -62,8 +62,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 	t.Logf("calls that failed:\n| replicas | away | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
 }
 
-// quickStartCluster returns the configuration of these tests with the cluster of
-// envoy.yaml in the place of its own.
+// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in place of its own.
 func quickStartCluster(t *testing.T, outliers bool) []byte {
 	t.Helper()
 	read := func(path string) (map[string]any, []any) {

@@ -17,13 +17,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestMemory fills the counters' memory with new values as fast as sluice takes them, and
-// limits Go's memory. The process stays within both. Evictions are counted. Counters that
-// were used much before keep their limits to the hit.
+// TestMemory fills the counter memory with new values at full speed, with a limit on Go's memory. The process
+// stays within both limits, and evictions are counted. Counters that were used much before keep exact limits.
 func TestMemory(t *testing.T) {
 	Parallel(t)
 	const (
-		each        = 500 // descriptors of a request
+		each        = 500 // descriptors per request
 		limit, used = 100, 57
 		established = 200
 	)

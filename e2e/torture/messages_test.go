@@ -16,7 +16,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // for bombs
+	_ "google.golang.org/grpc/encoding/gzip" // registers gzip for compression bombs
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -26,7 +26,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// rawCodec passes bytes through both ways.
+// rawCodec passes bytes through in both directions.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -48,9 +48,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// TestOddMessages sends messages at the edge of every bound and of protobuf, many at
-// once, while others call. Sluice answers what protobuf's decoder accepts, unless it is
-// beyond a bound.
+// TestOddMessages concurrently sends messages at the limits of every bound and of protobuf, while other clients
+// call. Sluice must answer messages that protobuf's decoder accepts, unless they exceed a bound.
 func TestOddMessages(t *testing.T) {
 	const limit = 64 << 10
 	request := func(change func(*rls.RateLimitRequest)) []byte {
@@ -61,7 +60,7 @@ func TestOddMessages(t *testing.T) {
 		return b
 	}
 	plain := request(func(*rls.RateLimitRequest) {})
-	// padded adds an unknown field, up to a size.
+	// padded pads a message to the given size with an unknown field.
 	padded := func(size int) []byte {
 		const number = 1000
 		head := protowire.AppendTag(slices.Clone(plain), number, protowire.BytesType)
@@ -90,9 +89,9 @@ func TestOddMessages(t *testing.T) {
 		name    string
 		message []byte
 		want    codes.Code
-		// over says that the answer is OVER_LIMIT.
+		// over is true if the answer is OVER_LIMIT.
 		over bool
-		// zip sends it compressed.
+		// zip is true if the message is sent compressed.
 		zip bool
 	}{
 		{name: "64 KiB", message: padded(limit)},
@@ -122,7 +121,7 @@ func TestOddMessages(t *testing.T) {
 		{name: "9000 groups in each other", message: groups(9000)},
 		{name: "11000 groups in each other", message: groups(11_000), want: codes.Internal},
 		{name: "a group without its end", message: protowire.AppendTag(slices.Clone(plain), 1000, protowire.StartGroupType), want: codes.Internal},
-		{name: "nothing", want: codes.Unknown}, // an empty domain, as the reference says it
+		{name: "nothing", want: codes.Unknown}, // an empty domain; the code of the reference
 	}
 	h := runUnderAttack(t, Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
 		conn := Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
@@ -156,7 +155,7 @@ func TestOddMessages(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// oddAnswer says what is wrong with an answer, "" if nothing is.
+// oddAnswer describes the difference between a reply and the expected one, or returns "".
 func oddAnswer(reply []byte, err error, want codes.Code, over bool) string {
 	if got := status.Code(err); got != want {
 		return fmt.Sprintf("answered %.200v, want %v", err, want)

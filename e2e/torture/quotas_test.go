@@ -25,10 +25,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// quotaDomain is that of the rules, and quotaKey the key of the one that is divided.
+// quotaDomain and quotaKey are the domain and key of the divided rule.
 const quotaDomain, quotaKey = "torture", "divided"
 
-// reportOf is a report of buckets with these ids.
+// reportOf returns a usage report for the given bucket IDs.
 func reportOf(allowed, denied uint64, elapsed time.Duration, ids ...string) *rlqs.RateLimitQuotaUsageReports {
 	m := &rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain}
 	for _, id := range ids {
@@ -40,7 +40,7 @@ func reportOf(allowed, denied uint64, elapsed time.Duration, ids ...string) *rlq
 	return m
 }
 
-// quotaStream opens a stream of the quota service, nil if ctx has ended.
+// quotaStream opens a stream of the quota service. It returns nil if ctx has ended.
 func quotaStream(ctx context.Context, t *testing.T, conn grpc.ClientConnInterface, o ...grpc.CallOption) rlqs.RateLimitQuotaService_StreamRateLimitQuotasClient {
 	t.Helper()
 	stream, err := rlqs.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, o...)
@@ -53,13 +53,14 @@ func quotaStream(ctx context.Context, t *testing.T, conn grpc.ClientConnInterfac
 	return stream
 }
 
-// discardReplies reads what a stream is told until it ends.
+// discardReplies reads replies until the stream ends.
 func discardReplies(stream grpc.ClientStream) {
 	for stream.RecvMsg(&rlqs.RateLimitQuotaResponse{}) == nil {
 	}
 }
 
-// flood sends what next returns, without a pause, on stream after stream, until ctx ends.
+// flood continuously sends the messages returned by next, on one stream after another, until ctx ends. If deaf, it
+// reads no replies.
 func flood(deaf bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuotaUsageReports) func(context.Context, *testing.T, string) {
 	return func(ctx context.Context, t *testing.T, addr string) {
 		t.Helper()
@@ -79,7 +80,7 @@ func flood(deaf bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuota
 	}
 }
 
-// ids returns so many ids that were not there before.
+// ids returns the given number of new IDs.
 func ids(n, many, size int) []string {
 	all := make([]string, many)
 	for i := range all {
@@ -88,7 +89,7 @@ func ids(n, many, size int) []string {
 	return all
 }
 
-// quotaAttacks are what a client of the quota service may do, until a context ends.
+// quotaAttacks are attacks by a client of the quota service. Each runs until its context ends.
 var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr string){
 	"reports without pause": flood(false, nil, func(int) *rlqs.RateLimitQuotaUsageReports { return reportOf(1, 1, time.Second, "a") }),
 	"new ids in each report": flood(false, nil, func(n int) *rlqs.RateLimitQuotaUsageReports {
@@ -118,7 +119,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 			if stream := quotaStream(streamCtx, t, conn); stream != nil {
 				m := reportOf(1, 0, 0, "a")
 				m.Domain = fmt.Sprint("no domain ", n)
-				_ = stream.Send(m) // it may have ended
+				_ = stream.Send(m) // the stream may have ended
 			}
 			end()
 		}
@@ -130,7 +131,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 		for n := 0; ctx.Err() == nil; n++ {
 			streamCtx, end := context.WithCancel(ctx)
 			if stream := quotaStream(streamCtx, t, conn); stream != nil && stream.Send(reportOf(1, 1, 0, "a", "honest", strconv.Itoa(n))) == nil && n%2 == 0 {
-				_, _ = stream.Recv() // it may have ended
+				_, _ = stream.Recv() // the stream may have ended
 			}
 			end()
 		}
@@ -139,7 +140,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 		t.Helper()
 		var full atomic.Bool
 		var all sync.WaitGroup
-		for range 11 { // of a thousand each; a connection has 1024
+		for range 11 { // 1000 streams each, of 1024 per connection
 			conn := Dial(t, addr)
 			defer conn.Close()
 			all.Go(func() {
@@ -156,8 +157,8 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 	},
 }
 
-// TestQuotaAttacks attacks the quota service while others call the rate limit service at the same port, and an honest
-// Envoy reports: all of them are answered.
+// TestQuotaAttacks attacks the quota service while other clients call the rate limit service on the same port and
+// an honest Envoy reports. All of them are answered.
 func TestQuotaAttacks(t *testing.T) {
 	Parallel(t)
 	for name, attack := range quotaAttacks {

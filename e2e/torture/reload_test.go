@@ -16,8 +16,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestReloads changes the rules again and again while calls count. Rules that stay the
-// same count on exactly. Nothing of the old sets stays in memory.
+// TestReloads repeatedly changes the rules while clients call. Unchanged rules keep exact counts, and no memory of
+// previous rules remains.
 func TestReloads(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {
@@ -25,7 +25,7 @@ func TestReloads(t *testing.T) {
 		start   func(t *testing.T, ledger *Ledger) (s *sluice.Sluice, reload func(version int))
 		reloads int
 	}{
-		// A file is looked at twice, a tenth of a second apart.
+		// A file is read twice, a tenth of a second apart.
 		{"files", startWithFiles, Pick(20, 1000)},
 		{"xds", startWithServer, 1000},
 	} {
@@ -36,7 +36,7 @@ func TestReloads(t *testing.T) {
 			s, reload := tt.start(t, ledger)
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
-			// What grows only once has grown by now.
+			// Let one-time allocations happen first.
 			warm := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
 			const first = 5
 			version := 1
@@ -80,11 +80,11 @@ func TestReloads(t *testing.T) {
 	}
 }
 
-// heapInUse returns the bytes of the heap that are in use.
+// heapInUse returns the number of bytes in use on the heap.
 func heapInUse(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
 	CollectGarbage(t, s)
-	CollectGarbage(t, s) // pools keep what they hold for one collection
+	CollectGarbage(t, s) // pools are emptied by the second collection
 	return int(suite.Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
 }
 
@@ -105,7 +105,7 @@ func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version 
 	}
 }
 
-// limitOf returns the limit in force of a key of the ledger's domain.
+// limitOf returns the active limit of a key in the ledger's domain.
 func limitOf(t *testing.T, s *sluice.Sluice, key string) int {
 	t.Helper()
 	return int(suite.Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))

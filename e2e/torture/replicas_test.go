@@ -29,7 +29,7 @@ type replicas struct {
 	addr  []string
 	now   []*sluice.Sluice
 	envoy *envoy.Envoy
-	// web has a few connections. One of Envoy's threads serves each.
+	// web has one connection per client, each served by one of Envoy's threads.
 	web [4]*http.Client
 	n   atomic.Int64
 }
@@ -41,10 +41,10 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	return startReplicasBehind(t, rnd, bootstrap, 2, process.ScaleByLoad(2*time.Second).String())
 }
 
-// startReplicasBehind starts n sluices behind an Envoy with this configuration.
+// startReplicasBehind starts n replicas behind an Envoy with the given bootstrap.
 func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
 	t.Helper()
-	suite.Envoy(t, Root) // skips where none is installed, before anything runs
+	suite.Envoy(t, Root) // skips the test before anything runs
 	r := &replicas{
 		rules: suite.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
 		delay: delay,
@@ -54,7 +54,7 @@ func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, 
 		r.addr = append(r.addr, freeAddr(t, rnd))
 	}
 	for i := range r.web {
-		// Over HTTP/1.1 a stall would open a connection for each call.
+		// Over HTTP/1.1 a stall would open a connection per call.
 		transport := &http.Transport{Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)
 		r.web[i] = &http.Client{Transport: transport}
@@ -80,7 +80,7 @@ func (r *replicas) start(t *testing.T, i int) {
 	})
 }
 
-// stop ends a sluice by a drain.
+// stop stops a replica with SIGTERM, which drains it.
 func (r *replicas) stop(t *testing.T, i int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -90,7 +90,7 @@ func (r *replicas) stop(t *testing.T, i int) {
 	}
 }
 
-// stats returns what Envoy knows of its calls to the sluices.
+// stats returns Envoy's statistics of its calls.
 func (r *replicas) stats(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get("http://" + r.envoy.Admin + "/stats?usedonly&filter=sluice|ratelimit")
@@ -106,7 +106,7 @@ func (r *replicas) stats(t *testing.T) string {
 	return string(text)
 }
 
-// request makes a request, for which Envoy calls one of the sluices.
+// request sends a request through Envoy, which calls one of the replicas.
 func (r *replicas) request(ctx context.Context) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.envoy.Addr("ingress")+"/", http.NoBody)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *replicas) request(ctx context.Context) (string, error) {
 	return resp.Status, nil
 }
 
-// load asks as fast as the machine allows.
+// load starts a load at the highest rate that the machine allows.
 func (r *replicas) load(t *testing.T) *Load {
 	t.Helper()
 	return StartLoad(t, LoadOptions{
@@ -134,7 +134,7 @@ func (r *replicas) load(t *testing.T) *Load {
 	})
 }
 
-// awaitCalls waits until a sluice that has just started has got this number of calls.
+// awaitCalls waits until a restarted replica has received the given number of calls.
 func (r *replicas) awaitCalls(t *testing.T, i, calls int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
@@ -142,8 +142,7 @@ func (r *replicas) awaitCalls(t *testing.T, i, calls int) {
 	})
 }
 
-// TestRollingRestarts stops one of two sluices again and again, as Kubernetes does.
-// Behind Envoy no call fails.
+// TestRollingRestarts restarts two replicas in turn, repeatedly, as Kubernetes does. Behind Envoy no call fails.
 func TestRollingRestarts(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -161,15 +160,14 @@ func TestRollingRestarts(t *testing.T) {
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
 	report.AtLeast(t, MinRate, "before", "after")
-	report.AtLeast(t, MinRate/4, "restarts") // starting one takes part of the machine
+	report.AtLeast(t, MinRate/4, "restarts") // starts need part of the machine
 	report.NoErrors(t, "before", "restarts", "after")
 }
 
-// TestKill kills one of two sluices without warning. Only two kinds of calls fail: those
-// that it had, and those sent to it before Envoy knows.
+// TestKill kills one of two replicas. Only its calls in flight and the calls sent to it before Envoy notices fail.
 func TestKill(t *testing.T) {
 	Parallel(t)
-	const most = 64 // calls for a kill, beside those in flight
+	const most = 64 // failed calls per kill, in addition to those in flight
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)
 	load := r.load(t)

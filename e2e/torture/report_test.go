@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Phase counts the answers and errors of calls that began in one part of a test.
+// Phase counts answers and errors of the calls that started in one part of a test.
 type Phase struct {
 	Name string
 
@@ -19,8 +19,8 @@ type Phase struct {
 	due, flying  atomic.Int64
 
 	mu      sync.Mutex
-	answers map[string]int // by answer
-	errors  map[string]int // by text
+	answers map[string]int // number by answer
+	errors  map[string]int // number by text
 	took    []time.Duration
 }
 
@@ -35,28 +35,28 @@ func (p *Phase) add(answer string, err error, took time.Duration) {
 	p.took = append(p.took, took)
 }
 
-// Answered returns how many calls were answered.
+// Answered returns the number of answered calls.
 func (p *Phase) Answered() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.took)
 }
 
-// Answers returns how many calls got each answer.
+// Answers returns the number of calls by answer.
 func (p *Phase) Answers() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.answers)
 }
 
-// Errors returns how many calls ended with each error.
+// Errors returns the number of failed calls by error.
 func (p *Phase) Errors() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.errors)
 }
 
-// Failed returns how many calls ended with an error.
+// Failed returns the number of failed calls.
 func (p *Phase) Failed() (n int) {
 	for _, count := range p.Errors() {
 		n += count
@@ -64,12 +64,12 @@ func (p *Phase) Failed() (n int) {
 	return n
 }
 
-// Rate returns the load reached, in answers a second.
+// Rate returns the load reached, in answers per second.
 func (p *Phase) Rate() float64 {
 	return float64(p.Answered()) / p.ended.Sub(p.began).Seconds()
 }
 
-// Late returns the share of calls that had no answer within d of their due time.
+// Late returns the share of calls without an answer within d of their due time.
 func (p *Phase) Late(d time.Duration) float64 {
 	failed := p.Failed()
 	p.mu.Lock()
@@ -86,7 +86,7 @@ func (p *Phase) Late(d time.Duration) float64 {
 	return float64(late) / float64(len(p.took)+failed)
 }
 
-// quantile returns the time from due to answer, of answered calls.
+// quantile returns a quantile of the time from due time to answer, of answered calls.
 func (p *Phase) quantile(q float64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *Phase) quantile(q float64) time.Duration {
 	return p.took[int(q*float64(len(p.took)-1))]
 }
 
-// String tells all, in one line.
+// String returns a summary in one line.
 func (p *Phase) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %.0f answers/s of %.0f due, %.2f%% later than %v, p50 %v p99 %v max %v",
@@ -111,10 +111,10 @@ func (p *Phase) String() string {
 	return b.String()
 }
 
-// Report is a load's phases in order.
+// Report contains the phases of a load in order.
 type Report []*Phase
 
-// Phase returns the last phase of that name, or ends the test.
+// Phase returns the last phase with the given name, or fails the test.
 func (r Report) Phase(tb testing.TB, name string) *Phase {
 	tb.Helper()
 	for _, p := range slices.Backward(r) {
@@ -126,10 +126,9 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 	return nil
 }
 
-// AtLeast fails the test if the last phase of a name did not reach a load in answers a
-// second: an idle service proves nothing. In the short tier a phase must have answers,
-// but their rate does not count, because it is the machine's. There [Load.Run] and
-// [Load.GoOn] wait until there are enough.
+// AtLeast fails the test if the last phase of a name did not reach the given rate in answers per second, because a
+// test of an idle service proves nothing. In the short tier a phase only needs answers, because the rate depends
+// on the machine; [Load.Run] and [Load.AwaitAnswers] wait for enough of them.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
 	rate = reducedIfRaced(rate)
@@ -143,11 +142,11 @@ func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	}
 }
 
-// Errors fails the test if calls of phases of that name ended with an error that is not
-// allowed. A passed deadline is lateness, which is only printed.
+// Errors fails the test if calls in phases of the given name had errors that are not allowed. Exceeded deadlines
+// are only printed.
 func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
 	tb.Helper()
-	r.Phase(tb, name) // there is one
+	r.Phase(tb, name) // fails if there is none
 	for _, p := range r {
 		if p.Name != name {
 			continue
@@ -160,7 +159,7 @@ func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
 	}
 }
 
-// NoErrors is [Report.Errors] of phases that allow none.
+// NoErrors is [Report.Errors] without allowed errors.
 func (r Report) NoErrors(tb testing.TB, phases ...string) {
 	tb.Helper()
 	for _, name := range phases {

@@ -24,9 +24,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
-// Sluice ends with 0, or by the signal if it came before the handler. It leaves nothing that
-// keeps the next one from starting.
+// TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect. Sluice exits with
+// 0, or is ended by the signal if that came before the handler was installed. It leaves nothing that prevents the
+// next start.
 func TestSIGTERMAtAnyMoment(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -51,8 +51,8 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 
 	starts := Pick(100, 1000)
 	early, before, served := 0, 0, 0
-	// A start takes longer on a machine that is busy. The signal comes within a time that follows
-	// it, so that some starts end before they serve and some after.
+	// Starts take longer on a busy machine. The bound of the random time is adapted, so that some processes end
+	// before they serve and some after.
 	within := 50 * time.Millisecond
 	for n := range starts {
 		grpc := tcp[0]
@@ -62,7 +62,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 		p, err := process.Start(exec.Command(binary, flags(grpc)...))
 		must.OK(t, err)
 		t.Cleanup(p.Kill)
-		time.Sleep(time.Duration(rnd.Int64N(int64(within)))) // what is tried, not what is awaited
+		time.Sleep(time.Duration(rnd.Int64N(int64(within)))) // part of the test, not a wait
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		code, err := p.Stop(ctx)
 		cancel()
@@ -77,7 +77,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 			t.Errorf("start %d: exit code %d, want 0; it said:\n%s", n, code, said)
 		case strings.Contains(said, `"draining"`):
 			served++
-			within -= within / 8 // outweighed by the next line
+			within -= within / 8 // less than the next line adds
 		default:
 			before++
 		}
@@ -103,7 +103,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 		t.Error("want some to end before they serve, and some after")
 	}
 
-	// A socket left by kill -9 is in nobody's way either.
+	// A socket left by kill -9 does not prevent a start.
 	stale, err := process.Start(exec.Command(binary, flags("unix://"+socket)...))
 	must.OK(t, err)
 	t.Cleanup(stale.Kill)
@@ -126,8 +126,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	ledger.CheckCounters(t, last)
 }
 
-// freeAddr returns a free address. The kernel gives it to no connection, so it stays
-// free.
+// freeAddr returns a free address outside the kernel's range of ephemeral ports, so that it stays free.
 func freeAddr(t *testing.T, rnd *rand.Rand) string {
 	t.Helper()
 	for range 100 {

@@ -9,22 +9,21 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// domain is that of the ledgers.
+// domain is the domain of the ledger's rules.
 const domain = "torture"
 
-// A rule's window is so long that no hit expires while a test runs. So all algorithms
-// answer alike: hit number n of a counter leaves limit-n, and a hit beyond the limit is
-// denied.
+// rule describes a rule whose window is so long that no hit expires during a test. All algorithms then give equal
+// replies: hit n of a counter leaves limit-n, and a hit beyond the limit is denied.
 type rule struct {
 	name string
 	unit pb.RateLimitUnit
-	// perDay means a rate of one a day. The limit is in words then.
+	// perDay is true for a rate of one per day; fields then contain the limit.
 	perDay bool
 	fields string
 }
 
 var rules = []rule{
-	// Ten years, the longest: the next window begins in December 2029.
+	// Ten years, the maximum: the next window starts in December 2029.
 	{name: "fixed_window", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10"},
 	{name: "sliding_window", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10, algorithm: sliding_window"},
 	{name: "sliding_log", unit: pb.RateLimitUnit_YEAR, fields: "unit_multiplier: 10, algorithm: sliding_log"},
@@ -32,7 +31,7 @@ var rules = []rule{
 	{name: "leaky_bucket", unit: pb.RateLimitUnit_DAY, perDay: true, fields: "algorithm: leaky_bucket, slack: SLACK"},
 }
 
-// maxLimit is what a sliding log may hold.
+// maxLimit is the maximum size of a sliding log.
 const maxLimit = 4096
 
 func (l *Ledger) requests(r rule) int {
@@ -46,8 +45,8 @@ func (l *Ledger) ruleFields(r rule) string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1)).Replace(r.fields)
 }
 
-// Rules returns the rules whose counters the ledger knows, and more descriptors of
-// their domain as lines of YAML, each "  - {...}".
+// Rules returns the rules of the ledger's counters, followed by more descriptors of the same domain as lines of
+// YAML, each "  - {...}".
 func (l *Ledger) Rules(more ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
@@ -61,8 +60,7 @@ func (l *Ledger) Rules(more ...string) string {
 	return b.String()
 }
 
-// Resource returns the same rules for a management server. Defaults has the words that
-// such a server cannot send.
+// Resource returns the same rules for a management server. Fields that it cannot send are in Defaults.
 func (l *Ledger) Resource(more ...*pb.RateLimitDescriptor) *pb.RateLimitConfig {
 	c := &pb.RateLimitConfig{Name: domain, Domain: domain}
 	for _, r := range rules {
@@ -74,7 +72,7 @@ func (l *Ledger) Resource(more ...*pb.RateLimitDescriptor) *pb.RateLimitConfig {
 	return c
 }
 
-// Defaults returns a file of --defaults for Resource.
+// Defaults returns the --defaults file for Resource.
 func (l *Ledger) Defaults() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndefaults:\n", domain)

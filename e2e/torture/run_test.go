@@ -14,10 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// Root is the repository's root, seen from the tests.
 const Root = "../.."
 
-// Patience is how long a test waits for what must happen.
+// Patience is the time limit for expected events.
 const Patience = suite.Patience
 
 var (
@@ -28,8 +27,8 @@ var (
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
-// Parallel lets a test of the short tier run beside others, and is the first thing that it does. In the long
-// tier a test has the machine to itself.
+// Parallel runs a test of the short tier in parallel; it must be its first call. In the long tier a test has the
+// machine for itself.
 func Parallel(t *testing.T) {
 	t.Helper()
 	if !Long() {
@@ -37,7 +36,7 @@ func Parallel(t *testing.T) {
 	}
 }
 
-// Pick returns short in the short tier and longer in the long one.
+// Pick returns longer in the long tier, otherwise short.
 func Pick[T any](short, longer T) T {
 	if Long() {
 		return longer
@@ -45,11 +44,11 @@ func Pick[T any](short, longer T) T {
 	return short
 }
 
-// binary is what Main built.
+// binary is built by Main.
 var binary string
 
-// Main is the body of TestMain. It builds sluice, runs the tests and fails if they leave
-// goroutines behind. It returns the exit code.
+// Main is the body of TestMain. It builds sluice, runs the tests, fails if they leak goroutines, and returns the
+// exit code.
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
@@ -66,7 +65,7 @@ func Main(m *testing.M) int {
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
 
-// reducedIfRaced returns a quarter of a load where sluice has the race detector, else the load.
+// reducedIfRaced returns a quarter of load if sluice has the race detector, otherwise load.
 func reducedIfRaced[T int | float64](load T) T {
 	if *raced {
 		return load / 4
@@ -74,8 +73,8 @@ func reducedIfRaced[T int | float64](load T) T {
 	return load
 }
 
-// Rand returns random numbers from SLUICE_SEED, or from a seed that it prints. It
-// is for one goroutine.
+// Rand returns random numbers with the seed SLUICE_SEED, or a new seed that it prints. They are not safe for
+// concurrent use.
 func Rand(tb testing.TB) *rand.Rand {
 	tb.Helper()
 	seed := rand.Uint64()
@@ -90,21 +89,21 @@ func Rand(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Options say what to run.
+// Options configures [Start].
 type Options struct {
-	// Rules are written to a file of their own. Optional, if Args name some.
+	// Rules is the text of the rules file. Optional if Args contain rules.
 	Rules string
-	// Args are more flags.
+	// Args contains more flags.
 	Args []string
-	// Env is added to the environment, as NAME=value. Optional.
+	// Env contains additional variables as NAME=value. Optional.
 	Env []string
 	// Addrs and Prepare are those of [sluice.Options].
 	Addrs   map[string]string
 	Prepare func(*exec.Cmd)
 }
 
-// Start runs the binary that [Main] built until the test ends. Then it fails the test if
-// a request panicked or the race detector found a race.
+// Start starts the binary of [Main] and stops it when the test ends. It fails the test if a request panicked or
+// the race detector reported a race.
 func Start(tb testing.TB, o Options) *sluice.Sluice {
 	tb.Helper()
 	args := o.Args
@@ -114,13 +113,13 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 	return suite.StartSluice(tb, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
 }
 
-// RunUnder starts sluice through another program, such as unshare. That program must
+// RunUnder returns a Prepare function that starts sluice through another program, such as unshare, which must
 // execute its last arguments.
 func RunUnder(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])
 		if err != nil {
-			path = program[0] // which says so when it is started
+			path = program[0] // starting it reports the error
 		}
 		cmd.Args = append(append([]string(nil), program...), append([]string{cmd.Path}, cmd.Args[1:]...)...)
 		cmd.Path = path

@@ -15,12 +15,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// slowCalls are how many calls of a slow client wait for it.
+// slowCalls is the number of pending calls of a slow client.
 const slowCalls = 50
 
-// TestSlowClients has clients that read or write a byte now and then, or never, and
-// clients whose windows have no room, while others call. The long tier waits the times of
-// the defaults.
+// TestSlowClients has clients that read or write a byte at a time or not at all, and clients with exhausted
+// windows, while others call. The long tier uses the default timeouts.
 func TestSlowClients(t *testing.T) {
 	Parallel(t)
 	var args []string
@@ -59,7 +58,7 @@ func TestSlowClients(t *testing.T) {
 			must.OK(t, err)
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
-		// Not every client learns that it was ended. Sluice's open files tell.
+		// Not every client notices the end of its connection, so the open files of sluice are counted.
 		var now Usage
 		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
 			if now = Measure(t, s); now.Files <= before.Files+len(held) {
@@ -70,8 +69,7 @@ func TestSlowClients(t *testing.T) {
 			}
 		}
 		t.Logf("%d slow clients were ended within %v; sluice holds %v", 4*each, time.Since(start).Round(time.Second), now)
-		// The rest answer pings, as any client that waits does. Their streams bound what
-		// they hold.
+		// The other clients answer PINGs, like any waiting client. Stream limits bound their memory.
 		for _, c := range held {
 			if isEnded(c) {
 				t.Error("a client without window that answers pings was ended")
@@ -87,8 +85,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// writeSlowly begins a connection and then writes its calls a byte at a time, until
-// sluice ends it.
+// writeSlowly opens a connection and writes its calls one byte at a time, until sluice closes it.
 func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) {
 	t.Helper()
 	defer c.Close()

@@ -20,24 +20,23 @@ import (
 
 var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 12s, or 10m in the long tier, if 0")
 
-// TestSoak combines everything for a long time: calls, reloads, clients that come and go,
-// and two attackers whose attack changes with each reload. After the first minute, what
-// sluice holds without attackers does not grow.
+// TestSoak combines calls, reloads, clients that come and go, and two attackers whose attack changes with each
+// reload, for a long time. After the first minute, the memory of sluice without attackers must not grow.
 func TestSoak(t *testing.T) {
 	const (
 		rate = 1000
-		// Attackers of a nicer kind take most of two cores.
+		// Attackers, though at a lower priority, use most of two cores.
 		leastMeanwhile = 50
 		attackers      = 2
 		mostPeak       = attackers * maxMemory
-		mostHeap       = 4 << 20  // more in use than after the first minute
-		mostResident   = 16 << 20 // as well
+		mostHeap       = 4 << 20  // allowed increase of heap in use after the first minute
+		mostResident   = 16 << 20 // the same for resident memory
 	)
 	if *soakTime == 0 {
 		*soakTime = Pick(12*time.Second, 10*time.Minute)
 	}
 	cycle := Pick(3*time.Second, 10*time.Second)
-	first := Pick(2, 6) // cycles after which nothing grows
+	first := Pick(2, 6) // cycles after which memory must not grow
 	cycles := max(2*first, int(*soakTime/cycle))
 
 	rnd := Rand(t)
@@ -75,7 +74,7 @@ func TestSoak(t *testing.T) {
 			outcome(t, p)
 		}
 		suite.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
-		// The client that comes and goes may hold one more of each.
+		// The client that comes and goes may have one connection open.
 		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
 			now := Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
@@ -91,8 +90,7 @@ func TestSoak(t *testing.T) {
 	report.NoErrors(t, "before", "soak", "after")
 	ledger.CheckCounters(t, s)
 
-	// How much of the heap is free but resident varies by tens of MiB. A leak shows in
-	// the least value.
+	// Free but resident heap varies by tens of MiB. A leak increases the minimum.
 	var ceiling memoryUse
 	for _, h := range atRest[:first] {
 		ceiling = memoryUse{max(ceiling.heap, h.heap), max(ceiling.resident, h.resident)}
@@ -117,18 +115,18 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// memoryUse is memory in bytes: in use after a collection, and resident.
+// memoryUse is memory in bytes: heap in use after a garbage collection, and resident.
 type memoryUse struct{ heap, resident int }
 
 func (h memoryUse) String() string {
 	return fmt.Sprintf("%.1f MiB of heap, %.1f MiB resident", float64(h.heap)/(1<<20), float64(h.resident)/(1<<20))
 }
 
-// visitGoroutines is how many goroutines of sluice a connection takes.
+// visitGoroutines is the number of goroutines of sluice per connection.
 const visitGoroutines = 8
 
-// startVisits makes a client connect, ask once and leave, ten times a second. What one
-// visit leaks adds up. The returned function ends the visits and returns their number.
+// startVisits has a client connect, make one call and disconnect, ten times per second, so that leaks per
+// connection add up. The returned function stops the visits and returns their number.
 func startVisits(t *testing.T, s *sluice.Sluice, ledger *Ledger) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,7 +142,7 @@ func startVisits(t *testing.T, s *sluice.Sluice, ledger *Ledger) (stop func() in
 				return
 			}
 			conn := Dial(t, s.Addr("grpc"))
-			// Connecting takes part of the time that a call has.
+			// The deadline includes connecting.
 			call, done := context.WithTimeout(ctx, Patience)
 			_, err := ledger.Call(call, rls.NewRateLimitServiceClient(conn), Key{Rule: "fixed_window", Value: "visitor"})
 			done()

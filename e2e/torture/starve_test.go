@@ -14,10 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCPUStarvation takes the processor from sluice, as a container's quota and greedy
-// neighbours do. Calls are late then, and their callers reset them by the thousand. But
-// no answer is wrong, no call is lost and no connection is ended. Afterwards all is as
-// before.
+// TestCPUStarvation takes the CPU from sluice, as a container's quota and busy neighbours do. Calls are late, and
+// their callers reset thousands of them, but no reply is wrong, no call is lost and no connection is closed.
+// Afterwards everything works as before.
 func TestCPUStarvation(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {
@@ -29,7 +28,7 @@ func TestCPUStarvation(t *testing.T) {
 			t.Helper()
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				signal(t, s, syscall.SIGSTOP)
-				time.Sleep(80 * time.Millisecond) // the fault, as what follows
+				time.Sleep(80 * time.Millisecond) // the fault
 				signal(t, s, syscall.SIGCONT)
 				time.Sleep(20 * time.Millisecond)
 			}

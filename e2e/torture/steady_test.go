@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	os.Exit(Main(m))
 }
 
-// TestSteady does nothing to sluice. What other tests find then comes from their faults.
+// TestSteady injects no fault, to show that the findings of other tests are caused by their faults.
 func TestSteady(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(100, 50)

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// connectionErrors are ways to have a connection ended. Each writes frames behind those of the given number of calls.
+// connectionErrors are ways to cause a connection error. Each writes frames after the given number of calls.
 var connectionErrors = map[string]func(fr *http2.Framer, calls int){
 	"PUSH_PROMISE": func(fr *http2.Framer, _ int) { _ = fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil) },
 	"pings": func(fr *http2.Framer, _ int) {
@@ -38,8 +38,8 @@ var connectionErrors = map[string]func(fr *http2.Framer, calls int){
 	"close": func(*http2.Framer, int) {},
 }
 
-// TestConnectionErrorsWithAStore has a store decide calls of connections that end by errors, and of a neighbour. All
-// calls of the neighbour are answered.
+// TestConnectionErrorsWithAStore has a store decide the calls of connections that end with errors, and of another
+// client, whose calls must all be answered.
 func TestConnectionErrorsWithAStore(t *testing.T) {
 	Parallel(t)
 	const calls = 100
@@ -70,7 +70,7 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 			broken := breakConnection(t, rnd, s.Addr("grpc"), calls, end)
 			askAtOnce(calls / 2)
 			_ = broken.Close()
-			ask() // meanwhile the server notices
+			ask() // gives the server time to notice
 			askAtOnce(calls)
 		}
 		if t.Failed() {
@@ -82,8 +82,8 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 	}
 }
 
-// breakConnection sends calls and then an error in one write. It returns once the server has said that the connection
-// ends, if it does.
+// breakConnection sends calls followed by an error in one write. It returns when the server has closed the
+// connection, if it does.
 func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end func(fr *http2.Framer, calls int)) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -92,7 +92,7 @@ func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end f
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, conn)
 	fr.AllowIllegalWrites = true
-	_ = fr.WriteSettings() // these write into memory
+	_ = fr.WriteSettings() // writes to memory
 	encoder := hpack.NewEncoder(&block)
 	for i := range calls {
 		block.Reset()
@@ -114,7 +114,7 @@ func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end f
 	end(fr, calls)
 	ends := out.Len() > length
 	if _, err := conn.Write(out.Bytes()); err != nil {
-		t.Log(err) // the server was faster
+		t.Log(err) // the server closed first
 	}
 	for ends {
 		f, err := fr.ReadFrame()

@@ -14,31 +14,30 @@ import (
 )
 
 const (
-	// victimRate is how many calls a second others make meanwhile.
+	// victimRate is the load of other clients, in calls per second.
 	victimRate = 500
-	// minVictimRate is how many calls a second must be answered before, or the run says
-	// nothing. Afterwards the same number must be.
+	// minVictimRate is the required number of answers per second before the attack, for a significant run, and after it.
 	minVictimRate = 50
-	// maxMemory is how many resident bytes an attack may cost.
+	// maxMemory is the maximum increase of resident memory by an attack, in bytes.
 	maxMemory = 64 << 20
 )
 
-// attackerRules are the attackers' rules: one never denies, one soon does, and one is divided among Envoys.
+// attackerRules are the rules for attackers: one never denies, one soon does, and one is divided among Envoys.
 var attackerRules = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
 	"  - { key: divided, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }",
 }
 
-// harm is what an attack did to others.
+// harm is the effect of an attack on other clients.
 type harm struct {
-	late float64 // share of calls
-	more int     // bytes resident at most, above before
+	late float64 // share of late calls
+	more int     // peak increase of resident memory in bytes
 }
 
-// checkMemory fails the test if an attack cost too much memory; more is what this one may
-// cost beside others. The short tier runs on busy machines, where the collector may be late
-// by some 32 MiB. The race detector itself takes up to ten times as much.
+// checkMemory fails the test if an attack used too much memory; more is an additional allowance. In the short
+// tier, on busy machines, the garbage collector may be late by some 32 MiB. The race detector uses up to ten times
+// as much memory.
 func (h harm) checkMemory(t *testing.T, more int) {
 	t.Helper()
 	most := maxMemory + more + Pick(32<<20, 0)
@@ -52,9 +51,9 @@ func (h harm) checkMemory(t *testing.T, more int) {
 
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
-// runUnderAttack runs a sluice that others call, and attacks it. It checks the others' answers,
-// and files and goroutines afterwards. settled looks at what is left then; it may be nil.
-// The others connect with options.
+// runUnderAttack starts sluice, calls it from other clients and runs the attack. It checks the other clients'
+// answers, and afterwards files and goroutines. settled may check more at the end; it may be nil. The other
+// clients connect with options.
 func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
 	rnd := Rand(t)
@@ -70,7 +69,7 @@ func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice
 	load.Phase("attack")
 	attack(s)
 	load.Phase("after")
-	load.AwaitAnswers(t, minVictimRate) // however long what waits takes
+	load.AwaitAnswers(t, minVictimRate) // independent of the time that queued calls take
 	var now Usage
 	defer func() { t.Logf("now: %v", now) }()
 	report := load.Stop(t)

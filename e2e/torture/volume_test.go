@@ -12,14 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxReloadTime is how soon a new version must be in force. The promise is 2 s, but a test shares
-// its machine.
+// maxReloadTime is the time limit for a new version to become active. The documented time is 2 s, but the tests
+// share the machine.
 const maxReloadTime = 10 * time.Second
 
-// TestVolume updates two files of a mounted ConfigMap as the kubelet does, while calls
-// count. In each update the kubelet pauses after another of its steps. In every second
-// one it dies there and begins anew. Always the old or the new version of both files is
-// in force.
+// TestVolume updates two files of a mounted ConfigMap under load, as the kubelet does. The kubelet pauses after a
+// different step in each update, and in every second one it dies there and starts again. Either the old or the new
+// version of both files is active at any time.
 func TestVolume(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -31,7 +30,7 @@ func TestVolume(t *testing.T) {
 	}
 	must.OK(t, volumetest.Update(dir, files(1)))
 	s := Start(t, Options{Args: []string{"--config", dir}})
-	// inForce returns the version in force.
+	// inForce returns the active version.
 	inForce := func() int {
 		page := suite.Metrics(t, s)
 		var of []int
@@ -66,7 +65,7 @@ func TestVolume(t *testing.T) {
 				if step.Name == volumetest.Swap {
 					swapped = time.Now()
 				}
-				if i == pause { // sluice has time to look twice
+				if i == pause { // sluice has time to read twice
 					for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); {
 						look()
 						load.AwaitAnswers(t, 5)

@@ -13,22 +13,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// Usage is what a process holds at one moment.
+// Usage is the resource usage of a process.
 type Usage struct {
 	process.Memory
-	// Files is how many file descriptors are open.
+	// Files is the number of open file descriptors.
 	Files int
 	// Goroutines is 0 if the metrics listener does not answer.
 	Goroutines int
 }
 
-// String is for logs.
 func (u Usage) String() string {
 	return fmt.Sprintf("%.1f MiB resident, %.1f at most, %d files, %d goroutines",
 		float64(u.RSS)/(1<<20), float64(u.Peak)/(1<<20), u.Files, u.Goroutines)
 }
 
-// Measure returns what sluice holds now.
+// Measure returns the current usage of sluice.
 func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	tb.Helper()
 	u, err := UsageOf(s.PID())
@@ -37,7 +36,7 @@ func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	return u
 }
 
-// UsageOf returns the kernel's figures of a process. Goroutines are not among them.
+// UsageOf returns the kernel's figures of a process, without Goroutines.
 func UsageOf(pid int) (u Usage, err error) {
 	if u.Memory, err = process.MemoryOf(pid); err != nil {
 		return u, err
@@ -47,19 +46,19 @@ func UsageOf(pid int) (u Usage, err error) {
 	return u, err
 }
 
-// ResetPeak sets [Usage.Peak] to the memory that is resident now.
+// ResetPeak resets [Usage.Peak] to the current resident memory.
 func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	must.OK(tb, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0))
 }
 
-// CollectGarbage runs sluice's garbage collector. The heap then holds only memory in use.
+// CollectGarbage runs sluice's garbage collector.
 func CollectGarbage(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	suite.Get(tb, "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1")
 }
 
-// Watch looks at a process ten times a second. One goroutine uses it.
+// Watch samples a process ten times per second. It is not safe for concurrent use.
 type Watch struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -69,7 +68,7 @@ type Watch struct {
 	seen []Usage
 }
 
-// StartWatch watches sluice until Stop, the end of the process or of the test.
+// StartWatch samples sluice until Stop, or the end of the process or the test.
 func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 	tb.Helper()
 	w := &Watch{stop: make(chan struct{})}
@@ -79,7 +78,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 		for {
 			u, err := UsageOf(s.PID())
 			if err != nil {
-				return // killed by the test, or the test will notice
+				return // killed by the test, or the test notices
 			}
 			w.add(u)
 			select {
@@ -100,8 +99,7 @@ func (w *Watch) add(u Usage) {
 	w.most.RSS, w.most.Peak, w.most.Files = max(w.most.RSS, u.RSS), max(w.most.Peak, u.Peak), max(w.most.Files, u.Files)
 }
 
-// Stop returns the greatest of each value, and all values, ten a second. Goroutines are
-// not counted.
+// Stop returns the maximum of each value, and all samples. Goroutines are not sampled.
 func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
 	tb.Helper()
 	w.end()

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
-// requests take the 5 and 10 seconds that sluice gives them.
+// TestHostileHTTP attacks the HTTP/1 listeners while other clients call. Slow requests take sluice's timeouts of 5
+// and 10 s.
 func TestHostileHTTP(t *testing.T) {
 	Parallel(t)
 	each := Pick(20, 200)
@@ -28,7 +28,7 @@ func TestHostileHTTP(t *testing.T) {
 		addr := s.Addr("http")
 		var slow sync.WaitGroup
 		defer slow.Wait()
-		slow.Go(func() { // beside all else, since they take their time
+		slow.Go(func() { // concurrent with the other cases, because they take long
 			checkEnded(t, addr, each, nil, []byte("GET /healthcheck HT"), []byte("GET /healthcheck HTTP/1.1\r\nHost: x\r\nX: "),
 				[]byte("POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"domain\":"))
 		})
@@ -36,13 +36,13 @@ func TestHostileHTTP(t *testing.T) {
 			for _, listener := range []string{"http", "metrics", "debug"} {
 				most := 64 << 10
 				if listener == "debug" {
-					most = 512 << 10 // its queries may hold a descriptor
+					most = 512 << 10 // its queries may contain a descriptor
 				}
 				sent, said := sendRepeatedly(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
 				if !strings.Contains(said, " 431 ") {
 					t.Errorf("%s said %.100q, want 431", listener, said)
 				}
-				if sent > most+(8<<20) { // what the kernel takes
+				if sent > most+(8<<20) { // buffers of the kernel
 					t.Errorf("%s took %d bytes of headers", listener, sent)
 				}
 			}
@@ -81,8 +81,8 @@ func TestHostileHTTP(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// TestDebugListenerIsLoopbackOnly holds that the debug listener is on loopback by
-// default, and on no other address of this machine.
+// TestDebugListenerIsLoopbackOnly checks that the debug listener is by default on loopback, and on no other
+// address of this machine.
 func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
@@ -108,7 +108,7 @@ func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 	}
 }
 
-// connect opens a connection that is closed after [Patience], when ctx ends.
+// connect opens a connection that is closed when ctx ends, after [Patience].
 func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -119,15 +119,15 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	return c, ctx
 }
 
-// sendRepeatedly sends a beginning and then the same again and again until the other side ends the
-// connection. It returns how much the other side took and what it said.
+// sendRepeatedly sends begin, and then again repeatedly until the server closes the connection. It returns the
+// number of bytes sent and the reply.
 func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said string) {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()
 	heard := make(chan string, 1)
 	go func() {
-		text, _ := io.ReadAll(c) // it ends with a reset
+		text, _ := io.ReadAll(c) // it may end with a reset
 		heard <- string(text)
 	}()
 	for text := begin; ; text = again {
@@ -143,8 +143,8 @@ func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said str
 	return sent, <-heard
 }
 
-// fetch makes one request on a connection of its own, with the path as it is. The code is
-// 0 if the connection ended during the request.
+// fetch sends one request over a new connection, with an unescaped path. code is 0 if the connection ended during
+// the request.
 func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
 	t.Helper()
 	text := sendText(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
@@ -154,12 +154,12 @@ func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said
 	return code, text
 }
 
-// sendText sends a text and returns what comes until the connection ends.
+// sendText sends text over a new connection and returns the bytes received until the connection ends.
 func sendText(t *testing.T, addr, text string) string {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()
-	_, _ = io.WriteString(c, text) // it may be ended before all is sent
+	_, _ = io.WriteString(c, text) // the connection may end before all is sent
 	said, _ := io.ReadAll(c)
 	if ctx.Err() != nil {
 		t.Fatalf("%.60q has no end of an answer", text)
@@ -167,7 +167,7 @@ func sendText(t *testing.T, addr, text string) string {
 	return string(said)
 }
 
-// pipeline asks for health many times at once on one connection.
+// pipeline sends the given number of health requests at once on one connection.
 func pipeline(t *testing.T, addr string, times int) {
 	t.Helper()
 	const ask = "GET /healthcheck HTTP/1.1\r\nHost: sluice\r\n\r\n"

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "../..", func(path, _ string) { binary = path }))
 }
 
-// patience bounds every wait.
 const patience = suite.Patience
 
 func startManagement(t *testing.T, o adstest.Options) *adstest.Server {
@@ -56,7 +55,7 @@ func await(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) {
 	}
 }
 
-// service is a running sluice with a connection to it.
+// service is a running sluice and a connection to it.
 type service struct {
 	*sluice.Sluice
 
@@ -64,7 +63,7 @@ type service struct {
 	client rls.RateLimitServiceClient
 }
 
-// fastRetries are flags for short waits.
+// fastRetries are flags for short retry intervals.
 var fastRetries = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "--xds-backoff-max=10ms"}
 
 func serve(t *testing.T, args ...string) *service {
@@ -76,7 +75,7 @@ func serve(t *testing.T, args ...string) *service {
 	return &service{s, t, rls.NewRateLimitServiceClient(conn)}
 }
 
-// hit sends a hit of a user in domain d. It returns what remains, or the error.
+// hit sends a hit of a user in domain d. It returns the code, or the error, and the remaining hits.
 func (s *service) hit(user string) (string, uint32) {
 	s.t.Helper()
 	reply, err := s.client.ShouldRateLimit(s.t.Context(), &rls.RateLimitRequest{
@@ -109,7 +108,7 @@ func domain(perYear uint32) *pb.RateLimitConfig {
 	}}}
 }
 
-// TestRulesSurviveServerRestart stops the server and starts another.
+// TestRulesSurviveServerRestart stops the management server and starts another one. Rules and counters are kept.
 func TestRulesSurviveServerRestart(t *testing.T) {
 	m := startManagement(t, adstest.Options{})
 	set(t, m, "1", domain(3))
@@ -149,7 +148,7 @@ func TestRulesSurviveServerRestart(t *testing.T) {
 	}
 }
 
-// TestBadFirstRules sees what --on-bad-start does.
+// TestBadFirstRules checks --on-bad-start.
 func TestBadFirstRules(t *testing.T) {
 	m := startManagement(t, adstest.Options{})
 	bad := domain(1)
@@ -168,8 +167,8 @@ func TestBadFirstRules(t *testing.T) {
 	s.expect("a", "OK", 2)
 }
 
-// TestDefaultsOverXDS starts without rules, gets an empty set first, and
-// then rules, which have the defaults as those from files do.
+// TestDefaultsOverXDS starts without rules, receives an empty set first, and then rules. The defaults apply to
+// them as to rules in files.
 func TestDefaultsOverXDS(t *testing.T) {
 	dir := t.TempDir()
 	defaults, rules := filepath.Join(dir, "defaults.yaml"), filepath.Join(dir, "rules.yaml")
@@ -190,17 +189,15 @@ func TestDefaultsOverXDS(t *testing.T) {
 	set(t, m, "2", domain(3))
 	await(t, m, adstest.Acked("2"))
 	over.expect("a", "OK", 2)
-	// The defaults follow their file.
+	// Changes of the defaults file are applied.
 	must.OK(t, os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600))
 	waitUntil(t, func() bool { _, left := over.hit("b"); return left > 3 })
 }
 
-// TestTLS has the server ask for a certificate. Then it changes all certificates and
-// authorities on both sides while sluice runs.
+// TestTLS uses mutual TLS, and replaces all certificates and authorities on both sides while sluice runs.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	// secure returns a server's credentials of a new authority, and writes a client's to
-	// dir.
+	// secure creates an authority, returns credentials of a server and writes those of a client to dir.
 	secure := func(name string) credentials.TransportCredentials {
 		authority, err := testcert.New(name)
 		must.OK(t, err)
@@ -233,9 +230,9 @@ func TestTLS(t *testing.T) {
 	s.expect("a", "OK", 3)
 }
 
-// TestSignalWhileWaiting ends sluice before there are rules.
+// TestSignalWhileWaiting stops sluice before it has rules.
 func TestSignalWhileWaiting(t *testing.T) {
-	m := startManagement(t, adstest.Options{}) // which has none
+	m := startManagement(t, adstest.Options{}) // without resources
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	off := map[string]string{"grpc": "", "http": "", "debug": "", "metrics": ""}

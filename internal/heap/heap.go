@@ -1,5 +1,5 @@
-// Package heap is container/heap for one type of elements, which know their index, so that any of them can be moved or
-// removed.
+// Package heap is a generic container/heap. Elements know their index, so that any of them can be
+// moved or removed.
 package heap
 
 // An Element is an element of a [Heap].
@@ -10,7 +10,7 @@ type Element[E any] interface {
 	SetIndex(i int)
 }
 
-// A Heap is a heap of elements, the least of which is the first. The zero value is an empty heap.
+// A Heap is a heap of elements. The first one is the least. The zero value is an empty heap.
 type Heap[E Element[E]] []E
 
 // Push adds an element.
@@ -38,7 +38,7 @@ func (h *Heap[E]) Remove(i int) {
 	removed.SetIndex(-1)
 }
 
-// up puts e, whose index is at most i, in its place.
+// up moves e from index i towards the root, to its place.
 func (h Heap[E]) up(i int, e E) {
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -51,7 +51,7 @@ func (h Heap[E]) up(i int, e E) {
 	h.set(i, e)
 }
 
-// down puts e, whose index is at least i, in its place. It reports whether that is not i.
+// down moves e from index i towards the leaves, to its place. It reports whether e has moved.
 func (h Heap[E]) down(i int, e E) bool {
 	first := i
 	for {

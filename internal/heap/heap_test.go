@@ -14,7 +14,7 @@ type element struct{ key, index int }
 func (e *element) Less(other *element) bool { return e.key < other.key }
 func (e *element) SetIndex(i int)           { e.index = i }
 
-// keys is a heap of package container/heap.
+// keys is the same heap for package container/heap.
 type keys []*element
 
 func (k *keys) Len() int           { return len(*k) }
@@ -27,7 +27,8 @@ func (k *keys) Pop() any {
 	return last
 }
 
-// TestHeapMatchesContainerHeap compares the order of the elements, equal ones included, after random changes.
+// TestHeapMatchesContainerHeap compares the order of all elements, including equal ones, after
+// random changes.
 func TestHeapMatchesContainerHeap(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))

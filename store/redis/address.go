@@ -10,9 +10,11 @@ import (
 	"strings"
 )
 
-// A Server is the address and the credentials of a server, of the primary that Sentinels know, or of a cluster.
+// A Server is the address and the credentials of a server, of the primary that Sentinels know, or
+// of a cluster.
 type Server struct {
-	// Network is "tcp" or "unix", Address a host and port, or a path. They are empty with Sentinels or Nodes.
+	// Network is "tcp" or "unix", Address a host and port, or a path. They are empty with Sentinels
+	// or Nodes.
 	Network, Address string
 	// Sentinels are the hosts and ports of Sentinels, which know the primary by the name Master.
 	Sentinels []string
@@ -27,8 +29,8 @@ type Server struct {
 	Auth, SentinelAuth Auth
 }
 
-// Auth is a user and a password, which may be empty. File, if set, has `password` or `user:password`. Each connection reads it
-// again, because passwords that expire are replaced.
+// Auth is a user and a password, which may be empty. File, if set, has `password` or
+// `user:password`. Each connection reads it again, because passwords that expire are replaced.
 type Auth struct{ User, Password, File string }
 
 // ParseAuth parses `password` or `user:password`.
@@ -39,7 +41,8 @@ func ParseAuth(text string) Auth {
 	return Auth{Password: text}
 }
 
-// TLS names PEM files. The tags are those of the flags of sluice serve. Each connection reads the files again.
+// TLS names PEM files. The tags are those of the flags of sluice serve. Each connection reads the
+// files again.
 type TLS struct {
 	// CA has the authorities that verify the server's certificate. Empty means the system's.
 	CA string `name:"store-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the store. Default: those of the system."`

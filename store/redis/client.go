@@ -15,23 +15,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A Conn is a connection to one server. Its methods may be called concurrently. Calls wait for replies without a deadline, until
-// Close.
+// A Conn is a connection to one server. Its methods may be called concurrently. Calls wait for
+// their replies without a deadline, until Close.
 type Conn struct {
 	Address string
-	timeout time.Duration // of a query
+	timeout time.Duration // maximum duration of a query
 	conn    net.Conn
 	Done    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
-	waiting []*Exchange               // for replies, in the order of their commands
-	idle    []*Exchange               // for reuse
+	waiting []*Exchange               // exchanges that wait for replies, in the order of their commands
+	idle    []*Exchange               // exchanges to reuse
 	ended   error                     // error that ended the connection
 	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 
-	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil for a pushed message.
+	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil
+	// for a pushed message.
 	reply    *resp.Reply
 	exchange *Exchange
 	pushed   resp.Reply
@@ -86,8 +87,9 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	return conn, err
 }
 
-// discardAtClose makes the system discard undelivered data when conn is closed. Otherwise it would retransmit commands of an
-// abandoned connection, which could then run after those of a later connection.
+// discardAtClose makes the system discard undelivered data when conn is closed. Otherwise it would
+// retransmit commands of an abandoned connection, which could then run after those of a later
+// connection.
 func discardAtClose(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0)
@@ -114,7 +116,8 @@ func (c *Conn) authenticate(ctx context.Context, user, password string, database
 	return nil
 }
 
-// Within calls do, which waits for the server, and closes c if do takes longer than timeout, or ctx ends.
+// Within calls do, which waits for the server, and closes c if do takes longer than timeout, or ctx
+// ends.
 func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -271,7 +274,8 @@ func (c *Conn) Free(x *Exchange) {
 	c.idle = append(c.idle, x) // bounded by the number of concurrent exchanges
 }
 
-// Command begins a command with the given number of arguments, which follow. Its reply goes to r, which must have been reset.
+// Command begins a command with the given number of arguments, which follow. Its reply goes to r,
+// which must have been reset.
 func (x *Exchange) Command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
 	x.replies = append(x.replies, r)
@@ -288,8 +292,8 @@ func (x *Exchange) Append(r *resp.Reply, args ...string) {
 // Argument adds an argument to the last command.
 func (x *Exchange) Argument(text string) { x.out = resp.AppendArgument(x.out, text) }
 
-// Exchange sends the commands of x, at least one, and waits for all replies. The server's errors are replies. After any other
-// error the connection is closed.
+// Exchange sends the commands of x, at least one, and waits for all replies. The server's errors
+// are replies. After any other error the connection is closed.
 func (c *Conn) Exchange(x *Exchange) error {
 	c.write.Lock()
 	c.mu.Lock()
@@ -308,13 +312,13 @@ func (c *Conn) Exchange(x *Exchange) error {
 	}
 	err = <-x.done
 	if thrown, ok := errors.AsType[*panicError](err); ok {
-		panic(thrown) //nolint:forbidigo // as above
+		panic(thrown) //nolint:forbidigo // see panicError
 	}
 	return err
 }
 
-// A panicError carries a panic of the reader, a bug, with its stack to the waiting callers, which panic again under their own
-// recover.
+// A panicError carries a panic of the reader, a bug, with its stack to the waiting callers, which
+// panic again under their own recover.
 type panicError struct {
 	thrown any
 	stack  []byte
@@ -332,7 +336,8 @@ func ReplyError(r *resp.Reply) error {
 	return nil
 }
 
-// NewServerError returns an error with the text of a server, which is truncated because it is logged.
+// NewServerError returns an error with the text of a server, which is truncated because it is
+// logged.
 func NewServerError(text string) ServerError {
 	return ServerError(strings.Clone(text[:min(len(text), 300)]))
 }

@@ -111,7 +111,7 @@ func (e ServerError) kind() Kind {
 	return cmp.Or(wordKinds[word], Script)
 }
 
-// Remedy returns what an operator can do about a kind of failure, "" if only wait.
+// Remedy returns the action that fixes this kind of failure, or "" if the operator can only wait.
 func (k Kind) Remedy() string {
 	switch k {
 	case Refused:

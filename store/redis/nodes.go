@@ -16,8 +16,8 @@ import (
 // ShortReply bounds replies such as OK or an address.
 var ShortReply = resp.Limits{Values: 16, Bytes: 1 << 10}
 
-// MaxPrimaries is the maximum number of primaries of a cluster: its makers recommend at most a thousand nodes, replicas
-// included. Twice as many shards may run while primaries are replaced.
+// MaxPrimaries is the maximum number of primaries of a cluster: its makers recommend at most a
+// thousand nodes, replicas included. Twice as many shards may run while primaries are replaced.
 const MaxPrimaries = 500
 
 // Query sends a command and waits for its reply, within the connection's timeout.
@@ -83,7 +83,8 @@ type NodeSlots struct {
 	Primary     string
 }
 
-// slotsLimits is enough for a cluster where every third slot has another primary than the one before, with two replicas each.
+// slotsLimits is enough for a cluster where every third slot has another primary than the one
+// before, with two replicas each.
 var slotsLimits = resp.Limits{Values: 1 << 17, Bytes: 2 << 20}
 
 // parseSlots parses an element of CLUSTER SLOTS: first, last, primary, replicas.
@@ -99,17 +100,17 @@ func (c *Conn) parseSlots(r *resp.Reply, i int) (s NodeSlots, err error) {
 		return s, fmt.Errorf("%s is not a node", Describe(r, node))
 	}
 	address, err := NodeAt(r.Text(node+1), strconv.FormatInt(r.Int(node+2), 10), c.Address)
-	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below slots
+	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below Slots
 }
 
-// IsPrimary reports whether the server says that it is a primary.
+// IsPrimary reports whether the server claims to be a primary.
 func (c *Conn) IsPrimary(ctx context.Context) (bool, error) {
 	r, err := c.Query(ctx, roleLimits, "ROLE")
 	if err != nil {
 		return false, err
 	}
 	if r.Kind(0) != resp.Array || r.Len() < 2 {
-		return false, BadReply("ask %s for its role: %s is none", c.Address, Describe(r, 0))
+		return false, BadReply("ask %s for its role: %s is not a role", c.Address, Describe(r, 0))
 	}
 	return r.Text(1) == "master", nil
 }
@@ -121,7 +122,8 @@ var (
 	replicasLimits = resp.Limits{Values: 8 << 10, Bytes: 128 << 10}
 )
 
-// Replica queries a Sentinel whether a replica of master is at address. It returns address if so, and "" otherwise.
+// Replica queries a Sentinel whether a replica of master is at address. It returns address if so,
+// and "" otherwise.
 func (c *Conn) Replica(ctx context.Context, master, address string) (string, error) {
 	r, err := c.Query(ctx, replicasLimits, "SENTINEL", "REPLICAS", master)
 	if err != nil {

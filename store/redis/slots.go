@@ -5,8 +5,8 @@ import "bytes"
 // Slots is the number of slots of a cluster.
 const Slots = 1 << 14
 
-// SlotOf returns the slot of a key: of the text between its first brace and the next closing one, if that is not empty,
-// otherwise of the complete key.
+// SlotOf returns the slot of a key: of the text between its first brace and the next closing one,
+// if that is not empty, otherwise of the complete key.
 func SlotOf(key []byte) uint16 {
 	if tag, found := TagOf(key); found {
 		key = tag
@@ -28,7 +28,8 @@ func TagOf(key []byte) (tag []byte, found bool) {
 	return tag, found && len(tag) > 0
 }
 
-// crc16 is the table of the CRC that clusters use: the CCITT polynomial, most significant bit first.
+// crc16 is the table of the CRC that clusters use: the CCITT polynomial, most significant bit
+// first.
 var crc16 = func() (table [256]uint16) {
 	for n := range table {
 		crc := uint16(n) << 8

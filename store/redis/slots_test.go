@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A key is in the slot that a server says.
+// SlotOf agrees with CLUSTER KEYSLOT of a server.
 func TestSlotOf(t *testing.T) {
 	srv := storetest.Start(t, "--cluster-enabled", "yes")
 	for _, key := range []string{

@@ -2,7 +2,8 @@ package resp
 
 import "strconv"
 
-// AppendCommand begins a command with the given number of arguments, including its name. Each is appended by [AppendArgument].
+// AppendCommand begins a command with the given number of arguments, including its name. Each is
+// appended by [AppendArgument].
 func AppendCommand(b []byte, arguments int) []byte { return header(b, '*', arguments) }
 
 // AppendArgument appends an argument of arbitrary bytes.

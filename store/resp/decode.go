@@ -21,8 +21,9 @@ func (e ProtocolError) Error() string { return string(e) }
 
 func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
 
-// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It allocates no memory for announced
-// lengths. It must not be used concurrently. The zero value is at the beginning of a reply.
+// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It
+// allocates no memory for announced lengths. It must not be used concurrently. The zero value is at
+// the beginning of a reply.
 type Decoder struct {
 	line  []byte // the beginning of a line that has not ended
 	bulk  int    // remaining bytes of a string and its line end
@@ -31,17 +32,17 @@ type Decoder struct {
 	open  [maxDepth]int // remaining elements of each array
 }
 
-// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all bytes were decoded, and r needs
-// more. After an error the stream must not be used.
+// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all
+// bytes were decoded, and r needs more. After an error the stream must not be used.
 func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 	for n < len(p) {
 		read := d.readLine
 		if d.bulk > 0 {
 			read = d.readString
 		}
-		took, done, err := read(p[n:], r)
+		took, complete, err := read(p[n:], r)
 		n += took
-		if err != nil || done && d.finishElement() {
+		if err != nil || complete && d.finishElement() {
 			return n, err == nil, err
 		}
 	}

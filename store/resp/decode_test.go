@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// largeLimits is enough for all that these tests decode, but for what must be refused.
+// largeLimits suffice for all valid replies of these tests.
 var largeLimits = Limits{Values: 64, Bytes: 1 << 10}
 
-// decode reads the replies of text, which comes in pieces of so many bytes.
+// decode decodes the replies in text, which comes in pieces of the given length.
 func decode(text string, piece int, most Limits) (all []*Reply, rest int, err error) {
 	var d Decoder
 	r := &Reply{}
@@ -32,7 +32,7 @@ func decode(text string, piece int, most Limits) (all []*Reply, rest int, err er
 	return all, rest, nil
 }
 
-// format is a reply as text: elements in brackets behind how many there are.
+// format formats a value: an array as its length and its elements in brackets.
 func format(r *Reply, i int) string {
 	switch r.Kind(i) {
 	case Integer:
@@ -75,8 +75,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A reply that is none, or too large, is refused with what came, as soon as it is known, and takes no
-// memory for what was only announced.
+// Bytes that are not a reply, or too large a reply, are rejected as soon as possible. The error
+// quotes them, and no memory is allocated for announced lengths.
 func TestMalformed(t *testing.T) {
 	for text, want := range map[string]string{
 		"$-7\r\n":                   "$-7, which is not a length",
@@ -117,7 +117,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Memory that one large reply took is not kept, and that of others is used again.
+// A Reply does not keep the memory of one large reply, and reuses that of others.
 func TestReplyMemory(t *testing.T) {
 	var d Decoder
 	var r Reply
@@ -145,7 +145,7 @@ func TestReplyMemory(t *testing.T) {
 	}
 }
 
-// A command is an array of strings, so a decoder reads it as it was written.
+// A command is an array of strings, so a decoder can decode it.
 func TestCommand(t *testing.T) {
 	args := []string{"SET", "", "a\r\nb\x00", strings.Repeat("x", 12), "5", "6", "7", "8", "9", "10"}
 	b := AppendCommand(nil, len(args))
@@ -163,8 +163,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads any bytes, in one piece and in pieces: both say the same, nothing takes more than it
-// may, and what was read is whole.
+// FuzzDecode decodes any bytes at once and in pieces: the results agree and stay within the limits,
+// and decoded arrays are complete.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		":1\r\n+OK\r\n-ERR x\r\n$2\r\nab\r\n*2\r\n:1\r\n$-1\r\n", "*3\r\n*2\r\n:1\r\n*0\r\n$-1\r\n*1\r\n*1\r\n-E\r\n",

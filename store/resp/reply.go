@@ -15,15 +15,16 @@ const (
 	Nil     Kind = '_' // a null string or array
 )
 
-// A value is a reply, or an element of one. bits is the number; the number of elements; or the position of the text, its
-// beginning in the upper and its end in the lower half.
+// A value is a reply, or an element of one. bits is the number; the number of elements; or the
+// position of the text, its beginning in the upper and its end in the lower half.
 type value struct {
 	bits uint64
 	kind Kind
 }
 
-// A Reply is the reply to one command: a value, or an array and its elements, which may be arrays. Values are numbered in the
-// order of the protocol: the reply itself is 0, and the elements of an array follow it. A Reply reuses its memory.
+// A Reply is the reply to one command: a value, or an array and its elements, which may be arrays.
+// Values are numbered in the order of the protocol: the reply itself is 0, and the elements of an
+// array follow it. A Reply reuses its memory.
 type Reply struct {
 	values []value
 	text   []byte
@@ -33,7 +34,7 @@ type Reply struct {
 // Limits bound the memory of a reply. A caller should set them to the largest expected reply.
 type Limits struct {
 	Values int // the reply and all elements of arrays
-	Bytes  int // of all strings and lines together; below 4 GiB
+	Bytes  int // total length of strings and lines; below 4 GiB
 }
 
 const (

@@ -1,5 +1,5 @@
--- elapsed returns microseconds since an arbitrary time: the server's CPU time, or its clock, where Lua has no os.clock. From
--- Redis 7.2 on that clock stands still during a run.
+-- elapsed returns microseconds since an arbitrary time: the server's CPU time, or its clock, where
+-- Lua has no os.clock. From Redis 7.2 on that clock stands still during a run.
 local function elapsed()
   local ok, seconds = pcall(function() return os.clock() end)
   if ok then return seconds * 1e6 end
@@ -7,13 +7,15 @@ local function elapsed()
   return t[1] * 1e6 + t[2]
 end
 
--- began is the start of a run of many charges, false for a short run. Only long runs report how long they took.
+-- began is the start of a run of many charges, false for a short run. Only long runs report how
+-- long they took.
 local began = #ARGV > 96 and elapsed()
 
--- The algorithms. Charges change the state of a counter, which is a, b and u. ops maps the letter of an algorithm to its
--- functions, and make to their constructor, which is called for the first charge of the algorithm.
+-- The algorithms. Charges change the state of a counter, which is a, b and u. ops maps the letter
+-- of an algorithm to its functions, and make to their constructor, which is called for the first
+-- charge of the algorithm.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
-local holdings, read_held, write_held, drop_lease, joined = {}
+local held_by_key, read_held, write_held, drop_lease, pack = {}
 local penalties, penalty = {}
 local foreign -- the number of a key of this request that another program wrote
 
@@ -27,7 +29,8 @@ local function read(c, command, ...)
   c.foreign = true
 end
 
--- Windows: a is the count of the current window or sub-window, b the sum of the earlier sub-windows that still count.
+-- Windows: a is the count of the current window or sub-window, b the sum of the earlier sub-windows
+-- that still count.
 local function count(c, x)
   local a, room = c.a, x.act == 'u' or c.a + c.b + x.hits <= x.limit
   if x.act == 'u' then
@@ -68,15 +71,15 @@ function make.f()
 end
 
 function make.r()
-  local read_ring, turned, write_ring = ring()
+  local read_ring, advance, write_ring = ring()
   return {
     args = 6,
     read = function(x, i)
       x.hits, x.limit = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
       x.ls, x.ln, x.k, x.span = ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
     end,
-    -- h is the number of the newest stored sub-window, num that of the current one. reported is the first request whose reply
-    -- has the stored value.
+    -- h is the number of the newest stored sub-window, num that of the current one. reported is the
+    -- first request whose reply has the stored value.
     load = function(c, x)
       local k = x.k
       c.k, c.span, c.most, c.a, c.b, c.raw = k, x.span, 4294967295, 0, 0, read(c, 'GET')
@@ -95,7 +98,7 @@ function make.r()
     undo = uncount,
     save = function(c)
       if not c.changed then return end
-      local t = turned(c.k, c.h, c.counts, c.num)
+      local t = advance(c.k, c.h, c.counts, c.num)
       t[c.num % (c.k + 1) + 1] = c.a
       write_ring(c.key, c.k, t, c.num, c.now, c.span)
     end,
@@ -274,9 +277,10 @@ function make.b()
   }
 end
 
--- Slots of a concurrency limit: a is the number held. They are acquired once it is known that their request is admitted.
+-- Permits of a concurrency limit: a is the number of held permits. A permit is acquired only after
+-- its request has been admitted.
 function make.p()
-  local read_places, is_lease, take, free, write_places = places()
+  local read_permits, is_lease, acquire, release, write_permits = permits()
   return {
     args = 5,
     leases = true,
@@ -289,13 +293,13 @@ function make.p()
       local newest = read(c, 'ZRANGE', -1, -1, 'WITHSCORES')
       if not newest or not newest[1] then return end
       c.foreign = c.foreign or not is_lease(newest[1])
-      c.a, c.ahead = read_places(c.key, tonumber(newest[2]), x.window)
+      c.a, c.ahead = read_permits(c.key, tonumber(newest[2]), x.window)
     end,
     report = function(c) emit(c.a) end,
     decide = function(c, x)
       if x.act == 'u' then
         if x.hits == 0 then return true end
-        if free(c.key, x.hits, x.window) then c.a, x.lease = max(c.a - 1, 0), x.hits end
+        if release(c.key, x.hits, x.window) then c.a, x.lease = max(c.a - 1, 0), x.hits end
         c.changed = true
         return true
       end
@@ -308,11 +312,11 @@ function make.p()
       c.a = c.a - 1
       return true
     end,
-    place = function(c, x)
-      x.lease, c.changed = take(c.key, x.nonce, x.seal, x.window), true
+    acquire = function(c, x)
+      x.lease, c.changed = acquire(c.key, x.nonce, x.seal, x.window), true
     end,
     save = function(c)
-      if c.changed then write_places(c.key, c.window, c.ahead) end
+      if c.changed then write_permits(c.key, c.window, c.ahead) end
     end,
   }
 end

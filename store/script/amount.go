@@ -12,7 +12,8 @@ type amount struct{ seconds, parts int64 }
 
 const partsOfSecond = 16 * int64(time.Second)
 
-// amountOf returns a number of ticks, which are sixteenths of nanoseconds if fine is set, otherwise nanoseconds.
+// amountOf returns a number of ticks, which are sixteenths of nanoseconds if fine is set, otherwise
+// nanoseconds.
 func amountOf(ticks uint64, fine bool) amount {
 	if fine {
 		return amount{int64(ticks / uint64(partsOfSecond)), int64(ticks % uint64(partsOfSecond))} //nolint:gosec // below 2^60

@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// maxHits caps the hits of counts. No limit is as high, and sums of counts and hits stay below 2^53, which Lua's numbers
-	// represent exactly.
+	// maxHits caps the hits of counts. No limit is as high, and sums of counts and hits stay below
+	// 2^53, which Lua's numbers represent exactly.
 	maxHits = 1 << 33
 
-	// keyMargin is how long a key with a window's start in its name outlives the window, without jitter. A request that was sent
-	// in the window may arrive up to Options.Timeout after it, and must find the count.
+	// keyMargin is how long a key with a window's start in its name outlives the window, without
+	// jitter. A request that was sent in the window may arrive up to Options.Timeout after it, and
+	// must find the count.
 	keyMargin = limiter.Time(time.Second)
 
 	// alwaysRoom and neverRoom are levels above and below all levels of a bucket.
@@ -24,10 +25,10 @@ const (
 	neverRoom  = -1
 )
 
-// A Call is the charges of one request, encoded as arguments of the script or as commands. Its strings are in its own memory, so
-// it outlives the batch that it was made from.
+// A Call is the charges of one request, encoded as arguments of the script or as commands. Its
+// strings are in its own memory, so it outlives the batch that it was made from.
 type Call struct {
-	charges    []charge // those of the request, followed by its set-offs
+	charges    []charge // charges of the request, followed by its set-offs
 	setOffs    int      // number of these
 	Keys       []string // names of the counters and their companions
 	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
@@ -42,23 +43,23 @@ type Call struct {
 	LacksExpiry bool            // hits of a native call are counted, but a key may lack its expiry because its slot has moved
 }
 
-// A charge has what is needed to read its part of the reply.
+// A charge describes one charge of a call, for reading its part of the reply.
 type charge struct {
 	algorithm    limiter.Algorithm
 	key          int          // index in Call.Keys
 	first        bool         // first charge of the call on its counter
 	keyArg       int          // index in Call.args of the key's number
 	nameLen      int          // length of the counter's name without the start of a fixed window
-	end          limiter.Time // of a fixed window
+	end          limiter.Time // end of a fixed window
 	ring         limiter.Ring
-	hits         int64  // of a native command
-	counted      bool   // the last reply says that hits are counted
-	failed       bool   // the last reply does not say what the counter had
+	hits         int64  // hits of a native command
+	counted      bool   // the last reply confirms that hits are counted
+	failed       bool   // the last reply lacks the state of the counter
 	missing      int64  // hits that EncodeRecount adds
 	lease        uint64 // the proposed lease
 	holdKey      int    // index in Call.Keys of the reservations; 0 for none
 	companionArg int    // index in Call.args of the number of holdKey or penaltyKey
-	refund       int    // of a set-off: index of the refund
+	refund       int    // index of the refund of a set-off
 	penaltyKey   int    // index in Call.Keys; 0 for none
 }
 
@@ -71,10 +72,11 @@ func (c *Call) Reset() {
 	c.Found, c.Err, c.LacksExpiry = c.Found[:0], nil, false
 }
 
-// Encode encodes the charges of b. Fixed windows are those of the time now; their names lack the start. jitter is the maximum
-// extra TTL of the key of a fixed window.
+// Encode encodes the charges of b. Fixed windows are those of the time now; their names lack the
+// start. jitter is the maximum extra TTL of the key of a fixed window.
 //
-// Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off against do not count.
+// Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off
+// against do not count.
 func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
 	c.Reset()
 	b.Stored().OffsetRefunds()
@@ -143,7 +145,7 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.appendBucket(from, hits, b.Budget)
 	case limiter.Concurrency:
-		c.appendPlace(&at, from, hits)
+		c.appendPermit(&at, from, hits)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.appendCounts(hits, p.Limit)
@@ -163,9 +165,10 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 	c.charges = append(c.charges, at)
 }
 
-// appendRing appends the sub-windows: their length in seconds and nanoseconds, or the windows of a calendar and 0; the number of
-// sub-windows that count besides the newest; and the lifetime of the key in seconds. The windows are the number of the first
-// one, the start of each, and the end of the last.
+// appendRing appends the sub-windows: their length in seconds and nanoseconds, or the windows of a
+// calendar and 0; the number of sub-windows that count besides the newest; and the lifetime of the
+// key in seconds. The windows are the number of the first one, the start of each, and the end of
+// the last.
 func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
 		first, starts := r.Calendar().WindowsAround(now)
@@ -184,7 +187,8 @@ func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 		c.number(k), c.number((length/int64(time.Second)+1)*(k+2)+1))
 }
 
-// AppendName appends the name of a counter of p at the time now: name, and the start of a fixed window.
+// AppendName appends the name of a counter of p at the time now: name, and the start of a fixed
+// window.
 func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
 	if to = append(to, name...); IsFixed(p) {
 		to = strconv.AppendInt(to, int64(p.WindowStart(now))/int64(time.Second), 10)
@@ -211,8 +215,9 @@ func (c *Call) appendCounts(hits uint64, limit uint32) {
 	c.args = append(c.args, c.number(int64(min(hits, maxHits))), c.number(int64(limit)))
 }
 
-// appendBucket appends the arguments of a bucket: whether it has sixteenths, the cost of the hits, the highest level that they
-// may reach, the level at which debt ends or from which on hits are delayed, and the highest level.
+// appendBucket appends the arguments of a bucket: whether it has sixteenths, the cost of the hits,
+// the highest level that they may reach, the level at which debt ends or from which on hits are
+// delayed, and the highest level.
 func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
@@ -282,10 +287,12 @@ var sixteenths = [16]string{
 	".5", ".5625", ".625", ".6875", ".75", ".8125", ".875", ".9375",
 }
 
-// Name returns the name of the counter of charge i, with the start of a fixed window. It is valid until c is reset.
+// Name returns the name of the counter of charge i, with the start of a fixed window. It is valid
+// until c is reset.
 func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
 
-// NameWithoutStart returns a copy of the name of the counter of charge i, without the start of a fixed window.
+// NameWithoutStart returns a copy of the name of the counter of charge i, without the start of a
+// fixed window.
 func (c *Call) NameWithoutStart(i int) []byte { return []byte(c.Name(i)[:c.charges[i].nameLen]) }
 
 // Size returns the number of charges, without set-offs.
@@ -303,7 +310,8 @@ func (c *Call) SetReset() {
 	}
 }
 
-// keyIndex returns the index of a counter in c.Keys. It adds the counter if it is new, and reports that as first.
+// keyIndex returns the index of a counter in c.Keys. It adds the counter if it is new, and reports
+// that as first.
 func (c *Call) keyIndex(name string) (place int, first bool) {
 	if place = slices.Index(c.Keys, name); place >= 0 {
 		return place, false
@@ -329,7 +337,8 @@ func (c *Call) text(b []byte) string {
 	return c.tail(start)
 }
 
-// tail returns c.buf[start:] as a string, which is valid until c is reset, even if c.buf is reallocated.
+// tail returns c.buf[start:] as a string, which is valid until c is reset, even if c.buf is
+// reallocated.
 func (c *Call) tail(start int) string {
 	b := c.buf[start:]
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written again before

@@ -1,16 +1,18 @@
--- Part of the decision script: reservations and penalties, which are stored in companion keys of a counter.
+-- Part of the decision script: reservations and penalties, which are stored in companion keys of a
+-- counter.
 
--- reserving reads the reservation arguments of a charge, and the hits and the number of reservations held before the request.
-local function reserving(x, id)
+-- read_reservation reads the reservation arguments of a charge, and the hits and the number of
+-- reservations held before the request.
+local function read_reservation(x, id)
   local function number(i) return tonumber(ARGV[pos + i]) end
-  if not read_held then read_held, write_held, drop_lease, joined = reservations() end
+  if not read_held then read_held, write_held, drop_lease, pack = reservations() end
   local key = ARGV[pos]
-  x.places, x.ttl, x.keep, x.brought = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
+  x.max_reservations, x.ttl, x.keep, x.returned = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
   x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
   if x.act == 'h' then x.hits = number(9) end
   x.longest = number(10)
   pos = pos + 11
-  local h = holdings[key]
+  local h = held_by_key[key]
   if not h then
     h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, tombstones = 0, ttl = x.ttl}
     local summary = read(h, 'HGET', 's')
@@ -18,15 +20,16 @@ local function reserving(x, id)
       h.sum, h.many, h.first, h.ended, h.tombstones = read_held(h.key, summary, call('HLEN', h.key) - 1, x.longest)
     end
     h.foreign = h.foreign or not h.sum
-    holdings[key] = h
+    held_by_key[key] = h
   end
   if h.foreign then foreign = key end
   h.ttl = max(h.ttl, x.ttl)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 
--- make_penalty returns the functions of penalties: see limiter/penalty.go. y is the penalty of a counter. The arguments of a
--- charge are its key, the window, the number of steps, and the steps; times are in seconds.
+-- make_penalty returns the functions of penalties: see limiter/penalty.go. y is the penalty of a
+-- counter. The arguments of a charge are its key, the window, the number of steps, and the steps;
+-- times are in seconds.
 local function make_penalty()
   local ms, p = s * 1000 + floor(n / 1e6), {}
 
@@ -89,13 +92,13 @@ local function with(x, act, hits)
   return y
 end
 
--- hold decides a charge that reserves hits. It does not change the counter.
-local function hold(x)
+-- decide_reservation decides a charge that reserves hits. It does not change the counter.
+local function decide_reservation(x)
   local c, h, a, b, changed = x.c, x.h, x.c.a, x.c.b, x.c.changed
   local room = x.op.decide(c, with(x, 't', h.sum + x.hits))
   c.a, c.b, c.changed = a, b, changed
   if room and x.hits > 0 then
-    room = h.many < x.places
+    room = h.many < x.max_reservations
     if room then h.sum, h.many = h.sum + x.hits, h.many + 1 end
   end
   return room
@@ -104,13 +107,13 @@ end
 -- settle charges the cost of a request whose lease is returned, and releases the reservation.
 local function settle(x, xs)
   x.room, x.done = true, true
-  if x.brought == '0' then return end
+  if x.returned == '0' then return end
   local h = x.h
   local hits, tombstones = 0, h.tombstones
-  hits, h.first, h.tombstones = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, tombstones, x.longest)
+  hits, h.first, h.tombstones = drop_lease(h.key, x.returned, call('HGET', h.key, x.returned), x.ttl, h.first, tombstones, x.longest)
   h.changed = h.changed or h.tombstones > tombstones
   if hits == 0 then return end
-  x.settled, x.lease = hits, tonumber(x.brought)
+  x.settled, x.lease = hits, tonumber(x.returned)
   h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
   for _, cost in ipairs(xs) do
     if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
@@ -132,6 +135,6 @@ local function reserve(x)
     lease = lease_of(nonce, x.seal)
   end
   local ends = (s + x.ttl) * 1000 + math.ceil(n / 1e6)
-  call('HSET', h.key, lease, joined(ends, x.hits))
+  call('HSET', h.key, lease, pack(ends, x.hits))
   h.first, h.changed, x.lease = min(h.first, ends), true, tonumber(lease)
 end

@@ -6,15 +6,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A script blocks the store. So runs are bounded by estimated time, not by the number of charges: a log of 4,096 hits takes as
-// long as a hundred fixed windows. The figures are those of Redis 7.0 on one machine, with a margin: see TestCostTable.
-// Package store divides the bounds by the measured slowdown of its server.
+// A script blocks the store. So runs are bounded by estimated time, not by the number of charges: a
+// log of 4,096 hits takes as long as a hundred fixed windows. The figures are those of Redis 7.0 on
+// one machine, with a margin: see TestCostTable. Package store divides the bounds by the measured
+// slowdown of its server.
 const (
 	// MaxRun bounds a run, except for a counter that takes longer alone.
 	MaxRun = time.Millisecond
 	// MaxPart bounds a part of a request, so that a run has room for other requests.
 	MaxPart = MaxRun / 2
-	// MaxRequest bounds a request. A larger one is decided in memory: the store would answer too late, and delay other requests.
+	// MaxRequest bounds a request. A larger one is decided in memory: the store would answer too
+	// late, and delay other requests.
 	MaxRequest = 8 * time.Millisecond
 	// CostOfRun is the time of a run without charges.
 	CostOfRun = 10 * time.Microsecond

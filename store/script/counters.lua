@@ -1,8 +1,8 @@
--- The common part of both scripts: times, and reading and writing counters. A value that no counter can have was written
--- by another program: it is read as nil and not changed.
+-- The common part of both scripts: times, and reading and writing counters. A value that no counter
+-- can have was written by another program: it is read as nil and not changed.
 --
--- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. ARGV begins with the time,
--- or '' and '' for the server's clock.
+-- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. ARGV begins with the
+-- time, or '' and '' for the server's clock.
 local call, floor, min, max, format = redis.call, math.floor, math.min, math.max, string.format
 local MOST = 8589934590 -- greatest count of a fixed window
 local AHEAD = 3600 -- seconds. State further in the future starts again, since the clock was set back: see limiter/cells.go
@@ -18,8 +18,8 @@ local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
 -- begun_ahead reports whether a counter that started at (bs, bn) starts again.
 local function begun_ahead(bs, bn) return later(bs, bn, s + AHEAD, n) end
 
--- latest returns the latest end, in milliseconds (rounded up), of a slot or a reservation that lasts the given number of
--- seconds and did not start ahead.
+-- latest returns the latest end, in milliseconds (rounded up), of a permit or a reservation that
+-- lasts the given number of seconds and did not start ahead.
 local function latest(seconds) return (s + seconds + AHEAD) * 1000 + floor(n / 1e6) + 1 end
 
 local function plus(as, an, bs, bn)
@@ -54,18 +54,20 @@ local function current(ls, ln)
   return at + 1
 end
 
--- stamp returns the time of an element of a log, 0 and 0 if it is malformed. The time is capped to what reply.go accepts.
+-- stamp returns the time of an element of a log, 0 and 0 if it is malformed. The time is capped to
+-- what reply.go accepts.
 local function stamp(text)
   if #text > 19 or not text:find('^%d+$') then return 0, 0 end
   return min(tonumber(text:sub(1, -10)) or 0, 9223372035), tonumber(text:sub(-9))
 end
 
--- Creating a closure costs more than calling one. So the functions of an algorithm are created when its first counter is
--- read.
+-- Creating a closure costs more than calling one. So the functions of an algorithm are created when
+-- its first counter is read.
 
 -- fixed returns the functions that read and write fixed windows.
 local function fixed()
-  -- read_count returns the count of a fixed window. It may be above MOST, by INCRBY, or negative, by another program.
+  -- read_count returns the count of a fixed window. It may be above MOST, by INCRBY, or negative,
+  -- by another program.
   local function read_count(value)
     if not value then return 0 end
     if #value <= 18 and (value == '0' or value:find('^-?[1-9]%d*$')) then return tonumber(value) end
@@ -86,7 +88,8 @@ end
 
 -- bucket returns the functions that read and write buckets.
 local function bucket()
-  -- read_tat returns the TAT of a bucket, 0 and 0 if it is empty or starts again. (hs, hn) is its highest level.
+  -- read_tat returns the TAT of a bucket, 0 and 0 if it is empty or starts again. (hs, hn) is its
+  -- highest level.
   local function read_tat(value, hs, hn)
     if not value then return 0, 0 end
     if #value > 24 or not value:find('^%d+%.?%d*$') then return end
@@ -109,8 +112,9 @@ end
 local function ring()
   local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
 
-  -- present returns the number of the current sub-window. (ls, ln) is its length; or ls lists windows of a calendar, with k
-  -- sub-windows each, as call.go encodes them. Then present also returns that list.
+  -- present returns the number of the current sub-window. (ls, ln) is its length; or ls lists
+  -- windows of a calendar, with k sub-windows each, as call.go encodes them. Then present also
+  -- returns that list.
   local function present(k, ls, ln)
     if tonumber(ls) then return current(tonumber(ls), ln) end
     local w, i = {}, 2
@@ -120,7 +124,8 @@ local function ring()
     return (w[1] + i - 2) * k + max(0, min(part, k - 1)), w
   end
 
-  -- start returns when sub-window h begins. w lists windows of a calendar, or is nil. A sub-window after them begins never.
+  -- start returns when sub-window h begins. w lists windows of a calendar, or is nil. A sub-window
+  -- after them begins never.
   local function start(h, k, ls, ln, w)
     if not w then return times(h, tonumber(ls), ln) end
     local i = floor(h / k) - w[1] + 2
@@ -128,8 +133,9 @@ local function ring()
     return w[i] + floor(h % k * (w[i + 1] - w[i]) / k), 0
   end
 
-  -- read_ring returns the number of the current sub-window and, unless the stored hits have expired, the number of the
-  -- newest stored one and the counts, which begin at index 2 of the table.
+  -- read_ring returns the number of the current sub-window and, unless the stored hits have
+  -- expired, the number of the newest stored one and the counts, which begin at index 2 of the
+  -- table.
   local function read_ring(raw, k, ls, ln)
     local now, windows = present(k, ls, ln)
     if not raw then return now end
@@ -141,8 +147,9 @@ local function ring()
     return now, h, counts
   end
 
-  -- turned returns the counts of the ring advanced to the sub-window newest. They begin at index 1 of the table.
-  local function turned(k, h, counts, newest)
+  -- advance returns the counts of the ring advanced to the sub-window newest. They begin at index 1
+  -- of the table.
+  local function advance(k, h, counts, newest)
     local t = {}
     for i = newest - k, newest do
       t[i % (k + 1) + 1] = h and i <= h and i >= h - k and counts[i % (k + 1) + 2] or 0
@@ -156,13 +163,13 @@ local function ring()
     return text
   end
 
-  return read_ring, turned, write_ring
+  return read_ring, advance, write_ring
 end
 
 -- log returns the functions that read the newest hit of a log, and count its expired hits.
 local function log()
-  -- read_newest returns the time of the newest hit of a log that is not empty, nil if the log starts again, and whether
-  -- the element is valid.
+  -- read_newest returns the time of the newest hit of a log that is not empty, nil if the log
+  -- starts again, and whether the element is valid.
   local function read_newest(key)
     local last = call('LINDEX', key, -1)
     if #last < 10 or #last > 19 or not last:find('^%d+$') then return nil, nil, false end
@@ -171,7 +178,8 @@ local function log()
     return ls, ln, true
   end
 
-  -- expired returns how many hits of a log have expired at (es, en). It is usually few, so the search begins at the oldest.
+  -- expired returns how many hits of a log have expired at (es, en). It is usually few, so the
+  -- search begins at the oldest.
   local function expired(key, len, window, es, en)
     local function counts(i)
       local is, it = stamp(call('LINDEX', key, i))
@@ -201,13 +209,15 @@ local function lease_of(nonce, seal)
   return format('%.0f', 536870912 + nonce * 256 + floor(x * x / 8192) % 256)
 end
 
--- reservations returns the functions that read and write the reservations of a counter. The key is a hash. Each lease maps to
--- its end, in milliseconds, and its hits. The field s has the sum of all hits, the earliest end and, if not 0, the number of
--- tombstones. A tombstone, a lease with 0 hits, was granted by a replica without the store and has been released.
+-- reservations returns the functions that read and write the reservations of a counter. The key is
+-- a hash. Each lease maps to its end, in milliseconds, and its hits. The field s has the sum of all
+-- hits, the earliest end and, if not 0, the number of tombstones. A tombstone, a lease with 0 hits,
+-- was granted by a replica without the store and has been released.
 local function reservations()
   local now = s * 1000 + floor(n / 1e6)
 
-  -- pair parses two numbers that a double represents exactly. It returns nothing for any other value.
+  -- pair parses two numbers that a double represents exactly. It returns nothing for any other
+  -- value.
   local function pair(value)
     local a, b = (value or ''):match('^(%d+) (%d+)$')
     if a and #a <= 16 and #b <= 16 then return tonumber(a), tonumber(b) end
@@ -215,9 +225,10 @@ local function reservations()
 
   local function text(a, b) return format('%.0f %.0f', a, b) end
 
-  -- read_held returns the sum of the held hits, the number of reservations, the earliest end, the expired leases, and the
-  -- number of tombstones. many is the number of leases, and longest the longest duration of a lease in seconds. Leases that
-  -- started ahead are found when the earliest one ends.
+  -- read_held returns the sum of the held hits, the number of reservations, the earliest end, the
+  -- expired leases, and the number of tombstones. many is the number of leases, and longest the
+  -- longest duration of a lease in seconds. Leases that started ahead are found when the earliest
+  -- one ends.
   local function read_held(key, summary, many, longest)
     local sum, first = pair(summary:match('^(%d+ %d+) ?%d*$'))
     if not sum then return end
@@ -239,10 +250,11 @@ local function reservations()
     return sum, many, first, ended, tombstones
   end
 
-  -- drop removes a lease with the given value, which may be nil. If a replica granted the lease, and so may still report it
-  -- as held, drop writes a tombstone. Ends of tombstones are rounded to few moments, because all leases are read at each.
-  -- drop returns the hits that were held, the earliest end, and the number of tombstones.
-  local function drop(key, lease, value, ttl, first, tombstones, longest)
+  -- drop_lease removes a lease with the given value, which may be nil. If a replica granted the
+  -- lease, and so may still report it as held, drop_lease writes a tombstone. Ends of tombstones
+  -- are rounded to few moments, because all leases are read at each. drop_lease returns the hits
+  -- that were held, the earliest end, and the number of tombstones.
+  local function drop_lease(key, lease, value, ttl, first, tombstones, longest)
     local ends, hits = pair(value or '')
     if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, tombstones end
     if value then call('HDEL', key, lease) end
@@ -255,21 +267,22 @@ local function reservations()
     return hits or 0, first, tombstones
   end
 
-  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens the expiry: earlier reservations may
-  -- have a longer ttl.
+  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens the expiry:
+  -- earlier reservations may have a longer ttl.
   local function write_held(key, sum, first, ended, ttl, tombstones)
     call('HSET', key, 's', text(sum, first) .. (tombstones > 0 and ' ' .. tombstones or ''))
     for _, lease in ipairs(ended) do call('HDEL', key, lease) end
     if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
-  return read_held, write_held, drop, text
+  return read_held, write_held, drop_lease, text
 end
 
--- places returns the functions that read, acquire, release and write the slots of a concurrency limit. The key is a sorted set:
--- its members are leases, and the scores are their expiries in milliseconds. A negative score is a tombstone: a replica
--- granted the lease without the store, and it has been released. See sync.lua.
-local function places()
+-- permits returns the functions that read, acquire, release and write the permits of a concurrency
+-- limit. The key is a sorted set: its members are leases, and the scores are their expiries in
+-- milliseconds. A negative score is a tombstone: a replica granted the lease without the store, and
+-- it has been released. See sync.lua.
+local function permits()
   local now = s * 1000 + floor(n / 1e6)
 
   local function text(number) return format('%.0f', number) end
@@ -280,14 +293,15 @@ local function places()
 
   local function count(key, window) return call('ZCOUNT', key, '(' .. text(now), text(latest(window))) end
 
-  -- read_places returns the number of held slots, and whether some started ahead. newest is the latest expiry.
-  local function read_places(key, newest, window)
+  -- read_permits returns the number of held permits, and whether some started ahead. newest is the
+  -- latest expiry.
+  local function read_permits(key, newest, window)
     if newest <= now then return 0, false end
     return count(key, window), newest > latest(window)
   end
 
-  -- take acquires a slot under a lease that is not in use, and returns the lease.
-  local function take(key, nonce, seal, window)
+  -- acquire acquires a permit under a lease that is not in use, and returns the lease.
+  local function acquire(key, nonce, seal, window)
     while true do
       local lease = lease_of(nonce, seal)
       if math.abs(tonumber(call('ZSCORE', key, lease) or 0)) <= now then
@@ -298,21 +312,21 @@ local function places()
     end
   end
 
-  -- hold records a lease that a replica granted, unless it has been released already.
-  local function hold(key, lease, ends)
+  -- record_lease records a lease that a replica granted, unless it has been released already.
+  local function record_lease(key, lease, ends)
     if ends > now and tonumber(call('ZSCORE', key, lease) or 0) >= 0 then call('ZADD', key, ends, lease) end
   end
 
-  -- free releases a lease, and reports whether it was held. The tombstone of a replica's lease keeps the replica from
-  -- acquiring it later, or again after a lost reply.
-  local function free(key, lease, window)
+  -- release releases a lease, and reports whether it was held. The tombstone of a replica's lease
+  -- keeps the replica from acquiring it later, or again after a lost reply.
+  local function release(key, lease, window)
     local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
     local held = score > now and score <= latest(window)
     if held then call('ZREM', key, text(lease)) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
     if by_replica and (held or score == 0) then
       local tombstones = call('ZCOUNT', key, '-inf', '(0')
-      if tombstones >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then
+      if tombstones >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then -- none started ahead
         call('ZREMRANGEBYRANK', key, tombstones - 1, tombstones - 1) -- the oldest of them
       end
       call('ZADD', key, -ends(window), text(lease))
@@ -320,12 +334,13 @@ local function places()
     return held
   end
 
-  -- write_places removes expired slots and, if ahead is set, slots that started ahead. It sets the expiry of the key.
-  local function write_places(key, window, ahead)
+  -- write_permits removes expired permits and, if ahead is set, permits that started ahead. It sets
+  -- the expiry of the key.
+  local function write_permits(key, window, ahead)
     call('ZREMRANGEBYSCORE', key, -now, now)
     if ahead then call('ZREMRANGEBYSCORE', key, '(' .. text(latest(window)), '+inf') end
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places, hold, count
+  return read_permits, is_lease, acquire, release, write_permits, record_lease, count
 end

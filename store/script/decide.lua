@@ -1,27 +1,31 @@
--- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock;
--- then the requests. A request is one charge; or 'g', the number of charges, '1' if a quota member elsewhere admits, and
--- for each charge its group, its mode and the charge.
+-- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and
+-- '' for the server's clock; then the requests. A request is one charge; or 'g', the number of
+-- charges, '1' if a quota member elsewhere admits, and for each charge its group, its mode and the
+-- charge.
 --
--- A charge is the letter of its algorithm, the number of its counter, its action, and its arguments. The actions:
+-- A charge is the letter of its algorithm, the number of its counter, its action, and its
+-- arguments. The actions:
 --
---     t take    c take, and count if denied    k look    u undo (refund)    x cancel a turn    z reset
+--     t charge    c charge, and count even if denied    k peek
+--     u refund    x cancel a turn                       z reset
 --
 -- and, for a counter with reservations, whose charges have more arguments:
 --
---     h hold (reserve)    s settle a lease    y reset the counter and its reservations
+--     h reserve   s settle a lease                      y reset the counter and its reservations
 --
--- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges of a request come its
--- set-offs: refunds of mode 'o', whose group is the number of the charge that they were set off against. They are made last,
--- and only if the hits of that charge do not count.
+-- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges
+-- of a request come its set-offs: refunds of mode 'o', whose group is the number of the charge that
+-- they were set off against. They are made last, and only if the hits of that charge do not count.
 --
--- The reply is the time, the number of admitted charges, and for each request the state of its counters before it. Then for
--- each charge: its reservation or settlement; the penalty before it; for a log one more time; for a concurrency limit a lease.
--- Set-offs of a log have that time as well, or 0 0. A request with a key that another program wrote changes nothing; its
--- reply is -1 and the number of the key. The reply of a run of many charges ends with its duration in microseconds, if the
--- server can measure it.
+-- The reply is the time, the number of admitted charges, and for each request the state of its
+-- counters before it. Then for each charge: its reservation or settlement; the penalty before it;
+-- for a log one more time; for a concurrency limit a lease. Set-offs of a log have that time as
+-- well, or 0 0. A request with a key that another program wrote changes nothing; its reply is -1
+-- and the number of the key. The reply of a run of many charges ends with its duration in
+-- microseconds, if the server can measure it.
 
--- parse reads the charge at pos, and emits the state of its counter before this request.
-local function parse()
+-- parse_charge reads the charge at pos, and emits the state of its counter before this request.
+local function parse_charge()
   local op = ops[ARGV[pos]]
   if not op then
     op = make[ARGV[pos]]()
@@ -44,7 +48,7 @@ local function parse()
     op.report(c, x)
   end
   x.c = c
-  if x.act == 'h' or x.act == 's' or x.act == 'y' then reserving(x, id) end
+  if x.act == 'h' or x.act == 's' or x.act == 'y' then read_reservation(x, id) end
   if x.act ~= act then
     penalty = penalty or make_penalty()
     penalty.read(x)
@@ -74,7 +78,7 @@ local function decide(x)
     reset(x.c)
     return true
   end
-  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
+  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = decide_reservation(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 
@@ -102,7 +106,7 @@ end
 local function admit(x)
   admitted = admitted + 1
   if x.act == 'h' then reserve(x) end
-  if x.op.leases then x.op.place(x.c, x) end
+  if x.op.leases then x.op.acquire(x.c, x) end
 end
 
 local function save(x)
@@ -116,8 +120,9 @@ local function restore(at)
   if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
--- together decides a group: first the charges that do not depend on it, then the others as if it were admitted.
-local function together(xs, lo, hi, deny)
+-- decide_group decides a group: first the charges that do not depend on it, then the others as if
+-- it were admitted.
+local function decide_group(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
     if xs[i].act == 't' or xs[i].act == 'h' and xs[i].takes then charged[xs[i].c] = true end
@@ -147,7 +152,8 @@ local function together(xs, lo, hi, deny)
   return deny
 end
 
--- split returns the groups of xs. Groups that acquire leases are decided last: they depend on the complete request.
+-- split returns the groups of xs. Groups that acquire leases are decided last: they depend on the
+-- complete request.
 local function split(xs)
   local groups, lo = {}, 1
   while lo <= #xs do
@@ -163,10 +169,10 @@ local function split(xs)
   return groups
 end
 
--- conclude determines which groups are denied, undoes their charges, and admits the others.
-local function conclude(xs, groups, unpassed)
+-- finish_groups determines which groups are denied, undoes their charges, and admits the others.
+local function finish_groups(xs, groups, unpassed)
   local denied_any = false
-  local function drop(g)
+  local function deny_group(g)
     g.denied = true
     for i = g.hi, g.lo, -1 do
       local x = xs[i]
@@ -183,23 +189,23 @@ local function conclude(xs, groups, unpassed)
       x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
       denied_any = denied_any or x.mode == 'e' and not x.room
     end
-    if not g.denied and unpassed and g.quota then drop(g) end
+    if not g.denied and unpassed and g.quota then deny_group(g) end
     denied_any = denied_any or g.denied
   end
   for _, g in ipairs(groups) do
-    if denied_any and g.last and not g.denied then drop(g) end
+    if denied_any and g.last and not g.denied then deny_group(g) end
   end
   for _, x in ipairs(xs) do
     if x.kept then admit(x) end
   end
 end
 
--- make_offs applies the set-offs of a request.
-local function make_offs(xs, groups, offs)
+-- apply_set_offs applies the set-offs of a request.
+local function apply_set_offs(xs, groups, set_offs)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do xs[i].denied = g.denied end
   end
-  for _, x in ipairs(offs) do
+  for _, x in ipairs(set_offs) do
     local of = xs[tonumber(x.group)]
     if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.denied) then
       x.ss, x.sn = 0, 0
@@ -209,19 +215,19 @@ local function make_offs(xs, groups, offs)
   end
 end
 
--- group decides a request of several charges.
-local function group()
+-- decide_request decides a request of several charges.
+local function decide_request()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
   pos = pos + 3
-  local xs, offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
+  local xs, set_offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
   for i = 1, many do
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
-    local x = parse()
+    local x = parse_charge()
     x.group, x.mode = number, mode
     if mode == 'o' then
-      offs = offs or {}
-      offs[#offs + 1] = x
+      set_offs = set_offs or {}
+      set_offs[#set_offs + 1] = x
     else
       xs[i] = x
       grouped = grouped or i > 1 and xs[i - 1].group == number
@@ -250,22 +256,23 @@ local function group()
     for _, g in ipairs(groups) do
       if (g.last or false) == last then
         local no = last and deny
-        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = together(xs, g.lo, g.hi, no or early and g.quota) end
+        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = decide_group(xs, g.lo, g.hi, no or early and g.quota) end
         deny = deny or g.denied
         for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room end
       end
     end
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
-  conclude(xs, groups, quota and not passed)
-  if offs then make_offs(xs, groups, offs) end
+  finish_groups(xs, groups, quota and not passed)
+  if set_offs then apply_set_offs(xs, groups, set_offs) end
   for _, x in ipairs(xs) do emit_outcome(x) end
-  if offs then
-    for _, x in ipairs(offs) do emit_outcome(x) end
+  if set_offs then
+    for _, x in ipairs(set_offs) do emit_outcome(x) end
   end
 end
 
--- replace_by_foreign replaces the reply of this request, from out[start + 1] on, by the number of its foreign key.
+-- replace_by_foreign replaces the reply of this request, from out[start + 1] on, by the number of
+-- its foreign key.
 local function replace_by_foreign(start)
   for i = #out, start + 1, -1 do out[i] = nil end
   for _, c in pairs(counters) do
@@ -280,9 +287,9 @@ while pos <= #ARGV do
   local start = #out
   request = request + 1
   if ARGV[pos] == 'g' then
-    group()
+    decide_request()
   else
-    local x = parse()
+    local x = parse_charge()
     if not foreign then
       if x.act == 's' then settle(x, {}) end
       if decide(x) and x.takes then admit(x) end
@@ -292,7 +299,7 @@ while pos <= #ARGV do
   if foreign then replace_by_foreign(start) end
 end
 for _, c in pairs(counters) do c.op.save(c) end
-for _, h in pairs(holdings) do
+for _, h in pairs(held_by_key) do
   if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.tombstones) end
 end
 out[3] = admitted

@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// oddNumbers are what a store that lies, or is broken, may have counted.
+// oddNumbers are counts that a malicious or broken store may send.
 var oddNumbers = []int64{
 	0, 1, -1, 2, 16, 17, 4096, 4097, limiter.FirstLease, limiter.LastLease, limiter.LastLease + 1, 1 << 31, 1<<32 - 1, 1 << 32, limiter.MaxCount, limiter.MaxCount + 1,
 	1_800_000_000, 1_800_000_000_000, 1 << 53, 1 << 59, math.MaxInt64 / 1000, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1,
 }
 
-// TestRepliesWithArbitraryNumbers has replies whose elements are of the right kinds and have any values. Nothing panics or goes round for ever, and no
-// decision has a time before now.
+// The elements of a reply have the right kinds and arbitrary values. Nothing panics or loops
+// forever, and no decision has a time before now.
 func TestRepliesWithArbitraryNumbers(t *testing.T) {
 	t.Parallel()
 	const window = time.Minute
@@ -92,10 +92,10 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 					b.Stored().StateAfter(r.Reply.Now, i, &left)
 					b.Stored().MergeInto(table, r.Reply.Now, i, &left)
 				}
-				for i := range b.Charges { // as other parts of the request may have it
-					refunds, gave := b.Stored().Deny(r.Reply.Now, i)
-					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || gave > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
-						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, gave, refunds, left)
+				for i := range b.Charges { // as other parts of the request may make it
+					refunds, refunded := b.Stored().Deny(r.Reply.Now, i)
+					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || refunded > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
+						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, refunded, refunds, left)
 					}
 				}
 				table.Decide(now, b)
@@ -107,7 +107,7 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 	}
 }
 
-// fillReply gives r a reply whose first elements are mostly a time, and the others mostly numbers.
+// fillReply gives r a reply that mostly begins with a time, followed mostly by numbers.
 func fillReply(r *Run, random *rand.Rand, p *limiter.Policy, now limiter.Time) error {
 	var text strings.Builder
 	const many = 60

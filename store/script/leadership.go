@@ -19,8 +19,9 @@ type Leadership struct {
 	reply    resp.Reply
 }
 
-// AcquireLeaderships acquires or renews all leaderships for the given duration, unless they have other leaders, in one
-// write. It returns when all replies have arrived or the connection is closed.
+// AcquireLeaderships acquires or renews all leaderships for the given duration, unless they have
+// other leaders, in one write. It returns when all replies have arrived or the connection is
+// closed.
 func AcquireLeaderships(c *redis.Conn, candidate string, milliseconds int, all []*Leadership) error {
 	x := c.Begin()
 	defer c.Free(x)

@@ -12,11 +12,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A lease of a store is limiter.FirstLease plus a nonce of 20 bits and a seal of 8 bits, which depends on the nonce and on the
-// name of the counter. The nonce is odd if a replica granted the lease without the store. A process uses all nonces before
-// it repeats one, in a secret order, so a lease reveals nothing about others. By the seal every replica recognises the leases
-// of a counter without asking the store: a descriptor with several limits returns the lease of each to all of them. The
-// script makes another lease if the proposed one is in use: see counters.lua.
+// A lease of a store is limiter.FirstLease plus a nonce of 20 bits and a seal of 8 bits, which
+// depends on the nonce and on the name of the counter. The nonce is odd if a replica granted the
+// lease without the store. A process uses all nonces before it repeats one, in a secret order, so a
+// lease reveals nothing about others. By the seal every replica recognises the leases of a counter
+// without asking the store: a descriptor with several limits returns the lease of each to all of
+// them. The script makes another lease if the proposed one is in use: see counters.lua.
 const (
 	nonceBits = 20
 	nonces    = 1 << nonceBits
@@ -44,8 +45,8 @@ var (
 	leaseCount    atomic.Uint64
 )
 
-// A nonceOrder is a secret permutation of all numbers of 19 bits, from which the nonces of either kind are made: a Feistel
-// network whose rounds have keys of their own.
+// A nonceOrder is a secret permutation of all numbers of 19 bits, from which the nonces of either
+// kind are made: a Feistel network whose rounds have keys of their own.
 type nonceOrder [8][2]uint64
 
 func newNonceOrder() (o nonceOrder) {
@@ -71,20 +72,21 @@ func fold(n uint64, key *[2]uint64) uint64 {
 	return hi ^ lo
 }
 
-// NewLease returns a lease for the named counter that is almost certainly not in use. local is 0 for a lease of the store, and 1
-// for one that a replica grants without it.
+// NewLease returns a lease for the named counter that is almost certainly not in use. local is 0
+// for a lease of the store, and 1 for one that a replica grants without it.
 func NewLease[N string | []byte](name N, local uint64) uint64 {
 	return leaseOf(sealOf(name), nonceSequence.nth(leaseCount.Add(1))*2+local)
 }
 
-// IsLease reports whether a lease may be one of the named counter's. A lease of another counter almost never is.
+// IsLease reports whether a lease may be one of the named counter's. A lease of another counter
+// almost never is.
 func IsLease[N string | []byte](name N, lease uint64) bool {
 	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
-// appendPlace appends the arguments of a charge on a concurrency limit: 1 to acquire a slot, or the lease to release, or 0; the
-// limit; the window; and the nonce and the seal of a new lease.
-func (c *Call) appendPlace(at *charge, from *limiter.Charge, hits uint64) {
+// appendPermit appends the arguments of a charge on a concurrency limit: 1 to acquire a permit, or
+// the lease to release, or 0; the limit; the window; and the nonce and the seal of a new lease.
+func (c *Call) appendPermit(at *charge, from *limiter.Charge, hits uint64) {
 	name := c.Keys[at.key]
 	at.lease = NewLease(name, 0)
 	switch {
@@ -106,7 +108,8 @@ func (c *Call) LeaseName(i int) string {
 	return c.Name(i)
 }
 
-// LeaseName returns the name that seals the leases of a policy's counters. name lacks the start of a fixed window.
+// LeaseName returns the name that seals the leases of a policy's counters. name lacks the start of
+// a fixed window.
 func LeaseName(p *limiter.Policy, name []byte) string {
 	if p.Reserve != nil {
 		return string(append(slices.Clone(name), 'h'))

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// fixedOrder returns the same order in each test.
+// fixedOrder returns an order with fixed keys.
 func fixedOrder() (o nonceOrder) {
 	_ = binary.Read(rand.NewChaCha8([32]byte{39}), binary.LittleEndian, &o)
 	return o
 }
 
-// The order has each nonce once.
+// A nonceOrder contains each nonce once.
 func TestNonceOrderIsAPermutation(t *testing.T) {
 	for _, o := range []nonceOrder{fixedOrder(), newNonceOrder()} {
 		seen := make([]bool, nonces/2)
@@ -24,13 +24,13 @@ func TestNonceOrderIsAPermutation(t *testing.T) {
 			seen[at] = true
 		}
 		if o.nth(5) != o.nth(5+nonces/2) {
-			t.Error("the order does not begin again when each nonce was given")
+			t.Error("the order does not begin again after the last nonce")
 		}
 	}
 }
 
-// Who has a thousand leases of a process foretells no more of the others than chance does: by the differences of its own, and
-// by what came before each of them.
+// A client with a thousand leases of a process cannot predict the others better than by chance:
+// neither from the differences of its own leases nor from the preceding ones.
 func TestLeasesAreUnpredictable(t *testing.T) {
 	const own, guesses, every = 1000, 384, 16
 	o := fixedOrder()
@@ -39,7 +39,7 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 	for n := range uint64(own * every) {
 		if nonce := o.nth(n); n%every == 0 {
 			mine = append(mine, nonce)
-		} else if n > (own-2)*every { // 30 that are held
+		} else if n > (own-2)*every { // 30 leases that are held
 			others[nonce] = true
 		}
 	}
@@ -66,13 +66,13 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 	if chance := tries * len(others) / (nonces / 2); found > 3*chance+3 {
 		t.Errorf("%d of %d guesses are leases of others, want about %d", found, tries, chance)
 	}
-	// Steps from one to the next are as even as those of any numbers.
+	// The differences of consecutive nonces are as evenly distributed as those of random numbers.
 	steps := map[uint64]int{}
 	for n := range uint64(nonces / 2) {
 		steps[(o.nth(n+1)-o.nth(n))%(nonces/2)]++
 	}
 	for step, times := range steps {
-		if times > 14 { // chance has it one time as a rule
+		if times > 14 { // by chance usually one in this range
 			t.Errorf("the step %d comes %d times", step, times)
 		}
 	}

@@ -16,23 +16,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// Requests need no script if their charges are on fixed windows, and are peeks or count even if denied. INCRBY returns the
-// new count, and so the count before; GETRANGE reads the count of a peek. A script costs the store several times as much: see
-// docs/performance.md.
+// Requests need no script if their charges are on fixed windows, and are peeks or count even if
+// denied. INCRBY returns the new count, and so the count before; GETRANGE reads the count of a
+// peek. A script costs the store several times as much: see docs/performance.md.
 //
 // Every INCRBY is followed by EXPIREAT in the same write, so no key is left without an expiry.
 
 const (
-	// maxNative is the maximum number of charges of a native request: all pairs of names are compared.
+	// maxNative is the maximum number of charges of a native request: all pairs of names are
+	// compared.
 	maxNative = 16
-	// maxNativeHits keeps counts below 2^63, where INCRBY fails. More hits need the script, which caps counts.
+	// maxNativeHits keeps counts below 2^63, where INCRBY fails. More hits need the script, which
+	// caps counts.
 	maxNativeHits = 1 << 20
 )
 
-// EncodeNative is Encode for a request that native commands can decide. It reports false for other requests.
+// EncodeNative is Encode for a request that native commands can decide. It reports false for other
+// requests.
 //
-// Each charge counts independently of its group. Two charges on one counter are not native, because other requests may run
-// between them.
+// Each charge counts independently of its group. Two charges on one counter are not native, because
+// other requests may run between them.
 func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) bool {
 	if !isNative(b, names) {
 		return false
@@ -47,7 +50,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.tail(start)
 		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now)}
-		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most mostNativeHits
+		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most maxNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // bounds the reply for values of other programs
@@ -72,7 +75,8 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	return true
 }
 
-// expires returns when the key of a fixed window expires, in seconds since 1970 by the server's clock.
+// expires returns when the key of a fixed window expires, in seconds since 1970 by the server's
+// clock.
 func (c *Call) expires(at *charge, p *limiter.Policy, jitter time.Duration) int64 {
 	late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
 	return int64(at.end+keyMargin)/int64(time.Second) + c.ClockAhead + late
@@ -96,8 +100,8 @@ func (c *Call) commands() iter.Seq[[]string] {
 
 // readReply reads the reply to the next command.
 //
-// An INCRBY is never repeated. If the expiry after it was redirected, its hits are counted, and would count twice if both were
-// sent again, so the expiry is left to [Call.EncodeExpire].
+// An INCRBY is never repeated. If the expiry after it was redirected, its hits are counted, and
+// would count twice if both were sent again, so the expiry is left to [Call.EncodeExpire].
 func (c *Call) readReply(command []string, reply *resp.Reply) {
 	err := redis.ReplyError(reply)
 	if command[0] == "EXPIREAT" {
@@ -142,8 +146,8 @@ func (c *Call) EncodeExpire(of *Call) {
 // maxNegative is how far a count may be below 0: read_count in counters.lua reads no more digits.
 const maxNegative = 1e17 - 1
 
-// checkSign notes a count that was below 0 before INCRBY made it number. Only another program can make a count negative. It
-// counts as 0, and EncodeRecount corrects it.
+// checkSign notes a count that was below 0 before INCRBY made it number. Only another program can
+// make a count negative. It counts as 0, and EncodeRecount corrects it.
 func (c *Call) checkSign(key string, at *charge, number int64) {
 	switch at.missing = 0; {
 	case number >= at.hits:
@@ -155,8 +159,8 @@ func (c *Call) checkSign(key string, at *charge, number int64) {
 	}
 }
 
-// EncodeRecount encodes the correction of the counts that of, a native call, found negative: the script sets them to 0 and adds
-// the missing hits.
+// EncodeRecount encodes the correction of the counts that of, a native call, found negative: the
+// script sets them to 0 and adds the missing hits.
 func (c *Call) EncodeRecount(of *Call) {
 	c.Reset()
 	for i := range of.charges {
@@ -169,7 +173,8 @@ func (c *Call) EncodeRecount(of *Call) {
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 }
 
-// EncodeRefund encodes a refund of the hits that of, a native call, has counted. It reports false if there are none.
+// EncodeRefund encodes a refund of the hits that of, a native call, has counted. It reports false
+// if there are none.
 func (c *Call) EncodeRefund(of *Call) bool {
 	c.Reset()
 	for i := range of.charges {
@@ -183,11 +188,12 @@ func (c *Call) EncodeRefund(of *Call) bool {
 	return len(c.charges) > 0
 }
 
-// Failed reports whether c is a native call whose last reply does not say what the counter of charge i had, because another
-// program wrote its key or because of an error.
+// Failed reports whether c is a native call whose last reply lacks the state of charge i's counter,
+// because another program wrote its key or because of an error.
 func (c *Call) Failed(i int) bool { return c.Native && c.charges[i].failed }
 
-// Counted reports whether c is a native call whose last reply says that its hits on the named counter are counted.
+// Counted reports whether c is a native call and its last reply confirms that its hits on the named
+// counter are counted.
 func (c *Call) Counted(name string) bool {
 	return c.Native && slices.ContainsFunc(c.charges, func(at charge) bool { return at.counted && c.Keys[at.key] == name })
 }

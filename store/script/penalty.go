@@ -7,10 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// The key of a penalty is the counter's name, without the start of a fixed window, and a y: it outlives the window. Its value
-// is its step and when it is forgotten, in milliseconds since 1970.
+// The key of a penalty is the counter's name, without the start of a fixed window, and a y: it
+// outlives the window. Its value is its step and when it is forgotten, in milliseconds since 1970.
 
-// appendPenalty appends the arguments of a charge with a penalty: the key, the window, the number of steps, and the steps.
+// appendPenalty appends the arguments of a charge with a penalty: the key, the window, the number
+// of steps, and the steps.
 func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'y')

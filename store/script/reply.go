@@ -81,11 +81,11 @@ var numerals = func() (all [512]string) {
 	return all
 }()
 
-// A reply is read from front to back, once for each call of its message, in order. The first value that is not as expected sets
-// Err, and all values after it are read as 0.
+// A reply is read from front to back, once for each call of its message, in order. The first value
+// that is not as expected sets Err, and all values after it are read as 0.
 type reply struct {
 	raw      resp.Reply
-	at       int // of the next value in raw
+	at       int // index of the next value in raw
 	Now      limiter.Time
 	Admitted int64
 	Duration time.Duration // as reported by the server, 0 if it reports nothing
@@ -94,8 +94,8 @@ type reply struct {
 
 var errReply = redis.BadReply("read the script's reply: ends too soon")
 
-// begin reads the part of the reply that precedes the calls. It returns the error that the server sent instead, or why the reply
-// is invalid.
+// begin reads the part of the reply that precedes the calls. It returns the error that the server
+// sent instead, or why the reply is invalid.
 func (r *reply) begin() error {
 	r.at, r.Duration, r.Err = 1, 0, redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
@@ -151,8 +151,8 @@ func (r *reply) readTime() limiter.Time {
 	return limiter.Time(seconds*int64(time.Second) + nanos)
 }
 
-// Read reads the states that the charges of c, which is in m, found. It returns a [ForeignError] if the script has not decided
-// c.
+// Read reads the states that the charges of c, which is in m, found. It returns a [ForeignError] if
+// the script has not decided c.
 func (r *reply) Read(m *message, c *Call) error {
 	n := c.Size()
 	c.Found = slices.Grow(c.Found[:0], n)[:n]
@@ -216,7 +216,8 @@ func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 	}
 }
 
-// readRing reads a ring: the value of its key; or, if an earlier call has read that, the hits of the newest sub-window.
+// readRing reads a ring: the value of its key; or, if an earlier call has read that, the hits of
+// the newest sub-window.
 func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 	number := m.index[c.Keys[at.key]]
 	if r.nextIs(resp.Bulk) {
@@ -258,8 +259,8 @@ func (r *reply) advance(at *charge, known *limiter.State, counts []uint32) (numb
 	return number, counts
 }
 
-// parseRing parses a ring with k sub-windows besides the newest: the number of that as a double, and the counts, each at its
-// number modulo k+1.
+// parseRing parses a ring with k sub-windows besides the newest: the number of that as a double,
+// and the counts, each at its number modulo k+1.
 func parseRing(text string, k int64) (s limiter.State, err error) {
 	if text == "" {
 		return s, nil

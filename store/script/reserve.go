@@ -6,11 +6,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// The key of a counter's reservations is its name, without the start of a fixed window, and an h: they count in each window.
+// The key of a counter's reservations is its name, without the start of a fixed window, and an h:
+// they count in each window.
 
-// appendReserve appends the arguments of a charge that reserves, or that returns a lease: the key of the reservations, their
-// maximum number, their duration, whether one without a cost is charged, the returned lease, the nonce and the seal of a new
-// one, the cost of a hit of a bucket, the hits, and the longest duration of a reservation under any rule.
+// appendReserve appends the arguments of a charge that reserves, or that returns a lease: the key
+// of the reservations, their maximum number, their duration, whether one without a cost is charged,
+// the returned lease, the nonce and the seal of a new one, the cost of a hit of a bucket, the hits,
+// and the longest duration of a reservation under any rule.
 func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'h') // LeaseName
@@ -34,7 +36,7 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
 }
 
-// readReserved reads the reservations of a counter, and what a charge changed there.
+// readReserved reads the reservations of a counter, and the lease that a charge granted or settled.
 func (r *reply) readReserved(s *limiter.State) {
 	s.HeldHits, s.Reservations = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
 	s.Lease, s.SettledHits = r.readLease(), uint64(max(r.next(), 0))

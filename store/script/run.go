@@ -42,16 +42,17 @@ func (m *message) replyLimits() resp.Limits {
 	return resp.Limits{Values: 64 + 4*(len(m.Keys)+len(m.Args)), Bytes: 4<<10 + 512*len(m.Keys)}
 }
 
-// Run sends all runs in one write, and sets the reply or the error of each. It waits until all replies are there or the
-// connection is closed. Some proxies forbid SCRIPT LOAD, so the script is sent by EVAL to a server that does not know it, after
-// a start or a failover.
+// Run sends all runs in one write, and sets the reply or the error of each. It waits until all
+// replies are there or the connection is closed. Some proxies forbid SCRIPT LOAD, so the script is
+// sent by EVAL to a server that does not know it, after a start or a failover.
 func (s *script) Run(c *redis.Conn, all ...*Run) {
 	if sendRuns(c, all, "EVALSHA", s.sha, func(*Run) bool { return true }) {
 		sendRuns(c, all, "EVAL", s.text, func(r *Run) bool { return r.unknown && !r.Native })
 	}
 }
 
-// sendRuns sends the runs that wants reports. It reports whether the server does not know the script.
+// sendRuns sends the runs that wants reports. It reports whether the server does not know the
+// script.
 func sendRuns(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bool) (lacks bool) {
 	x := c.Begin()
 	defer c.Free(x)

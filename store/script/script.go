@@ -21,7 +21,8 @@ var (
 	//go:embed sync.lua
 	syncText string
 
-	// DecideScript decides a batch of charges. [Call] has its arguments, and [reply] reads its reply.
+	// DecideScript decides a batch of charges. [Call] has its arguments, and [reply] reads its
+	// reply.
 	DecideScript = newScript(countersText + algorithmsText + companionsText + decideText)
 	// SyncScript charges unsynced hits.
 	SyncScript = newScript(countersText + syncText)

@@ -1,9 +1,11 @@
--- The sync script charges counters with hits that a replica admitted without the store: see unsynced.go. KEYS are the counters.
--- ARGV is the time, seconds and nanoseconds, or '' and '' for the server's clock; then for each counter the letter of its
--- algorithm, its number, and its arguments.
+-- The sync script charges counters with hits that a replica admitted without the store: see
+-- unsynced.go. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for
+-- the server's clock; then for each counter the letter of its algorithm, its number, and its
+-- arguments.
 --
--- The reply is the time, 0, and for each counter 1 and its state as in the reply of decide.lua. For a bucket the TAT before,
--- and the TAT without the cap of the highest level, follow. For a counter that cannot be charged the reply is the error.
+-- The reply is the time, 0, and for each counter 1 and its state as in the reply of decide.lua. For
+-- a bucket the TAT before, and the TAT without the cap of the highest level, follow. For a counter
+-- that cannot be charged the reply is the error.
 local ops, pos = {}, 3
 
 local out = {s, n, 0}
@@ -21,8 +23,9 @@ ops.f = function(key, i)
   return {is}
 end
 
--- A bucket: the cost of the hits, the TAT that they led to, the highest level, and the highest level of a bucket that did not
--- start ahead. The new TAT is the old one plus the cost, or at least the TAT that the hits led to.
+-- A bucket: the cost of the hits, the TAT that they led to, the highest level, and the highest
+-- level of a bucket that did not start ahead. The new TAT is the old one plus the cost, or at least
+-- the TAT that the hits led to.
 ops.b = function(key, i)
   local read_tat, write_tat = bucket()
   local xs, xn = read_tat(call('GET', key), number(i + 6), number(i + 7))
@@ -38,16 +41,16 @@ ops.b = function(key, i)
   return {as, an * 16, xs, xn * 16, us, un * 16}
 end
 
--- A sliding window: the sub-windows as in call.go, their number k, the lifetime of the key, and the number of pairs that
--- follow: a sub-window and its hits, oldest first.
+-- A sliding window: the sub-windows as in call.go, their number k, the lifetime of the key, and the
+-- number of pairs that follow: a sub-window and its hits, oldest first.
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
-  local read_ring, turned, write_ring = ring()
+  local read_ring, advance, write_ring = ring()
   local now, h, counts = read_ring(raw, k, ARGV[i], number(i + 1))
   if not now then return end
   local newest = max(now, h or now, number(last))
-  local t, any = turned(k, h, counts, newest), false
+  local t, any = advance(k, h, counts, newest), false
   for j = i + 5, last, 2 do
     local x = number(j)
     if x >= newest - k then
@@ -58,8 +61,8 @@ ops.r = function(key, i)
   return {any and write_ring(key, k, t, newest, now, number(i + 3)) or raw or ''}
 end
 
--- A log: its limit, its window, and the number of triples that follow: a time and its hits, oldest first. Hits older than the
--- newest stored hit get its time, so that the log stays sorted.
+-- A log: its limit, its window, and the number of triples that follow: a time and its hits, oldest
+-- first. Hits older than the newest stored hit get its time, so that the log stays sorted.
 ops.l = function(key, i)
   local limit, window, many = number(i), number(i + 1), number(i + 2)
   local read_newest, expired = log()
@@ -90,39 +93,40 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
--- Slots of a concurrency limit: the window, the number of leases that were acquired without the store, the number released,
--- the acquired leases with their ends, and the released ones. A lease that another replica has released is not acquired.
+-- Permits of a concurrency limit: the window, the number of leases that were acquired without the
+-- store, the number released, the acquired leases with their ends, and the released ones. A lease
+-- that another replica has released is not acquired.
 ops.p = function(key, i)
-  local _, is_lease, _, free, write_places, hold, count = places()
+  local _, is_lease, _, release, write_permits, record_lease, count = permits()
   local newest = call('ZRANGE', key, -1, -1)[1]
   if newest and not is_lease(newest) then return end
-  local window, taken = number(i), i + 3 + 2 * number(i + 1)
-  for j = i + 3, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
-  for j = taken, taken + number(i + 2) - 1 do free(key, number(j), window) end
-  write_places(key, window, true)
+  local window, released_from = number(i), i + 3 + 2 * number(i + 1)
+  for j = i + 3, released_from - 1, 2 do record_lease(key, ARGV[j], number(j + 1)) end
+  for j = released_from, released_from + number(i + 2) - 1 do release(key, number(j), window) end
+  write_permits(key, window, true)
   return {count(key, window)}
 end
 
--- Reservations: their duration, the number of leases that were acquired without the store, the number released, the acquired
--- leases with their ends and hits, and the released ones.
+-- Reservations: their duration, the number of leases that were acquired without the store, the
+-- number released, the acquired leases with their ends and hits, and the released ones.
 ops.h = function(key, i)
-  local read_held, write_held, drop, joined = reservations()
+  local read_held, write_held, drop_lease, pack = reservations()
   local sum, many, first, ended, tombstones = 0, 0, 9007199254740992, {}, 0
-  local summary, ttl, taken = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
+  local summary, ttl, released_from = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
   if summary then
     sum, many, first, ended, tombstones = read_held(key, summary, 0, math.huge)
     if not sum then return end
   end
-  for j = i + 3, taken - 1, 3 do
+  for j = i + 3, released_from - 1, 3 do
     if number(j + 1) > s * 1000 + floor(n / 1e6) and call('HEXISTS', key, ARGV[j]) == 0 then
-      call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
+      call('HSET', key, ARGV[j], pack(number(j + 1), number(j + 2)))
       sum, first = sum + number(j + 2), min(first, number(j + 1))
       ttl = max(ttl, math.ceil(number(j + 1) / 1000) - s)
     end
   end
-  for j = taken, taken + number(i + 2) - 1 do
+  for j = released_from, released_from + number(i + 2) - 1 do
     local hits
-    hits, first, tombstones = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, tombstones, math.huge)
+    hits, first, tombstones = drop_lease(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, tombstones, math.huge)
     sum = max(sum - hits, 0)
   end
   if summary or sum > 0 or tombstones > 0 then write_held(key, sum, first, ended, ttl, tombstones) end

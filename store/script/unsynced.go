@@ -10,19 +10,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// An Unsynced is hits and leases of one counter that were admitted without the store, and that the store is to be charged with.
+// An Unsynced is hits and leases of one counter that were admitted without the store, and that the
+// store is to be charged with.
 type Unsynced struct {
-	Name      string // with the start of a fixed window
+	Name      string // name of the counter, with the start of a fixed window
 	Slot      uint16
 	Charge    limiter.Charge // identifies the counter; without a policy, which may change
 	Partition *limiter.Partition
 	Policy    limiter.Policy
 	Exceeded  func(hits uint64) // called with the number of hits beyond the limit; may be nil
 
-	at             limiter.Time // of the newest hit, by the store's clock
+	at             limiter.Time // time of the newest hit, by the store's clock
 	Hits, Admitted uint64       // charged hits, and those of them that were admitted
-	cost, tat      amount       // of a bucket: the cost of all hits, and the TAT that they led to here
-	Runs           []hitRun     // of a sliding window or a log
+	cost, tat      amount       // cost of all hits of a bucket, and the TAT that they led to here
+	Runs           []hitRun     // hits of a sliding window or a log
 	acquired       []heldLease  // leases of a concurrency limit that were granted without the store
 	released       []heldLease  // leases that were released
 	reserved       bool         // acquired and released are reservations of the counter
@@ -37,9 +38,10 @@ type hitRun struct {
 // LogRuns bounds the number of runs of a log: a run is not longer than this part of the window.
 const LogRuns = 32
 
-// Set sets d to the hits or the lease of charge i of b, which was decided at the time now of the store's clock: in a table, or
-// by admitting everything. It reports false if there is nothing to sync. It reuses the memory of d. Refunds are not synced,
-// except for released leases, which must be the counter's.
+// Set sets d to the hits or the lease of charge i of b, which was decided at the time now of the
+// store's clock: in a table, or by admitting everything. It reports false if there is nothing to
+// sync. It reuses the memory of d. Refunds are not synced, except for released leases, which must
+// be the counter's.
 func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	hits := b.Stored().Hits(i)
@@ -79,7 +81,8 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 	return true
 }
 
-// ExpiresAt returns when d ceases to matter: its window is over, its bucket drained, or its leases have expired.
+// ExpiresAt returns when d ceases to matter: its window is over, its bucket drained, or its leases
+// have expired.
 func (d *Unsynced) ExpiresAt() limiter.Time {
 	p := &d.Policy
 	switch p.Algorithm {
@@ -112,7 +115,8 @@ func (d *Unsynced) Add(other *Unsynced) (dropped uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
 	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
 	d.at = max(d.at, other.at)
-	// First d's hits and then other's make max(max(x + d.cost, d.tat) + other.cost, other.tat) of a TAT x.
+	// First d's hits and then other's make max(max(x + d.cost, d.tat) + other.cost, other.tat) of a
+	// TAT x.
 	d.cost = d.cost.plus(other.cost)
 	if d.tat = d.tat.plus(other.cost); d.tat.compare(other.tat) < 0 {
 		d.tat = other.tat
@@ -171,8 +175,8 @@ func (d *Unsynced) Cost() time.Duration {
 	return CostOf(&d.Policy, d.Hits) + time.Duration(d.LeaseCount())*costOfLease
 }
 
-// beyondLimit returns by how many hits d moved a counter, now in state s, further beyond its limit. It is for counters whose
-// denied hits do not count.
+// beyondLimit returns by how many hits d moved a counter, now in state s, further beyond its limit.
+// It is for counters whose denied hits do not count.
 func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	used := s.Hits
 	for _, n := range s.Counts {
@@ -182,8 +186,8 @@ func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	return used + d.Admitted - min(used+d.Admitted, max(used, d.Policy.Capacity()))
 }
 
-// readExcess reads the TAT of a bucket before, and the new one without the cap of the highest level. It returns by how many hits
-// the bucket moved further beyond full.
+// readExcess reads the TAT of a bucket before, and the new one without the cap of the highest
+// level. It returns by how many hits the bucket moved further beyond full.
 func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
 	before := amount{r.next(), r.next()}.minus(full)
@@ -212,7 +216,7 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		c.appendRing(now, at.ring)
 		c.args = append(c.args, c.number(int64(len(d.Runs))))
 		for _, s := range d.Runs {
-			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most mostHits
+			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most maxHits
 		}
 	case limiter.SlidingLog:
 		runs := d.newestRuns(uint64(min(p.Limit, limiter.MaxLog)))
@@ -245,8 +249,9 @@ func (d *Unsynced) newestRuns(limit uint64) []hitRun {
 	return d.Runs[n:]
 }
 
-// ReadSynced reads the reply of sync.lua for charge i, which is d: the counter's state, and by how many hits it moved further
-// beyond its limit; or the error because of which it was not charged. An error of the reply itself is in r.Reply.Err.
+// ReadSynced reads the reply of sync.lua for charge i, which is d: the counter's state, and by how
+// many hits it moved further beyond its limit; or the error because of which it was not charged. An
+// error of the reply itself is in r.Reply.Err.
 func (r *Run) ReadSynced(i int, d *Unsynced, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]
 	if r.Reply.nextIs(resp.Bulk) {

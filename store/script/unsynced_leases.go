@@ -7,15 +7,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A heldLease is a slot or a reservation that a replica granted without the store, or a released lease.
+// A heldLease is a permit or a reservation that a replica granted without the store, or a released
+// lease.
 type heldLease struct {
 	lease uint64
-	hits  uint64 // 1 for a slot
+	hits  uint64 // 1 for a permit
 	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
 	sent  bool   // the store may know it
 }
 
-// maxLeases is the maximum number of acquired, and of released, leases of a counter, and maxLeasesPerRun that in one run.
+// maxLeases is the maximum number of acquired, and of released, leases of a counter, and
+// maxLeasesPerRun that in one run.
 const (
 	maxLeases       = limiter.MaxLog
 	maxLeasesPerRun = 100
@@ -34,7 +36,7 @@ func (d *Unsynced) Released(lease uint64) bool {
 	return slices.ContainsFunc(d.released, func(h heldLease) bool { return h.lease == lease })
 }
 
-// HitsUnder returns the hits that d holds under a lease.
+// HitsUnder returns the hits of d under a lease.
 func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	if i := slices.IndexFunc(d.acquired, func(h heldLease) bool { return h.lease == lease }); i >= 0 {
 		return d.acquired[i].hits
@@ -42,7 +44,8 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	return 0
 }
 
-// setLease sets d to the lease that charge i of b acquired at the time now, or returned. It reports false if there is none.
+// setLease sets d to the lease that charge i of b acquired at the time now, or returned. It reports
+// false if there is none.
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
@@ -72,11 +75,11 @@ func (d *Unsynced) recomputeHits() {
 	d.Admitted = d.Hits
 }
 
-// addLeases adds the leases of other. A released lease cancels its acquisition, unless the store may know that. addLeases
-// returns the hits of the leases for which there is no room.
+// addLeases adds the leases of other. A released lease cancels its acquisition, unless the store
+// may know that. addLeases returns the hits of the leases for which there is no room.
 func (d *Unsynced) addLeases(other *Unsynced) (dropped uint64) {
 	for _, h := range other.acquired {
-		if !d.Released(h.lease) { // otherwise other was in flight, and the store may hold it
+		if !d.Released(h.lease) { // otherwise other was in flight, and the store may know it
 			d.acquired = append(d.acquired, h)
 		}
 	}
@@ -154,8 +157,8 @@ func (d *Unsynced) MarkSent() {
 	}
 }
 
-// SetRelease sets the only released lease of d to the one that the store holds for charge i of c, or may hold if it has not
-// replied. It reports whether there is one.
+// SetRelease sets the only released lease of d to the one that the store granted for charge i of c,
+// or may have granted if it has not replied. It reports whether there is one.
 func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	back := &d.released[0]
 	if back.lease = c.charges[i].lease; replied {
@@ -164,8 +167,9 @@ func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	return back.lease > 0
 }
 
-// appendUnsyncedLeases appends the leases of d: their duration, the number of acquired and of released ones, the acquired ones
-// with their expiry and, for reservations, their hits, and the released ones.
+// appendUnsyncedLeases appends the leases of d: their duration, the number of acquired and of
+// released ones, the acquired ones with their expiry and, for reservations, their hits, and the
+// released ones.
 func (c *Call) appendUnsyncedLeases(d *Unsynced) {
 	letter := forms[limiter.Concurrency].letter
 	if d.reserved {

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// Sentinels publish the progress of a failover. Only the one that leads it publishes the chosen replica; the others learn of it at
-// the end. Any message makes the Watch query all of them at once.
+// Sentinels publish the progress of a failover. Only the one that leads it publishes the chosen
+// replica; the others learn of it at the end. Any message makes the Watch query all of them at
+// once.
 
 // The channels for the end of a failover, and for the replica that was chosen or has been promoted.
 const (
@@ -18,9 +19,11 @@ const (
 	Choosing  = "+failover-state-send-slaveof-noone"
 	Promoting = "+promoted-slave"
 
-	// candidateFor is how long a replica that was named is checked. A promotion takes some milliseconds.
+	// candidateFor is how long a replica that was named is checked. A promotion takes some
+	// milliseconds.
 	candidateFor = 5 * time.Second
-	// maxMessages is the maximum number of messages of one Sentinel in a second. A failover has three.
+	// maxMessages is the maximum number of messages of one Sentinel in a second. A failover has
+	// three.
 	maxMessages = 64
 	// reconnectAfter is the minimum time between two connections to a Sentinel.
 	reconnectAfter = time.Second
@@ -94,8 +97,8 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 	}
 }
 
-// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The fields of a replica are `slave
-// name host port @ master host port`.
+// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The
+// fields of a replica are `slave name host port @ master host port`.
 func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
@@ -122,8 +125,8 @@ func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	s.options.Refresh()
 }
 
-// CheckPromotion checks whether the candidate has become the primary, though most Sentinels still name the given address, and
-// whether a promoted replica is still the primary.
+// CheckPromotion checks whether the candidate has become the primary, though most Sentinels still
+// name the given address, and whether a promoted replica is still the primary.
 func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	s.mu.Lock()
 	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
@@ -158,7 +161,7 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	return err
 }
 
-// isPrimary reports whether the server at an address says that it is a primary.
+// isPrimary reports whether the server at an address claims to be a primary.
 func (s *Watch) isPrimary(ctx context.Context, address string) (bool, error) {
 	c, err := redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old primary, or be malicious, so all
-// are queried, and the most frequent answer wins.
+// A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old
+// primary, or be malicious, so all are queried, and the most frequent answer wins.
 //
-// Sentinels agree on a new primary more than a second after it has started to accept writes, and the hits that the old one
-// counts meanwhile are lost. So a replica that one Sentinel names (promotion.go) is the primary as soon as it says so itself, if
-// most Sentinels know it as a replica.
+// Sentinels agree on a new primary more than a second after it has started to accept writes, and
+// hits that the old primary counts in that time are lost. So a replica that a single Sentinel names
+// (promotion.go) is used as soon as it reports the role of a primary itself, provided that most
+// Sentinels list it as a replica.
 type Watch struct {
 	options Options
 	all     []*sentinel
@@ -108,8 +109,8 @@ func (s *Watch) Primary(ctx context.Context) (string, error) {
 	return address, nil
 }
 
-// vote returns the most frequent answer, as soon as more than half of all agree, and the number of its votes. In a tie the
-// current address of the store wins.
+// vote returns the most frequent answer, as soon as more than half of all agree, and the number of
+// its votes. In a tie the current address of the store wins.
 func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, error)) (best string, votes int, err error) {
 	type answer struct {
 		text string

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// StartCluster starts a cluster with the given number of primaries, followed by a replica of each if replicas is set. It waits
-// until all nodes know each other. No failover happens, however busy the machine is: see [TakeOver].
+// StartCluster starts a cluster with the given number of primaries, followed by a replica of each
+// if replicas is set. It waits until all nodes know each other. No failover happens, however busy
+// the machine is: see [TakeOver].
 func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server) {
 	tb.Helper()
 	count := primaries

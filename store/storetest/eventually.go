@@ -8,7 +8,8 @@ import (
 // patience bounds how long [Eventually] waits. It only ends a test that hangs.
 const patience = 3 * time.Minute
 
-// Eventually waits until the condition is true. If it stays false for [patience], the test fails with the given description.
+// Eventually waits until the condition is true. If it stays false for [patience], the test fails
+// with the given description.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(patience)

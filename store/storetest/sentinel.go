@@ -16,8 +16,8 @@ func StartReplica(tb testing.TB, s *Server) *Server {
 	return r
 }
 
-// StartSentinels starts Sentinels that watch a primary by the name main, with a timeout of two seconds. It waits until they know
-// each other and the given number of replicas.
+// StartSentinels starts Sentinels that watch a primary by the name main, with a timeout of two
+// seconds. It waits until they know each other and the given number of replicas.
 func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []*Server) {
 	tb.Helper()
 	for range count {

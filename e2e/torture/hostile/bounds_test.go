@@ -29,7 +29,7 @@ const (
 	reflects = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )
 
-// newServer keeps every header, as with --tracing, or none.
+// newServer returns a server that keeps all headers, as with --tracing, or none.
 func newServer(keeps bool) *h2.Server {
 	var all func([]byte, int) bool
 	if keeps {
@@ -41,11 +41,10 @@ func newServer(keeps bool) *h2.Server {
 	})
 }
 
-// maxReplyBytes is what replies of the handler of heldServer take: the largest.
+// maxReplyBytes is the size of the largest reply of the test handler.
 const maxReplyBytes = 1 << 20
 
-// amplifier answers with many times what it was asked, and takes no message of a conversation
-// but the first.
+// amplifier answers with many times the size of the request, and accepts only the first message of a stream.
 type amplifier struct{}
 
 func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
@@ -60,7 +59,7 @@ func (amplifier) RequestEnded(h2.Status)                          {}
 func (amplifier) Sent(int)                                        {}
 func (amplifier) Cancel()                                         {}
 
-// maxBuffered feeds a connection with what comes from a client, and returns the most that it held.
+// maxBuffered feeds a server connection with the bytes from a client and returns its maximum buffered size.
 func maxBuffered(conn net.Conn) (most int, err error) {
 	defer conn.Close()
 	c := newServer(false).NewConn(amplifier{}, 0)
@@ -94,8 +93,8 @@ func maxBuffered(conn net.Conn) (most int, err error) {
 	}
 }
 
-// TestAttacksStayInBounds has each hostile client attack connections, which must not hold more than they
-// may. What a client that knows of no bound could do is in TestBufferBounds.
+// TestAttacksStayInBounds runs each attack against connections, whose buffers must stay within their bound.
+// Attacks that ignore all limits are in TestBufferBounds.
 func TestAttacksStayInBounds(t *testing.T) {
 	t.Parallel()
 	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
@@ -120,7 +119,7 @@ func TestAttacksStayInBounds(t *testing.T) {
 						return
 					}
 					conns++
-					held, _ := maxBuffered(conn) // the client ends it, or the connection does
+					held, _ := maxBuffered(conn) // either end may close it
 					most = max(most, held)
 				}
 			})
@@ -157,7 +156,7 @@ func newBufferFiller(s *h2.Server, settings ...http2.Setting) *bufferFiller {
 	return c
 }
 
-// headers returns a header block of a call.
+// headers returns the header block of a call.
 func (c *bufferFiller) headers(path string, more ...string) []byte {
 	c.block.Reset()
 	fields := append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type", "application/grpc"}, more...)
@@ -181,7 +180,7 @@ func (c *bufferFiller) begin(stream uint32, path string, more ...string) {
 	}
 }
 
-// feed gives the connection what was written.
+// feed passes the written bytes to the connection.
 func (c *bufferFiller) feed() {
 	for more := true; more && c.err == nil; {
 		var used int
@@ -190,12 +189,12 @@ func (c *bufferFiller) feed() {
 	}
 }
 
-// message returns the beginning of a message of so many bytes.
+// message returns the length prefix of a message of the given size, and its first have bytes.
 func message(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
 }
 
-// bufferFillers are clients that have a connection hold as much of one kind as they can.
+// bufferFillers are clients that each make a connection buffer as much of one kind as possible.
 var bufferFillers = map[string]func(c *bufferFiller){
 	"headers that are kept": func(c *bufferFiller) {
 		large := strings.Repeat("x", 4000)
@@ -211,12 +210,12 @@ var bufferFillers = map[string]func(c *bufferFiller){
 	"headers by reference that are too many to keep": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(decides, "x", strings.Repeat("x", 3900))}))
 		for range 20 {
-			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry
+			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry of the dynamic table
 		}
 	},
 	"a header in pieces": func(c *bufferFiller) {
 		c.begin(1, decides)
-		// A name and a value of nearly the largest size, both in Huffman's code.
+		// A name and a value of nearly the maximum size, both Huffman-coded.
 		name := append([]byte{0, 0xff, 0x80, 0xff, 0x07}, bytes.Repeat([]byte{0x1f}, 127+128<<10-128)...)
 		block := append(c.headers(decides), name...)
 		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block[:16<<10]}))
@@ -254,7 +253,7 @@ var bufferFillers = map[string]func(c *bufferFiller){
 	},
 	"replies but for their last bytes": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck(), c.WriteWindowUpdate(0, 1<<30))
-		// Large requests, whose ends come when other replies wait already.
+		// Large requests that end while other replies are waiting.
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
@@ -266,8 +265,8 @@ var bufferFillers = map[string]func(c *bufferFiller){
 	},
 }
 
-// TestBufferBounds has connections hold as much as they can, and compares what they say that they hold with
-// their bound and with the memory that is in use.
+// TestBufferBounds fills the buffers of connections as far as possible, and compares the reported size with the
+// bound and with the memory in use.
 func TestBufferBounds(t *testing.T) {
 	for name, play := range bufferFillers {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +290,7 @@ func TestBufferBounds(t *testing.T) {
 				c.Framer, c.in, c.block, c.encoder = nil, bytes.Buffer{}, bytes.Buffer{}, nil
 				all = append(all, c)
 			}
-			// What the runtime adds to each object is at most an eighth.
+			// The runtime adds at most an eighth per object.
 			if used := heapInUse() - before; used > said+said/8+64<<10 {
 				t.Errorf("%d connections say that they hold %d bytes, and take %d", conns, said, used)
 			}
@@ -304,7 +303,7 @@ func TestBufferBounds(t *testing.T) {
 
 func heapInUse() int {
 	runtime.GC()
-	runtime.GC() // what has a finalizer, and pools
+	runtime.GC() // frees objects with finalizers, and pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)

@@ -16,66 +16,64 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// defaultWindow is how many bytes may be sent on a stream until the server says
-// otherwise.
+// defaultWindow is the number of bytes that may be sent on a stream before the server's SETTINGS.
 const defaultWindow = 65535
 
-// ConnOptions say how a connection behaves beside what an attack sends.
+// ConnOptions configures a connection.
 type ConnOptions struct {
 	// TLS, if not nil, secures the connection.
 	TLS *tls.Config
-	// Settings are sent at the start.
+	// Settings contains the client's initial SETTINGS.
 	Settings []http2.Setting
-	// NeverRead connections never read.
+	// NeverRead disables reading.
 	NeverRead bool
-	// IgnorePings connections do not answer pings.
+	// IgnorePings disables answers to PINGs.
 	IgnorePings bool
-	// ReadEvery, if not 0, is the time between one byte read and the next.
+	// ReadEvery, if not 0, is the interval between reads of one byte.
 	ReadEvery time.Duration
 }
 
-// Conn is an HTTP/2 connection on which anything can be sent. One goroutine may
-// send; any number may look at what came back.
+// Conn is an HTTP/2 connection that can send anything. One goroutine may send; the other methods are safe for
+// concurrent use.
 type Conn struct {
 	net.Conn
 
 	manners ConnOptions
-	// writeMu is held while out is written to. The reader answers a ping only if it gets
-	// writeMu at once, and else leaves it in pongs for the writer. If it waited, the two
-	// ends could block each other: the writer waits for the server to read, and the
+	// writeMu protects out. The reader answers a PING only if it can lock writeMu immediately, otherwise it leaves the
+	// answer in pongs for the writer. Waiting could cause a deadlock: the writer waits for the server to read, and the
 	// server for our reader.
 	writeMu sync.Mutex
 	out     *bufio.Writer
 	pongs   atomic.Pointer[[8]byte]
 	sent    atomic.Int64
 
-	// ended is closed when the server has ended the connection.
+	// ended is closed when the server has closed the connection.
 	ended chan struct{}
-	// greeted is closed when the server's first SETTINGS have come.
+	// greeted is closed when the server's first SETTINGS are received.
 	greeted chan struct{}
 	greet   sync.Once
-	// window is what SETTINGS allow to send on a new stream.
+	// window is the server's initial window size of a stream.
 	window atomic.Int64
 
 	mu      sync.Mutex
 	replies Replies
 }
 
-// Replies are what a server sent.
+// Replies summarises the frames received from a server.
 type Replies struct {
 	// Resets counts RST_STREAM by error code.
 	Resets map[string]int
-	// Statuses counts grpc-status; "" stands for an answer without one.
+	// Statuses counts replies by grpc-status, "" if it is missing.
 	Statuses map[string]int
-	// GoAway is error code and debug data of the last GOAWAY, "" if there was none.
+	// GoAway is the error code and debug data of the last GOAWAY, or "".
 	GoAway string
-	// Pings counts the server's pings, Pongs its answers to our pings.
+	// Pings counts PINGs of the server, Pongs its answers to ours.
 	Pings, Pongs int
-	// Streams is how many calls at once the server says it allows.
+	// Streams is the server's SETTINGS_MAX_CONCURRENT_STREAMS.
 	Streams uint32
 }
 
-// Dial connects to addr, a host:port, and sends preface and settings.
+// Dial connects to addr, a host:port, and sends the preface and settings.
 func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "tcp", addr)
@@ -93,7 +91,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
 	if m.NeverRead {
-		// A short buffer makes the server's writes wait soon.
+		// A small buffer makes the server's writes block soon.
 		if t, ok := raw.(*net.TCPConn); ok {
 			err = t.SetReadBuffer(4 << 10)
 		}
@@ -107,7 +105,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	return c, nil
 }
 
-// Send sends bytes that hold this number of frames; see [Conn.Flush].
+// Send queues bytes that contain the given number of frames; see [Conn.Flush].
 func (c *Conn) Send(frames int, bytes []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -121,14 +119,14 @@ func (c *Conn) Send(frames int, bytes []byte) error {
 	return err
 }
 
-// Flush writes what was sent to the network.
+// Flush writes queued bytes to the network.
 func (c *Conn) Flush() error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	return c.out.Flush()
 }
 
-// pong answers a ping, now or with the next frames.
+// pong answers a PING, now or with the next frames.
 func (c *Conn) pong(data [8]byte) {
 	c.pongs.Store(&data)
 	if !c.writeMu.TryLock() {
@@ -136,20 +134,19 @@ func (c *Conn) pong(data [8]byte) {
 	}
 	defer c.writeMu.Unlock()
 	if pong := c.pongs.Swap(nil); pong != nil {
-		// If the connection has ended, the next read says so.
+		// If the connection has ended, the next read reports it.
 		_, _ = c.out.Write(appendFrame(nil, http2.FramePing, http2.FlagPingAck, 0, pong[:]))
 		_ = c.out.Flush()
 	}
 }
 
-// Sent returns how many frames were sent.
+// Sent returns the number of sent frames.
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
-// Ended is closed when the server has ended the connection. A deaf connection never
-// learns of it.
+// Ended returns a channel that is closed when the server has closed the connection. With NeverRead it never is.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
-// Replies returns a copy of what came back so far.
+// Replies returns a copy of the replies so far.
 func (c *Conn) Replies() Replies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +181,7 @@ func (s slowReader) Read(p []byte) (int, error) {
 	return s.Reader.Read(p[:min(1, len(p))])
 }
 
-// read counts what the server sends, until it ends the connection.
+// read records received frames until the server closes the connection.
 func (c *Conn) read() {
 	defer close(c.ended)
 	var from io.Reader = bufio.NewReaderSize(c.Conn, 64<<10)
@@ -237,25 +234,23 @@ func (c *Conn) record(frame http2.Frame) {
 	}
 }
 
-// Open begins a call and does not end it.
+// Open starts a call without ending its request.
 func (c *Conn) Open(stream uint32) error {
 	return errors.Join(c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, block(shouldRateLimit))), c.Flush())
 }
 
-// Call makes a call.
 func (c *Conn) Call(stream uint32, message []byte) error {
 	return errors.Join(c.Send(2, appendCall(nil, stream, block(shouldRateLimit), message)), c.Flush())
 }
 
-// Ping pings.
 func (c *Conn) Ping() error {
 	return errors.Join(c.Send(1, appendFrame(nil, http2.FramePing, 0, 0, make([]byte, 8))), c.Flush())
 }
 
-// Preface is how a connection begins: preface and settings.
+// Preface returns the first bytes of a connection: preface and SETTINGS.
 func Preface() []byte { return appendSettings([]byte(http2.ClientPreface)) }
 
-// CompleteCall is a call as it goes over the wire.
+// CompleteCall returns all frames of a call.
 func CompleteCall(stream uint32, message []byte) []byte {
 	return appendCall(nil, stream, block(shouldRateLimit), message)
 }

@@ -8,13 +8,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Paths of methods.
 const (
 	shouldRateLimit = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	reflectionInfo  = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )
 
-// appendFrame adds a frame, however odd.
+// appendFrame appends a frame, valid or not.
 func appendFrame(b []byte, kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte) []byte {
 	n := len(payload)
 	b = append(b, byte(n>>16), byte(n>>8), byte(n), byte(kind), byte(flags))
@@ -31,13 +30,13 @@ func appendSettings(b []byte, settings ...http2.Setting) []byte {
 	return appendFrame(b, http2.FrameSettings, 0, 0, payload)
 }
 
-// appendCode adds a frame whose payload is one number: RST_STREAM, WINDOW_UPDATE.
+// appendCode appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
 func appendCode(b []byte, kind http2.FrameType, stream, number uint32) []byte {
 	return appendFrame(b, kind, 0, stream, binary.BigEndian.AppendUint32(nil, number))
 }
 
-// block is the header block of a call with more fields. It does not use the dynamic
-// table, so the same bytes serve any number of calls.
+// block returns the header block of a call with additional fields. It does not use the dynamic table, so that it
+// can be repeated.
 func block(path string, more ...hpack.HeaderField) []byte {
 	return encode(append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -53,16 +52,16 @@ func encode(fields []hpack.HeaderField) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	for _, f := range fields {
-		f.Sensitive = true                      // never indexed
-		if err := e.WriteField(f); err != nil { // into memory
+		f.Sensitive = true                      // not indexed
+		if err := e.WriteField(f); err != nil { // writes to memory
 			return nil
 		}
 	}
 	return b.Bytes()
 }
 
-// Request is a RateLimitRequest of one descriptor, within the frame of gRPC.
-// Domain, key and value are shorter than 60 bytes.
+// Request returns a gRPC message with a RateLimitRequest of one descriptor. Domain, key and value must be shorter
+// than 60 bytes.
 func Request(domain, key, value string) []byte {
 	entry := append(field(1, key), field(2, value)...)
 	descriptor := field(1, string(entry))
@@ -70,15 +69,15 @@ func Request(domain, key, value string) []byte {
 	return Framed(message)
 }
 
-// Framed puts a message into the frame of gRPC.
+// Framed returns a message with gRPC's length prefix.
 func Framed(message []byte) []byte {
 	return append(prefix(uint32(len(message))), message...)
 }
 
-// prefix announces a message of this size.
+// prefix returns gRPC's length prefix for a message of the given size.
 func prefix(bytes uint32) []byte { return binary.BigEndian.AppendUint32([]byte{0}, bytes) }
 
-// field is a field of bytes in protobuf's encoding, of less than 128 bytes.
+// field returns a bytes field in protobuf encoding, shorter than 128 bytes.
 func field(number byte, value string) []byte {
 	return append([]byte{number<<3 | 2, byte(len(value))}, value...)
 }

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// windowAttacks are those that play with the windows of replies, and those that make a server reset
-// what it works for.
+// windowAttacks returns attacks with the windows of replies, and attacks that make a server reset streams that it
+// works on.
 func windowAttacks(headers, request []byte) []Attack {
 	return []Attack{
-		// As gRPC's C core does; but without a pause.
+		// As gRPC's C core does, but without a pause.
 		repeated("two WINDOW_UPDATEs a call", ConnOptions{}, 4, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, largestReply)
@@ -34,10 +34,10 @@ func windowAttacks(headers, request []byte) []Attack {
 	}
 }
 
-// largestReply is more than a reply to [Request] takes.
+// largestReply is more than the size of a reply to [Request].
 const largestReply = 256
 
-// openByBytes makes calls that cannot be answered, and then lets a byte of each answer go at a time.
+// openByBytes makes calls whose answers have no window, and then grants one byte at a time.
 func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
 	if err := c.onManyStreams(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) })(); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
 	}, nil
 }
 
-// stalledBomb makes calls whose headers are thousands of times what is sent, but no larger than the
-// server takes, and gives their answers no window.
+// stalledBomb makes calls whose decoded headers are thousands of times the sent size, within the server's limit,
+// and whose answers have no window.
 func (c *Conn) stalledBomb(headers, request []byte) (func() error, error) {
 	first, bomb, err := bombOf(headers, 30)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// fromEnvironment returns the number that a variable has, or another one.
+// fromEnvironment returns the number in an environment variable, or otherwise if it is not set.
 func fromEnvironment(tb testing.TB, name string, otherwise uint64) uint64 {
 	tb.Helper()
 	text := os.Getenv(name)
@@ -31,7 +31,7 @@ func fromEnvironment(tb testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// A twin asks a store and a table the same random requests, at times of its own.
+// A comparison sends the same random requests to a store and to a table, with a clock of its own.
 type comparison struct {
 	seed   uint64
 	random *rand.ChaCha8
@@ -40,10 +40,10 @@ type comparison struct {
 	seen   recorder
 	store  *Store
 	memory *limiter.Table
-	plain  limiter.Batch // for the table
-	c      caller        // for the store
+	plain  limiter.Batch // decided by the table
+	c      caller        // decides in the store
 	in     tape
-	same   []limiter.Charge // of the last request, without leases
+	same   []limiter.Charge // charges of the last request, without leases
 	leases grantedLeases
 }
 
@@ -69,16 +69,17 @@ func newComparison(tb testing.TB, fallback Fallback) *comparison {
 	return w
 }
 
-// nextRequest lets some time pass and makes the next request, of charges that are not left out.
+// nextRequest advances the clock and makes the next request, without the charges for which leaveOut
+// is true.
 func (w *comparison) nextRequest(leaveOut func(c *limiter.Charge) bool) limiter.Time {
 	data := make([]byte, 200)
 	_, _ = w.random.Read(data)
 	w.in = data
 	w.now.Add(int64(someSteps[w.in.pick(len(someSteps))]))
-	if w.in.pick(2) == 0 || len(w.same) == 0 { // else the last one again, so that certain refusals are many
+	if w.in.pick(2) == 0 || len(w.same) == 0 { // otherwise the last request again, so that many denials are cached
 		w.in.nextRequest(&w.plain, false)
 		w.same = slices.DeleteFunc(slices.Clone(w.plain.Charges), func(c limiter.Charge) bool { return leaveOut(&c) })
-		if w.plain.Budget > 0 { // what is less than a busy machine takes would get the fallback
+		if w.plain.Budget > 0 { // a busy machine may exceed a short budget, and the fallback would decide
 			w.plain.Budget = max(w.plain.Budget, 30*time.Second)
 		}
 	}
@@ -94,7 +95,7 @@ func (w *comparison) nextRequest(leaveOut func(c *limiter.Charge) bool) limiter.
 	return limiter.Time(w.now.Load())
 }
 
-// compareDecisions decides the request in memory and holds the store's decision against that.
+// compareDecisions decides the request in memory and compares the store's decision with the result.
 func (w *comparison) compareDecisions(tb testing.TB, n uint64) {
 	tb.Helper()
 	at := limiter.Time(w.now.Load())
@@ -106,7 +107,7 @@ func (w *comparison) compareDecisions(tb testing.TB, n uint64) {
 	w.leases.add(tb, &w.plain, &w.c.b)
 }
 
-// decideInStore has the store decide the request.
+// decideInStore decides the request in the store.
 func (w *comparison) decideInStore(tb testing.TB, at limiter.Time) {
 	tb.Helper()
 	done, err := w.store.Decide(at, &w.c.b, w.c.names, &w.c)
@@ -116,9 +117,10 @@ func (w *comparison) decideInStore(tb testing.TB, at limiter.Time) {
 	must.OK(tb, err)
 }
 
-// A store decides any sequence of requests as a table does: peeks, charges, refunds, groups, quotas, and limits of several sizes
-// on one counter, as overrides are. The test covers cached denials, the mirror, the shard, the script and the decoding of its
-// reply. STORE_ALIKE is the number of requests, and STORE_SEED repeats a failure.
+// A store decides any sequence of requests as a table does: peeks, charges, refunds, groups,
+// quotas, and limits of several sizes on one counter, as overrides are. The test covers cached
+// denials, the mirror, the shard, the script and the decoding of its reply. STORE_ALIKE is the
+// number of requests, and STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Deny)
@@ -133,15 +135,16 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
 }
 
-// Half of all requests are decided without the store, which is charged with them before the next ones. A single replica then
-// decides exactly as memory does. Excluded are refunds, which only reduce unsynced hits; logs, which may keep hits longer; the
-// debt of buckets, which is synced in complete hits; penalties, which are not synced; and requests after denials by quotas.
+// Half of all requests are decided without the store, which is charged with their hits before the
+// next request. A single replica then decides exactly as memory does. Excluded are refunds, which
+// only reduce unsynced hits; logs, which may keep hits longer; the debt of buckets, which is synced
+// in complete hits; penalties, which are not synced; and requests after denials by quotas.
 func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Local)
 	f := w.store.main
 	sh := f.shardOf(0)
-	away, left := false, 0
+	unavailable, left := false, 0
 	for n := range requests {
 		at := w.nextRequest(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
@@ -151,14 +154,14 @@ func TestSyncedAsMemory(t *testing.T) {
 			continue
 		}
 		if left--; left < 0 {
-			if away {
+			if unavailable {
 				if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			away, left = !away, w.in.pick(9)
+			unavailable, left = !unavailable, w.in.pick(9)
 		}
-		if !away {
+		if !unavailable {
 			w.decideInStore(t, at)
 		} else if err := w.store.options.fallBack(at, &w.c.b); err != nil {
 			t.Fatal(err)
@@ -170,7 +173,7 @@ func TestSyncedAsMemory(t *testing.T) {
 		w.compareDecisions(t, n)
 	}
 	if w.seen.decidedBy(byFallback) == 0 || w.seen.decidedBy(byStore) == 0 || w.seen.synced == 0 || w.seen.dropped > 0 {
-		t.Errorf("decided %v, %d hits repaid, %d forgotten; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
+		t.Errorf("decided %v, %d hits synced, %d dropped; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
 	}
-	t.Logf("%d requests, charges decided %v, %d hits repaid", requests, w.seen.decided, w.seen.synced)
+	t.Logf("%d requests, charges decided %v, %d hits synced", requests, w.seen.decided, w.seen.synced)
 }
