@@ -97,7 +97,7 @@ func TestOverXDS(t *testing.T) {
 		})
 	}
 	if diff := cmp.Diff(notOverXDS, beyond); diff != "" {
-		t.Errorf("cases that xDS has no words for (-want +got):\n%s", diff)
+		t.Errorf("cases with fields that xDS lacks (-want +got):\n%s", diff)
 	}
 }
 
