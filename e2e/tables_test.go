@@ -30,7 +30,7 @@ func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice 
 }
 
 // errRejected is returned for a status other than OK.
-var errRejected = errors.New("refused")
+var errRejected = errors.New("rejected")
 
 // sendRows sends one or more rows and returns the answer.
 func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {

@@ -51,8 +51,8 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	window.AwaitHour(t)
-	rows := []string{"| before a request | passed | spent of 10,000, on average | at most |\n| --- | --- | --- | --- |"}
-	for _, row := range [][2]string{{"plain", "a look"}, {"fixed", "3,400 reserved"}, {"p90", "p90 reserved, 2,000 at first"}} {
+	rows := []string{"| before a request | admitted | spent of 10,000, on average | at most |\n| --- | --- | --- | --- |"}
+	for _, row := range [][2]string{{"plain", "check only"}, {"fixed", "3,400 reserved"}, {"p90", "p90 reserved, 2,000 at first"}} {
 		kind, all, most, passed := row[0], 0, 0, 0
 		for u := range users {
 			user := strconv.Itoa(u)

@@ -187,16 +187,16 @@ func failFirst(n string) http.HandlerFunc {
 }
 
 var endings = []ending{
-	{name: "whole", path: "/", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
-	{name: "failed", path: "/", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, status: 502},
+	{name: "complete", path: "/", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
+	{name: "backend-error", path: "/", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, status: 502},
 	{name: "reset", path: "/", answer: resetStream, status: 503},
 	{name: "reset-mid-answer", path: "/", answer: afterHalfAnswer(resetStream), status: 200},
-	{name: "late", path: "/late", status: 504},
-	{name: "nobody", path: "/nobody", status: 503},
-	{name: "direct", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
+	{name: "timeout", path: "/late", status: 504},
+	{name: "no-backend", path: "/nobody", status: 503},
+	{name: "direct-response", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
 	{name: "positive", path: "/positive", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
 	{name: "retried", path: "/retry", answer: failFirst("2"), status: 200},
-	{name: "retried-in-vain", path: "/retry", answer: failFirst("9"), status: 503},
+	{name: "retries-exhausted", path: "/retry", answer: failFirst("9"), status: 503},
 	{name: "hedged", path: "/hedge", answer: func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Envoy-Attempt-Count") == "1" {
 			holdUntil(nil)(w, r)
@@ -208,16 +208,16 @@ var endings = []ending{
 			w.WriteHeader(http.StatusFound)
 		}
 	}, status: 200},
-	{name: "faulted", client: func(t *testing.T, s *stage, user string) {
+	{name: "denied-by-later-filter", client: func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		if got, err := s.get(t.Context(), user, "/", "X-Envoy-Fault-Abort-Request", "418"); got != 418 {
 			t.Errorf("a filter after ours answered %d (%v), want 418", got, err)
 		}
 	}},
-	{name: "left", client: disconnect(clientFor(1))},
-	{name: "left-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(1))},
-	{name: "left-by-reset", client: disconnect(clientFor(2))},
-	{name: "left-by-reset-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(2))},
+	{name: "client-disconnects", client: disconnect(clientFor(1))},
+	{name: "client-disconnects-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(1))},
+	{name: "client-resets", client: disconnect(clientFor(2))},
+	{name: "client-resets-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(2))},
 	{name: "half-a-request", client: sendRaw("POST / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nContent-Length: 100\r\n\r\nhalf", "")},
 	{name: "websocket", answer: upgradeWebSocket, client: sendRaw("GET / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "101")},
 	{name: "tunnel", client: sendRaw("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nX-User: %s\r\n\r\n", "200")},

@@ -111,13 +111,13 @@ func TestTopShowsTheCause(t *testing.T) {
 			t.Errorf("after valid rules a problem is still shown:\n%s", screen)
 		}
 	})
-	t.Run("a key that no rule has", func(t *testing.T) {
+	t.Run("a key without a rule", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "user", "usr"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
 	})
-	t.Run("a domain that no rule has", func(t *testing.T) {
+	t.Run("a domain without rules", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")

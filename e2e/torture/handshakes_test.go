@@ -80,10 +80,10 @@ func TestHandshakes(t *testing.T) {
 				}
 			})
 		}
-		t.Run("bytes that are no TLS", func(t *testing.T) {
+		t.Run("bytes that are not TLS", func(t *testing.T) {
 			checkEnded(t, addr, each, hostile.Preface(), []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, 1000))
 		})
-		t.Run("half handshakes", func(t *testing.T) {
+		t.Run("incomplete handshakes", func(t *testing.T) {
 			hello := clientHello(t, good)
 			checkEnded(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
 		})

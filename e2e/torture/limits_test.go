@@ -31,7 +31,7 @@ func TestEachLimit(t *testing.T) {
 		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
 		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
 	}}, func(s *sluice.Sluice) {
-		t.Run("what a request holds", func(t *testing.T) { limitsOfARequest(t, s) })
+		t.Run("request size", func(t *testing.T) { limitsOfARequest(t, s) })
 		t.Run("streams", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			for i := range uint32(100) {
@@ -56,7 +56,7 @@ func TestEachLimit(t *testing.T) {
 			})
 			t.Logf("%d of %d connections rejected", closed, open)
 		})
-		t.Run("the time to begin", func(t *testing.T) {
+		t.Run("handshake timeout", func(t *testing.T) {
 			hello := hostile.Preface()
 			checkEnded(t, s.Addr("grpc"), 10, nil, hello[:10], hello[:24], hello[:30])
 		})
@@ -67,7 +67,7 @@ func TestEachLimit(t *testing.T) {
 				t.Errorf("GOAWAY is %q, want max_idle", got)
 			}
 		})
-		t.Run("pings without an answer", func(t *testing.T) {
+		t.Run("unanswered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{IgnorePings: true})
 			if err := c.Open(1); err != nil { // makes it active
 				t.Fatal(err)
@@ -77,7 +77,7 @@ func TestEachLimit(t *testing.T) {
 				t.Errorf("GOAWAY is %q: closed for another reason", got)
 			}
 		})
-		t.Run("answers to pings", func(t *testing.T) {
+		t.Run("answered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			must.OK(t, c.Open(1))
 			suite.Eventually(t, "it gets another PING", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
@@ -85,7 +85,7 @@ func TestEachLimit(t *testing.T) {
 				t.Error("a connection that answers PINGs was closed")
 			}
 		})
-		t.Run("pings too often", func(t *testing.T) {
+		t.Run("too many PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			for range 4 {
 				must.OK(t, c.Ping())

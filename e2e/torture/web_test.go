@@ -56,7 +56,7 @@ func TestHostileHTTP(t *testing.T) {
 			}
 		})
 		t.Run("pipelining", func(t *testing.T) { pipeline(t, addr, 1000) })
-		t.Run("paths that lead elsewhere", func(t *testing.T) {
+		t.Run("unknown paths", func(t *testing.T) {
 			for _, listener := range []string{"http", "metrics"} {
 				for _, path := range []string{
 					"/../../../etc/passwd", "/healthcheck/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd",
@@ -69,7 +69,7 @@ func TestHostileHTTP(t *testing.T) {
 				}
 			}
 		})
-		t.Run("methods that are none", func(t *testing.T) {
+		t.Run("invalid methods", func(t *testing.T) {
 			for _, request := range []string{"BREW /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\x00\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 				if said := sendText(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
 					t.Errorf("%.20q got %.60q", request, said)
