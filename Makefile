@@ -133,7 +133,7 @@ AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 # Tests of limiter with the tag limiterhooks: goroutines pause at the worst points, recycled memory is
 # poisoned, and the tests of faulty clocks take more steps.
 HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults|^Fuzz
-HOOKED := $(HOOKED)|^Test(Adopt|BatchesAreUsedAgain|Conclude|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
+HOOKED := $(HOOKED)|^Test(MergeInto|BatchesAreReused|StoredDecide|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
 
 # Terminates hanging tests. On a machine with a load of 30 per core, the longest package takes half an hour.
 BOUND := -timeout 1h
@@ -185,7 +185,7 @@ RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.
-ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictNoMore|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
+ALONE := ^Test(DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictLikeRandomValues|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)

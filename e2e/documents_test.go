@@ -25,6 +25,29 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
+// TestMakefileNamesTestsThatExist checks the patterns that select tests: a renamed test would
+// silently no longer be selected, or no longer be skipped.
+func TestMakefileNamesTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	must.OK(t, err)
+	known := map[string]bool{}
+	for name := range listTests(t) {
+		_, test, _ := strings.Cut(name, ".Test")
+		known[test] = true
+	}
+	patterns := regexp.MustCompile(`(?m)^(\w+) := .*\^Test\(([\w|]+)\)`).FindAllStringSubmatch(string(text), -1)
+	if len(patterns) < 3 {
+		t.Fatalf("the Makefile has %d patterns of tests, want 3 or more", len(patterns))
+	}
+	for _, pattern := range patterns {
+		for test := range strings.SplitSeq(pattern[2], "|") {
+			if !known[test] {
+				t.Errorf("%s in the Makefile names Test%s, which does not exist", pattern[1], test)
+			}
+		}
+	}
+}
+
 func TestUntested(t *testing.T) {
 	known := map[string]bool{"limiter.TestA": true, "cmd/sluice.TestScripts/b": true}
 	for _, tt := range []struct{ tests, want string }{

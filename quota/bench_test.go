@@ -81,7 +81,7 @@ func BenchmarkReports(b *testing.B) {
 			f.round(1)
 			b.ReportAllocs()
 			b.ResetTimer()
-			rounds, actions, begun := 0, 0, spent()
+			rounds, actions, begun := 0, 0, cpuTime()
 			for b.Loop() {
 				rounds++
 				n := uint64(1)
@@ -91,14 +91,14 @@ func BenchmarkReports(b *testing.B) {
 				actions += f.round(n)
 			}
 			reports := float64(rounds * c.streams * c.buckets)
-			b.ReportMetric(float64(spent()-begun)/reports, "cpu-ns/report")
+			b.ReportMetric(float64(cpuTime()-begun)/reports, "cpu-ns/report")
 			b.ReportMetric(float64(actions)/reports, "actions/report")
 		})
 	}
 }
 
-// spent returns the CPU time of this process, which other work on the machine does not change.
-func spent() time.Duration {
+// cpuTime returns the CPU time of this process, which does not depend on other work on the machine.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
@@ -123,8 +123,8 @@ func TestMemory(t *testing.T) {
 		return float64(after.HeapAlloc-before.HeapAlloc) / buckets
 	}
 	one, five := measure(1), measure(5)
-	t.Logf("a bucket takes %.0f bytes with one holder, %.0f with each further one", one, (five-one)/4)
+	t.Logf("a bucket uses %.0f bytes with one stream, %.0f for each further one", one, (five-one)/4)
 	if one > 400 || (five-one)/4 > 100 {
-		t.Errorf("a bucket takes %.0f bytes with one holder, %.0f with each further one, want at most 400 and 100", one, (five-one)/4)
+		t.Errorf("a bucket uses %.0f bytes with one stream, %.0f for each further one, want at most 400 and 100", one, (five-one)/4)
 	}
 }

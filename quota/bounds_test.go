@@ -10,32 +10,32 @@ import (
 
 func TestIdleBucketsAreAbandoned(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, IdleReports: 3})
-	r.first(1, 0, hundred)
+	r.reportFirst(1, 0, hundred)
 	for i := range 3 {
-		r.told(1)
-		r.pass(5 * time.Second)
+		r.takeAndConfirm(1)
+		r.advance(5 * time.Second)
 		r.report(1, 0, hundred, 0, 0, 5*time.Second)
 		if got := r.Counts().Abandoned; got != uint64(i/2) {
-			t.Errorf("after %d idle reports %d are abandoned", i+1, got)
+			t.Errorf("after %d idle reports %d buckets are abandoned", i+1, got)
 		}
 	}
-	if a := r.told(1); len(a) > 1 || r.Counts().Abandoned != 1 {
-		t.Errorf("told %+v, %+v", a, r.Counts())
+	if a := r.takeAndConfirm(1); len(a) > 1 || r.Counts().Abandoned != 1 {
+		t.Errorf("the actions are %+v, and the counts %+v", a, r.Counts())
 	}
-	r.pass(time.Second)
+	r.advance(time.Second)
 	if c := r.Counts(); c.Buckets != 0 {
 		t.Errorf("left %+v", c)
 	}
-	r.first(1, 0, hundred)
-	if got := r.rate(1); got != int64(perHour(100)) {
-		t.Errorf("told %d after it was abandoned", got)
+	r.reportFirst(1, 0, hundred)
+	if got := r.takeRate(1); got != int64(perHour(100)) {
+		t.Errorf("an abandoned bucket that is reported again is assigned %d", got)
 	}
 }
 
-// TestIdleBucketsAreAbandonedUnconfirmed holds it where each confirmation comes two reports late.
-func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
+// TestIdleBucketsAreAbandonedWithLateConfirms confirms each action two reports late.
+func TestIdleBucketsAreAbandonedWithLateConfirms(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, IdleReports: 3})
-	r.first(1, 0, hundred)
+	r.reportFirst(1, 0, hundred)
 	var last, before uint64
 	for range 8 {
 		actions, seq, _ := r.TakeActions(r.now, 1, nil, 9)
@@ -45,7 +45,7 @@ func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
 		if seq == 0 {
 			seq = last
 		}
-		r.pass(5 * time.Second)
+		r.advance(5 * time.Second)
 		r.report(1, 0, hundred, 0, 0, 5*time.Second)
 		r.Confirm(r.now, 1, before)
 		r.Tick(r.now)
@@ -58,29 +58,29 @@ func TestBounds(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: 3})
 	outcomes := func(h quota.StreamID) (kept int) {
 		for i := range 4 {
-			if r.first(h, i, hundred) == quota.Accepted {
+			if r.reportFirst(h, i, hundred) == quota.Accepted {
 				kept++
 			}
 		}
 		return kept
 	}
 	if got := []int{outcomes(1), outcomes(2)}; !slices.Equal(got, []int{3, 3}) {
-		t.Errorf("kept %v, want 3 of a stream", got)
+		t.Errorf("%v buckets are accepted, want 3 of each stream", got)
 	}
 	if got := r.Counts(); got.Shares != 6 || got.TooManyBuckets != 2 {
 		t.Errorf("%+v", got)
 	}
 	// If half of the memory is used, one idle report is enough.
-	r.told(1)
-	r.pass(5 * time.Second)
+	r.takeAndConfirm(1)
+	r.advance(5 * time.Second)
 	r.report(1, 0, hundred, 0, 0, 5*time.Second)
-	if a := r.told(1); len(a) != 1 || a[0].Kind != quota.Abandon {
-		t.Errorf("told %+v, want Abandon", a)
+	if a := r.takeAndConfirm(1); len(a) != 1 || a[0].Kind != quota.Abandon {
+		t.Errorf("the actions are %+v, want Abandon", a)
 	}
 }
 
-// TestMemoryIsDividedAmongClients has clients use all the memory that they can, each with several streams. Each time
-// another client still finds some.
+// TestMemoryIsDividedAmongClients has clients, each with several streams, use as much memory as they can. Each leaves
+// memory for the next one.
 func TestMemoryIsDividedAmongClients(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(quota.Options{Fresh: true, MaxBytes: most})
@@ -97,26 +97,26 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 			}
 		}
 		r.tick()
-		had := most - r.Counts().Bytes
-		if had > free*2/3 || had < free/3 {
-			t.Errorf("client %d leaves %d of %d bytes", client, had, free)
+		left := most - r.Counts().Bytes
+		if left > free*2/3 || left < free/3 {
+			t.Errorf("client %d leaves %d of %d bytes", client, left, free)
 		}
-		free = had
-		if wrong := r.Broken(); wrong != "" {
+		free = left
+		if wrong := r.CheckInvariants(); wrong != "" {
 			t.Fatal(wrong)
 		}
 	}
 	before := r.Counts().Shares
 	r.OpenStream(r.now, 1000, 0, 1000)
-	if n := r.reportWide(1000, 20, hundred); n != 20 || r.Counts().Shares != before+20 {
-		t.Errorf("the next client has room for %d buckets of 20", n)
+	if n := r.reportMany(1000, 20, hundred); n != 20 || r.Counts().Shares != before+20 {
+		t.Errorf("%d of 20 buckets of the next client are accepted", n)
 	}
 	r.OpenStream(r.now, 1001, 0, 1)
-	if n := r.reportWide(1001, 20, hundred); n != 0 {
-		t.Errorf("the first client has room for %d more", n)
+	if n := r.reportMany(1001, 20, hundred); n != 0 {
+		t.Errorf("%d more buckets of the first client are accepted, want none", n)
 	}
-	// An idle bucket of the first client is given up after one report, one of the last client is not.
-	for h, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: mustKey(1)} {
+	// An idle bucket of the first client is abandoned after one report, but not one of the last client.
+	for h, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: spreadBucket(1)} {
 		_, seq, _ := r.TakeActions(r.now, h, nil, 1000)
 		r.Confirm(r.now, h, seq)
 		r.Report(r.now+5*time.Second, h, quota.Report{Bucket: i, Limit: hundred, Elapsed: 5 * time.Second})
@@ -124,13 +124,13 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 	r.now += 5 * time.Second
 	r.tick()
 	if got := r.Counts().Abandoned; got != 1 {
-		t.Errorf("%d buckets are abandoned", got)
+		t.Errorf("%d buckets are abandoned, want 1", got)
 	}
-	// Whatever they had is free once it has ended.
+	// All memory is free once the rates of the closed streams have expired.
 	for h := range holder + 1002 {
 		r.CloseStream(r.now, h)
 	}
-	r.pass(13 * time.Second)
+	r.advance(13 * time.Second)
 	if c := r.Counts(); c.Bytes != 0 || c.Buckets != 0 {
 		t.Errorf("left %+v", c)
 	}
@@ -156,7 +156,7 @@ func TestMemoryOfLostShares(t *testing.T) {
 		if c := r.Counts(); c.Bytes > most/2 || c.Buckets*200 > most {
 			t.Errorf("%+v", c)
 		}
-		if wrong := r.Broken(); wrong != "" {
+		if wrong := r.CheckInvariants(); wrong != "" {
 			t.Error(wrong)
 		}
 	}
@@ -167,23 +167,23 @@ func TestMemoryOfLostShares(t *testing.T) {
 func TestAssignTimeout(t *testing.T) {
 	for _, elapsed := range []time.Duration{0, 5 * time.Second} {
 		r := newRig(quota.Options{Fresh: true})
-		r.first(1, 0, hundred)
-		r.told(1)
+		r.reportFirst(1, 0, hundred)
+		r.takeAndConfirm(1)
 		r.CloseStream(r.now, 1)
 		r.report(2, 0, hundred, 1, 0, elapsed)
-		if a := r.told(2); a != nil {
-			t.Errorf("told %+v at once", a)
+		if a := r.takeAndConfirm(2); a != nil {
+			t.Errorf("the actions are %+v at once", a)
 		}
-		r.pass(1001 * time.Millisecond)
-		if a := r.told(2); (elapsed == 0) != (len(a) == 1 && a[0].Kind == quota.AssignDenyAll) {
-			t.Errorf("elapsed %v: told %+v after a second", elapsed, a)
+		r.advance(1001 * time.Millisecond)
+		if a := r.takeAndConfirm(2); (elapsed == 0) != (len(a) == 1 && a[0].Kind == quota.AssignDenyAll) {
+			t.Errorf("elapsed %v: the actions are %+v after a second", elapsed, a)
 		}
-		r.pass(4 * time.Second)
+		r.advance(4 * time.Second)
 		r.report(2, 0, hundred, 1, 0, 5*time.Second)
-		r.told(2)
-		r.pass(7499 * time.Millisecond)
-		if got := r.rate(2); got != int64(perHour(100)) {
-			t.Errorf("elapsed %v: told %d once the other's share has ended", elapsed, got)
+		r.takeAndConfirm(2)
+		r.advance(7499 * time.Millisecond)
+		if got := r.takeRate(2); got != int64(perHour(100)) {
+			t.Errorf("elapsed %v: %d is assigned once the other share has expired", elapsed, got)
 		}
 	}
 }

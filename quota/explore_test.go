@@ -11,17 +11,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// A move is something that can happen in a world; it returns false where it cannot.
-type move func(w *world) bool
+// event is something that can happen in a world. It returns false if it cannot happen now.
+type event func(w *world) bool
 
-// moves are the events of a world of two Envoys and one bucket, with names for failure messages.
-func moves() []move {
-	var all []move
+// events returns the events of a world of two Envoys and one bucket.
+func events() []event {
+	var all []event
 	for i := range 2 {
 		link := func(w *world) *link { return w.envoys[i].link }
 		all = append(
 			all,
-			func(w *world) bool { // many requests, then a report of them
+			func(w *world) bool { // an Envoy has many requests and reports them
 				e := w.envoys[i]
 				if e.link == nil || e.buckets[0].Known && e.buckets[0].Reported == w.now {
 					return false
@@ -30,7 +30,7 @@ func moves() []move {
 				w.report(e)
 				return true
 			},
-			func(w *world) bool { // a report arrives, or a confirmation
+			func(w *world) bool { // a report or a confirmation arrives
 				l := link(w)
 				if l == nil || !l.atServer || len(l.up) == 0 {
 					return false
@@ -40,7 +40,7 @@ func moves() []move {
 				w.d.Tick(w.now)
 				return true
 			},
-			func(w *world) bool { // actions are taken, and written
+			func(w *world) bool { // actions are taken and sent
 				l := link(w)
 				if l == nil || !l.atServer {
 					return false
@@ -49,7 +49,7 @@ func moves() []move {
 				w.take(l, 10)
 				return len(l.down) > written
 			},
-			func(w *world) bool { // they arrive
+			func(w *world) bool { // actions arrive
 				l := link(w)
 				if l == nil || len(l.down) == 0 {
 					return false
@@ -57,7 +57,7 @@ func moves() []move {
 				w.deliver(l)
 				return true
 			},
-			func(w *world) bool { // the service finds the stream ended
+			func(w *world) bool { // the service closes the stream
 				l := link(w)
 				if l == nil || !l.atServer {
 					return false
@@ -65,7 +65,7 @@ func moves() []move {
 				w.close(l)
 				return true
 			},
-			func(w *world) bool { // the Envoy does, and comes back before the service knows
+			func(w *world) bool { // the Envoy reconnects before the service notices the end
 				l := link(w)
 				if l == nil {
 					return false
@@ -78,22 +78,21 @@ func moves() []move {
 	}
 	return append(
 		all,
-		func(w *world) bool { w.pass(5 * time.Second); return true },
-		func(w *world) bool { w.pass(w.o.TTL); return true },
+		func(w *world) bool { w.advance(5 * time.Second); return true },
+		func(w *world) bool { w.advance(w.o.TTL); return true },
 		func(w *world) bool {
 			if w.limits[0].Hits == 20 {
 				return false
 			}
-			w.relimit(0, 1)
+			w.changeLimit(0, 1)
 			return true
 		},
 	)
 }
 
-// settled is how worlds begin whose orders are explored: both Envoys are assigned a half, or one of them
-// everything.
-func settled(peers bool, who int) *world {
-	w := newWorld(worldOptions{envoys: 2, buckets: 1, peers: peers}.ready(), mistake{})
+// newSettledWorld returns a world in which both Envoys are assigned half of the limit, or one of them the complete limit.
+func newSettledWorld(peers bool, who int) *world {
+	w := newWorld(worldOptions{envoys: 2, buckets: 1, peers: peers}.withDefaults(), mutation{})
 	for _, e := range w.envoys {
 		w.connect(e)
 	}
@@ -114,36 +113,36 @@ func settled(peers bool, who int) *world {
 				}
 			}
 		}
-		w.pass(5 * time.Second)
+		w.advance(5 * time.Second)
 	}
 	return w
 }
 
-// TestAllOrders goes through all that can happen in some moves, one after another in any order.
+// TestAllOrders explores all sequences of a few events.
 func TestAllOrders(t *testing.T) {
 	depth := 4
 	if os.Getenv("SLUICE_LONG") != "" {
 		depth = 6
 	}
-	all, orders := moves(), 0
-	for _, begin := range []struct {
+	all, orders := events(), 0
+	for _, start := range []struct {
 		peers bool
 		who   int
 	}{{false, 2}, {true, 1}} {
 		var explore func(path []int)
 		explore = func(path []int) {
 			for m := range all {
-				w := settled(begin.peers, begin.who)
+				w := newSettledWorld(start.peers, start.who)
 				for _, before := range path {
 					all[before](w)
 				}
 				if !all[m](w) {
 					continue
 				}
-				w.reap()
+				w.removeEnded()
 				orders++
 				if wrong := w.check(); wrong != "" {
-					t.Fatalf("%+v, moves %v, %d: %s", begin, path, m, wrong)
+					t.Fatalf("%+v, events %v, %d: %s", start, path, m, wrong)
 				}
 				if len(path)+1 < depth {
 					explore(append(slices.Clip(path), m))
@@ -152,30 +151,30 @@ func TestAllOrders(t *testing.T) {
 		}
 		explore(nil)
 	}
-	t.Logf("%d orders of up to %d moves", orders, depth)
+	t.Logf("%d sequences of up to %d events", orders, depth)
 }
 
-// TestWorldsAreLively checks that random worlds are not trivial: most of the limit is assigned most of
-// the time, to one stream or to several, and every event occurs.
-func TestWorldsAreLively(t *testing.T) {
+// TestWorldDiversity checks that random worlds are not trivial: most of the limit is often assigned, to one or several
+// Envoys, and buckets are abandoned, probed and inherited.
+func TestWorldDiversity(t *testing.T) {
 	var checks, full, shared int
 	var counts quota.Counts
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		w := newWorld(worldOptions{envoys: 3, buckets: 1, peers: true}.ready(), mistake{})
+		w := newWorld(worldOptions{envoys: 3, buckets: 1, peers: true}.withDefaults(), mutation{})
 		for range 400 {
 			w.step(r.IntN)
-			holders := 0
+			assigned := 0
 			for _, e := range w.envoys {
 				if b := e.buckets[0]; b.Active(w.now) && b.Rate > 0 {
-					holders++
+					assigned++
 				}
 			}
 			checks++
-			if w.inForce(0) > 200_000 {
+			if w.rateInEffect(0) > 200_000 {
 				full++
 			}
-			if holders > 1 {
+			if assigned > 1 {
 				shared++
 			}
 		}
@@ -184,13 +183,13 @@ func TestWorldsAreLively(t *testing.T) {
 		counts.Probed += c.Probed
 		counts.Inherited += c.Inherited
 	}
-	t.Logf("more than half in force %d times of %d, at several holders %d times; %+v", full, checks, shared, counts)
+	t.Logf("more than half is in effect %d times of %d, at several Envoys %d times; %+v", full, checks, shared, counts)
 	if full < checks/8 || shared < checks/20 || counts.Abandoned == 0 || counts.Probed == 0 || counts.Inherited == 0 {
-		t.Error("worlds are dull")
+		t.Error("the worlds are too uniform to test anything")
 	}
 }
 
-// FuzzWorld lets the fuzzer choose what happens in a world.
+// FuzzWorld lets the fuzzer choose the events of a world.
 func FuzzWorld(f *testing.F) {
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		if len(choices) == 0 {
@@ -205,7 +204,7 @@ func FuzzWorld(f *testing.F) {
 			return int(choices[at]) % n
 		}
 		play := func() (*world, string) {
-			w := newWorld(o.ready(), mistake{})
+			w := newWorld(o.withDefaults(), mutation{})
 			for at, steps = 0, 0; at < len(choices) && steps < 5000; steps++ {
 				w.step(choose)
 				if wrong := w.check(); wrong != "" {

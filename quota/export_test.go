@@ -1,7 +1,7 @@
 package quota
 
-// InForce returns the assigned rate of a bucket, including one without a limit.
-func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
+// AssignedRate returns the assigned rate of a bucket, including one without a limit.
+func (d *Divider) AssignedRate(key Bucket) (rate int64, known bool) {
 	b := d.buckets[key]
 	if b == nil {
 		return 0, false
@@ -9,8 +9,8 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	return b.assignedRate(), true
 }
 
-// Taken is InForce without queued assignments.
-func (d *Divider) Taken(key Bucket) int64 {
+// TakenRate is [Divider.AssignedRate] without queued assignments.
+func (d *Divider) TakenRate(key Bucket) int64 {
 	b := d.buckets[key]
 	if b == nil {
 		return 0
@@ -45,8 +45,8 @@ func (d *Divider) ForgetUnconfirmed() {
 	}
 }
 
-// Broken describes a violated invariant of the divider's data structures, "" if there is none.
-func (d *Divider) Broken() string {
+// CheckInvariants returns a description of a violated invariant of the divider's data structures, "" if there is none.
+func (d *Divider) CheckInvariants() string {
 	shares, closed, bytes := 0, 0, map[*client]int{}
 	for _, b := range d.buckets {
 		bytes[b.owner] += bucketBytes + len(b.id)
@@ -64,9 +64,9 @@ func (d *Divider) Broken() string {
 				closed++
 				continue
 			case d.streams[s.stream.id] != s.stream:
-				return "a share of a stream that has ended"
+				return "a share of a closed stream"
 			case s.stream.shares[s.index] != b:
-				return "a share that its stream does not know"
+				return "a share that is missing in its stream"
 			case i > 0 && b.shares[i-1].stream.id >= s.stream.id:
 				return "shares out of order"
 			}
@@ -78,7 +78,7 @@ func (d *Divider) Broken() string {
 			return "a bucket that is never divided again"
 		}
 		if b.heapIndex > 0 && d.due.Heap[b.heapIndex-1] != b {
-			return "a bucket at another place of the schedule"
+			return "a bucket with a wrong index in the schedule"
 		}
 	}
 	sum := 0
@@ -89,15 +89,15 @@ func (d *Divider) Broken() string {
 	}
 	for c, n := range bytes {
 		if sum += n; n != c.bytes || c.id != 0 && d.clients[c.id] != c {
-			return "a client that is charged wrongly"
+			return "a client with a wrong number of bytes"
 		}
 	}
 	if shares != d.shares || closed != d.closedShares || sum != d.bytes {
-		return "a wrong number of shares, or of bytes"
+		return "a wrong number of shares or bytes"
 	}
 	for _, s := range d.streams {
 		if len(s.outbox) > 2*len(s.shares)+maxStaleEntries || len(s.sent)+len(s.batches) > 8*len(s.shares)+maxStaleEntries+1 {
-			return "more entries than there are buckets"
+			return "too many stale entries"
 		}
 	}
 	return ""

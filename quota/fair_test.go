@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// crew is streams of several clients that want as much as they can get of bucket 0.
-type crew struct {
+// clientStreams are streams of several clients whose demand for bucket 0 always exceeds their share.
+type clientStreams struct {
 	*rig
 	streams []quota.StreamID
 	client  map[quota.StreamID]uint64
@@ -18,7 +18,7 @@ type crew struct {
 	newest  quota.StreamID
 }
 
-func (c *crew) open(client uint64) quota.StreamID {
+func (c *clientStreams) open(client uint64) quota.StreamID {
 	c.newest++
 	c.OpenStream(c.now, c.newest, 0, client)
 	c.streams = append(c.streams, c.newest)
@@ -26,7 +26,7 @@ func (c *crew) open(client uint64) quota.StreamID {
 	return c.newest
 }
 
-func (c *crew) close(h quota.StreamID) {
+func (c *clientStreams) close(h quota.StreamID) {
 	c.CloseStream(c.now, h)
 	delete(c.rates, h)
 	for i, s := range c.streams {
@@ -38,24 +38,24 @@ func (c *crew) close(h quota.StreamID) {
 
 // round makes all streams report that they admitted their share and denied the same amount, and confirms the
 // resulting assignments.
-func (c *crew) round() {
+func (c *clientStreams) round() {
 	for _, h := range c.streams {
 		n := uint64(c.rates[h]) * 5 / 3600
 		c.report(h, 0, hundred, n, n+500, 5*time.Second)
 	}
 	for range 3 {
 		for _, h := range c.streams {
-			for _, a := range c.told(h) {
+			for _, a := range c.takeAndConfirm(h) {
 				c.rates[h] = int64(a.Rate)
 			}
 		}
-		c.pass(time.Second)
+		c.advance(time.Second)
 	}
-	c.pass(2 * time.Second)
+	c.advance(2 * time.Second)
 }
 
-// of returns the share of a client in percent.
-func (c *crew) of(client uint64) (sum float64) {
+// shareOf returns the share of a client in percent.
+func (c *clientStreams) shareOf(client uint64) (sum float64) {
 	for h, rate := range c.rates {
 		if c.client[h] == client {
 			sum += float64(rate) / 3600
@@ -64,14 +64,14 @@ func (c *crew) of(client uint64) (sum float64) {
 	return sum
 }
 
-func newCrew() *crew {
-	return &crew{rig: newRig(quota.Options{Fresh: true}), client: map[quota.StreamID]uint64{}, rates: map[quota.StreamID]int64{}}
+func newClientStreams() *clientStreams {
+	return &clientStreams{rig: newRig(quota.Options{Fresh: true}), client: map[quota.StreamID]uint64{}, rates: map[quota.StreamID]int64{}}
 }
 
-// TestClientsGetTheSame has clients with different numbers of streams divide a limit.
-func TestClientsGetTheSame(t *testing.T) {
+// TestClientsGetEqualShares has clients with different numbers of streams share a limit.
+func TestClientsGetEqualShares(t *testing.T) {
 	for _, tt := range []struct{ streams [3]int }{{[3]int{100, 1, 0}}, {[3]int{1, 100, 0}}, {[3]int{2, 3, 1}}, {[3]int{10, 1, 30}}} {
-		c, clients := newCrew(), 0.0
+		c, clients := newClientStreams(), 0.0
 		for i, n := range tt.streams {
 			for range n {
 				c.open(uint64(i) + 1)
@@ -84,11 +84,11 @@ func TestClientsGetTheSame(t *testing.T) {
 			c.round()
 		}
 		for i, n := range tt.streams {
-			if got, want := c.of(uint64(i)+1), 100/clients; n > 0 && (got < want*0.95 || got > want*1.05) {
+			if got, want := c.shareOf(uint64(i)+1), 100/clients; n > 0 && (got < want*0.95 || got > want*1.05) {
 				t.Errorf("clients with %v streams: client %d gets %.1f of 100, want %.1f", tt.streams, i, got, want)
 			}
 		}
-		for _, h := range c.streams { // and so do the streams of a client
+		for _, h := range c.streams { // the streams of a client also get equal shares
 			want := 100 / clients / float64(tt.streams[c.client[h]-1])
 			if got := float64(c.rates[h]) / 3600; got < want*0.9 || got > want*1.1 {
 				t.Errorf("clients with %v streams: stream %d gets %.2f of 100, want %.2f", tt.streams, h, got, want)
@@ -100,7 +100,7 @@ func TestClientsGetTheSame(t *testing.T) {
 // TestReconnectingGainsNothing has a client close its stream and open another one each second, while the lost rates
 // are in effect.
 func TestReconnectingGainsNothing(t *testing.T) {
-	c := newCrew()
+	c := newClientStreams()
 	c.open(1)
 	c.open(2)
 	for range 5 {
@@ -115,17 +115,17 @@ func TestReconnectingGainsNothing(t *testing.T) {
 		}
 		c.open(2)
 		c.round()
-		if got := c.of(1); got < 45 {
-			t.Fatalf("the client that stays has %.1f of 100", got)
+		if got := c.shareOf(1); got < 45 {
+			t.Fatalf("the client that does not reconnect has %.1f of 100, want at least 45", got)
 		}
 	}
 }
 
-// TestClientsOfRandomStreams opens and closes streams of clients, and compares the clients that want the same.
-func TestClientsOfRandomStreams(t *testing.T) {
+// TestRandomStreamsOfClients opens and closes streams of clients at random, and compares the shares of the clients.
+func TestRandomStreamsOfClients(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		c := newCrew()
+		c := newClientStreams()
 		for range 3 {
 			for range 1 + random.IntN(20) {
 				c.open(1 + random.Uint64N(4))
@@ -142,11 +142,11 @@ func TestClientsOfRandomStreams(t *testing.T) {
 			}
 			for client := range clients {
 				want := 100 / float64(len(clients))
-				if got := c.of(client); got < want*0.93 || got > want*1.07 {
+				if got := c.shareOf(client); got < want*0.93 || got > want*1.07 {
 					t.Error(fmt.Sprintf("seed %d, %d streams: ", seed, len(c.streams)), fmt.Sprintf("client %d has %.1f, want %.1f", client, got, want))
 				}
 			}
-			if wrong := c.Broken(); wrong != "" {
+			if wrong := c.CheckInvariants(); wrong != "" {
 				t.Fatal(wrong)
 			}
 		}

@@ -14,20 +14,20 @@ import (
 var worlds = []worldOptions{
 	{envoys: 2, buckets: 1},
 	{envoys: 2, buckets: 1, peers: true, allow: true},
-	{envoys: 3, buckets: 2, relimits: true},
-	{envoys: 3, buckets: 2, relimits: true, peers: true, allow: true},
+	{envoys: 3, buckets: 2, limitChanges: true},
+	{envoys: 3, buckets: 2, limitChanges: true, peers: true, allow: true},
 	{envoys: 3, buckets: 1, restarts: true, o: quota.Options{Strict: true}},
 	{envoys: 3, buckets: 1, restarts: true, peers: true, o: quota.Options{Strict: true}},
 	{envoys: 3, buckets: 2, restarts: true, peers: true},
 	{envoys: 12, buckets: 1, peers: true},
-	{envoys: 20, buckets: 1, relimits: true},
-	{envoys: 3, buckets: 2, relimits: true, peers: true, o: quota.Options{MaxLate: 500 * time.Millisecond}},
-	{envoys: 4, buckets: 2, relimits: true, peers: true, silent: 2},
-	{envoys: 5, buckets: 3, relimits: true, clients: 2, o: quota.Options{TickShares: 1}},
-	{envoys: 14, buckets: 1, relimits: true, silent: 3, clients: 3, o: quota.Options{TickShares: 4}},
+	{envoys: 20, buckets: 1, limitChanges: true},
+	{envoys: 3, buckets: 2, limitChanges: true, peers: true, o: quota.Options{MaxLate: 500 * time.Millisecond}},
+	{envoys: 4, buckets: 2, limitChanges: true, peers: true, silent: 2},
+	{envoys: 5, buckets: 3, limitChanges: true, clients: 2, o: quota.Options{TickShares: 1}},
+	{envoys: 14, buckets: 1, limitChanges: true, silent: 3, clients: 3, o: quota.Options{TickShares: 4}},
 }
 
-func (o worldOptions) ready() worldOptions {
+func (o worldOptions) withDefaults() worldOptions {
 	if o.o.MaxLate == 0 {
 		o.o.MaxLate = -1
 	}
@@ -36,38 +36,38 @@ func (o worldOptions) ready() worldOptions {
 }
 
 // run advances a world by some steps and returns the first violation.
-func run(o worldOptions, m mistake, steps int, choose chooser) (*world, string) {
-	w := newWorld(o.ready(), m)
+func run(o worldOptions, m mutation, steps int, choose chooser) (*world, string) {
+	w := newWorld(o.withDefaults(), m)
 	for range steps {
 		w.step(choose)
 		if wrong := w.check(); wrong != "" {
 			return w, wrong
 		}
 	}
-	return w, w.quiet()
+	return w, w.checkQuiescence()
 }
 
-// quiet has nothing happen any more. It returns what is wrong, "" if nothing is: all that is planned then changes something,
-// and soon nothing is planned.
-func (w *world) quiet() string {
+// checkQuiescence lets time pass without events. It returns a description of an error, "" for none: each scheduled
+// division must change something, and soon none may be scheduled.
+func (w *world) checkQuiescence() string {
 	shares := w.d.Counts().Shares + len(w.envoys)
 	begun, end := w.d.Counts().Divisions, w.now+5*w.o.TTL
 	for w.now < end {
-		w.note("quiet")
-		if next := w.d.Tick(w.at()); next > w.at() {
-			w.now = max(w.now+next-w.at(), w.now+time.Microsecond)
+		w.logf("quiet")
+		if next := w.d.Tick(w.clock()); next > w.clock() {
+			w.now = max(w.now+next-w.clock(), w.now+time.Microsecond)
 		}
 		if divided := w.d.Counts().Divisions - begun; divided > uint64(8*shares+4*len(w.limits)) {
 			return fmt.Sprintf("%d divisions of %d shares without an event", divided, shares)
 		}
 	}
 	for range 4 * shares {
-		w.d.Tick(w.at())
+		w.d.Tick(w.clock())
 	}
-	if next := w.d.Tick(w.at()); w.o.MaxLate < 0 && next < w.at()+time.Minute {
-		return fmt.Sprintf("something is planned in %v without an event", next-w.at())
+	if next := w.d.Tick(w.clock()); w.o.MaxLate < 0 && next < w.clock()+time.Minute {
+		return fmt.Sprintf("without an event, a division is scheduled in %v", next-w.clock())
 	}
-	return w.d.Broken()
+	return w.d.CheckInvariants()
 }
 
 func TestRandomWorlds(t *testing.T) {
@@ -78,7 +78,7 @@ func TestRandomWorlds(t *testing.T) {
 	for n, o := range worlds {
 		for seed := range seeds {
 			play := func(o worldOptions) (*world, string) {
-				return run(o, mistake{}, 400, rand.New(rand.NewPCG(seed, uint64(n))).IntN)
+				return run(o, mutation{}, 400, rand.New(rand.NewPCG(seed, uint64(n))).IntN)
 			}
 			if _, wrong := play(o); wrong != "" {
 				o.verbose = true

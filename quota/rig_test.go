@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// perHour is a whole rate in tokens per Fill.
+// perHour converts a rate per second to tokens per Fill.
 func perHour(perSecond int) quota.Rate { return quota.Rate(perSecond * 3600) }
 
 var hundred = &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
 
-// A rig is a divider with helpers to report and to take actions.
+// rig is a divider with helpers to report and to take actions.
 type rig struct {
 	*quota.Divider
 	now quota.Time
 }
 
-// newRig returns a rig whose clock may leap, unless the options say otherwise.
+// newRig returns a rig. Unless the options set MaxLate, its clock may jump.
 func newRig(o quota.Options) *rig {
 	if o.MaxLate == 0 {
 		o.MaxLate = -1
@@ -25,25 +25,26 @@ func newRig(o quota.Options) *rig {
 	return &rig{quota.New(0, o), 0}
 }
 
-func (r *rig) pass(d time.Duration) {
+// advance advances the clock, and calls Tick when it is due.
+func (r *rig) advance(d time.Duration) {
 	for end := r.now + d; r.now < end; {
 		r.now = min(end, max(r.tick(), r.now+1))
 	}
 	r.tick()
 }
 
-// tick calls Tick until nothing is left to be done now. It returns when something is.
+// tick calls Tick until no work is left now. It returns when the next call is due.
 func (r *rig) tick() quota.Time {
 	for range 1_000_000 {
 		if next := r.Tick(r.now); next > r.now {
 			return next
 		}
 	}
-	panic("there is always something left to be done now")
+	panic("Tick always has work left")
 }
 
-// first reports a bucket's first request.
-func (r *rig) first(h quota.StreamID, bucket int, l *quota.Limit) quota.Outcome {
+// reportFirst reports the first request of a bucket.
+func (r *rig) reportFirst(h quota.StreamID, bucket int, l *quota.Limit) quota.Outcome {
 	return r.report(h, bucket, l, 1, 0, 0)
 }
 
@@ -55,17 +56,17 @@ func (r *rig) report(h quota.StreamID, bucket int, l *quota.Limit, allowed, deni
 	return o
 }
 
-// told returns the actions for a stream and confirms them.
-func (r *rig) told(h quota.StreamID) []quota.Action {
+// takeAndConfirm takes the actions of a stream and confirms them.
+func (r *rig) takeAndConfirm(h quota.StreamID) []quota.Action {
 	actions, seq, _ := r.TakeActions(r.now, h, nil, 1000)
 	r.Confirm(r.now, h, seq)
 	r.tick()
 	return actions
 }
 
-// rate returns the rate assigned to a stream for a single bucket, -1 if there is none.
-func (r *rig) rate(h quota.StreamID) int64 {
-	a := r.told(h)
+// takeRate takes and confirms a single assignment of a stream and returns its rate, -1 if there is none.
+func (r *rig) takeRate(h quota.StreamID) int64 {
+	a := r.takeAndConfirm(h)
 	if len(a) != 1 || a[0].Kind != quota.Assign {
 		return -1
 	}

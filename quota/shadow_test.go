@@ -7,16 +7,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestBeyond has demand that is below a shadow limit, twice the limit, and nothing for a while, reported every five seconds
-// by two holders.
-func TestBeyond(t *testing.T) {
+// TestCountShadowHits counts hits of two streams that report every five seconds, with a demand below a shadow limit, of
+// twice the limit, and of zero.
+func TestCountShadowHits(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	limit := &quota.Limit{Strategy: quota.AllowAll, Hits: 100, Window: time.Second}
-	r.first(1, 0, limit)
+	r.reportFirst(1, 0, limit)
 	beyond := uint64(0)
 	reports := func(n int, hits uint64) {
 		for range n {
-			r.now += 2500 * time.Millisecond // they report at different times
+			r.now += 2500 * time.Millisecond // the streams report alternately
 			beyond += r.CountShadowHits(r.now, bucketOf(0), hits)
 		}
 	}
@@ -25,26 +25,26 @@ func TestBeyond(t *testing.T) {
 		hits     uint64
 		from, to uint64
 	}{
-		{24, 240, 0, 0},       // 96 a second for a minute
-		{24, 500, 5400, 6000}, // 200 a second: the limit's half, but for what was saved
+		{24, 240, 0, 0},       // 96 per second for a minute
+		{24, 500, 5400, 6000}, // 200 per second: half exceeds the limit, except for the saved tokens
 		{24, 240, 5400, 6000}, // within the limit again
-		{24, 0, 5400, 6000},   // which saves no more than five seconds
-		{1, 1000, 5900, 6500}, //
+		{24, 0, 5400, 6000},   // saves tokens of at most five seconds
+		{1, 1000, 5900, 6500},
 	} {
 		if reports(step.n, step.hits); beyond < step.from || beyond > step.to {
-			t.Errorf("after %d reports of %d: %d are beyond, want %d to %d", step.n, step.hits, beyond, step.from, step.to)
+			t.Errorf("after %d reports of %d: %d hits exceed the limit, want %d to %d", step.n, step.hits, beyond, step.from, step.to)
 		}
 	}
 	for i, l := range []*quota.Limit{{Strategy: quota.AllowAll}, hundred, {Strategy: quota.DenyAll}} {
-		if r.first(1, 1+i, l); r.CountShadowHits(r.now, bucketOf(1+i), 1<<40) != 0 {
-			t.Errorf("hits are beyond %+v", l)
+		if r.reportFirst(1, 1+i, l); r.CountShadowHits(r.now, bucketOf(1+i), 1<<40) != 0 {
+			t.Errorf("hits exceed the limit %+v", l)
 		}
 	}
 	if r.CountShadowHits(r.now, bucketOf(9), 7) != 0 {
-		t.Error("hits are beyond a limit of a bucket that nobody knows")
+		t.Error("hits of an unknown bucket exceed a limit")
 	}
-	r.first(1, 5, &quota.Limit{Strategy: quota.AllowAll, Window: time.Second})
+	r.reportFirst(1, 5, &quota.Limit{Strategy: quota.AllowAll, Window: time.Second})
 	if got := r.CountShadowHits(r.now, bucketOf(5), 7); got != 7 {
-		t.Errorf("%d of 7 are beyond a limit of 0", got)
+		t.Errorf("%d of 7 hits exceed a limit of 0, want all", got)
 	}
 }

@@ -10,68 +10,69 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
-// A simulation has Envoys with a demand that changes, in steps of 10 ms, each of which is the way to the
-// divider or back. Requests are a fluid, or come by chance.
+// simulation simulates Envoys with changing demand in steps of 10 ms. A message takes one step in each direction.
+// Requests are evenly spread, and may be fractions, or are random.
 type simulation struct {
 	n      int
 	limit  quota.Limit
-	demand func(i int, t time.Duration) float64 // requests a second
+	demand func(i int, t time.Duration) float64 // requests per second
 	end    time.Duration
-	chance *rand.Rand
+	random *rand.Rand // nil: requests are evenly spread
 	dies   func(i int, t time.Duration) bool
-	// killed and back are when the service is killed and when another one is there, if not 0.
-	killed, back time.Duration
-	// byReports is true if a report confirms what was sent before the previous report.
+	// killedAt and restartedAt are the times at which the service is killed and restarted, if not 0.
+	killedAt, restartedAt time.Duration
+	// byReports is true if a report confirms the actions sent before the previous report.
 	byReports bool
-	// broken is when all streams end, peers says that they are known to be of the same Envoys.
-	broken time.Duration
-	peers  bool
-	// phase is when in its five seconds an Envoy reports.
+	// brokenAt is the time at which all streams end, if not 0. peers is true if streams have peers, so that the divider
+	// recognizes the Envoys.
+	brokenAt time.Duration
+	peers    bool
+	// phase is the time within five seconds at which an Envoy reports.
 	phase func(i int) time.Duration
 }
 
 const simStep = 10 * time.Millisecond
 
-type proxy struct {
+type simulatedEnvoy struct {
 	filter.Bucket
 
 	h              quota.StreamID
 	dead           bool
-	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
+	rest, first    float64 // fractions of requests: not reported yet, and of the first one of a bucket
 	arriving       []quota.Action
 	seq, got, sent uint64
 	allowedAll     float64
-	extra          float64 // of a step, see result
+	extra          float64 // in this step; see result
 }
 
-// result has, of each step, what came and was admitted; how many tokens there were at its end; and what
-// was admitted without an assignment or given by token buckets that began anew or became larger. Rate is R.
+// result contains, for each step, the numbers of requests and admitted requests, the tokens at its end, and as extra the
+// requests admitted without an assignment and the tokens of new or larger token buckets. rate is R.
 type result struct {
-	came, admitted, tokens, extra []float64
-	rate                          float64
+	arrived, admitted, tokens, extra []float64
+	rate                             float64
 }
 
 func (s *simulation) run(t *testing.T) result {
 	t.Helper()
 	d := quota.New(0, quota.Options{Fresh: true})
-	proxies := make([]*proxy, s.n)
+	proxies := make([]*simulatedEnvoy, s.n)
 	for i := range proxies {
-		proxies[i] = &proxy{h: quota.StreamID(i + 1)}
+		proxies[i] = &simulatedEnvoy{h: quota.StreamID(i + 1)}
 		d.OpenStream(0, proxies[i].h, s.peer(i), 0)
 	}
 	r := result{rate: float64(s.limit.Hits)}
 	last := quota.StreamID(s.n)
 	for now := simStep; now < s.end; now += simStep {
-		if now == s.broken || now == s.killed {
+		if now == s.brokenAt || now == s.killedAt {
 			for _, p := range proxies {
 				d.CloseStream(now, p.h)
 				p.h, p.arriving = 0, nil
 			}
-			if s.back > now {
+			if s.restartedAt > now {
 				d = nil
 			}
 		}
-		if now == s.back {
+		if now == s.restartedAt {
 			d = quota.New(now, quota.Options{})
 		}
 		came, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
@@ -127,10 +128,10 @@ func (s *simulation) run(t *testing.T) result {
 				sum += p.Rate
 			}
 		}
-		if int64(sum) > int64(s.limit.Hits)*3600 && s.killed == 0 {
-			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
+		if int64(sum) > int64(s.limit.Hits)*3600 && s.killedAt == 0 {
+			t.Fatalf("%v: %d tokens an hour are in effect, want at most %d", now, sum, s.limit.Hits*3600)
 		}
-		r.came = append(r.came, came)
+		r.arrived = append(r.arrived, came)
 		r.admitted = append(r.admitted, admitted)
 		r.tokens = append(r.tokens, tokens)
 		r.extra = append(r.extra, extra)
@@ -145,22 +146,22 @@ func (s *simulation) peer(i int) uint64 {
 	return 0
 }
 
-// hits returns how many requests come in a step.
+// hits returns the number of requests in a step.
 func (s *simulation) hits(demand float64) float64 {
 	mean := demand * simStep.Seconds()
-	if s.chance == nil || mean == 0 {
+	if s.random == nil || mean == 0 {
 		return mean
 	}
-	n, left := 0.0, s.chance.ExpFloat64() // Poisson: exponential gaps
+	n, left := 0.0, s.random.ExpFloat64() // Poisson: exponential gaps
 	for left < mean {
 		n++
-		left += s.chance.ExpFloat64()
+		left += s.random.ExpFloat64()
 	}
 	return n
 }
 
 // apply applies the actions that were in transit for a step, and confirms them in the next.
-func (p *proxy) apply(now quota.Time) {
+func (p *simulatedEnvoy) apply(now quota.Time) {
 	p.got = 0
 	if len(p.arriving) == 0 {
 		return
@@ -176,7 +177,7 @@ func (p *proxy) apply(now quota.Time) {
 	p.arriving = nil
 }
 
-func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
+func (p *simulatedEnvoy) admit(now quota.Time, hits float64, report func()) float64 {
 	if hits == 0 {
 		return 0
 	}
@@ -205,22 +206,22 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 	return allowed
 }
 
-func (p *proxy) count(hits, allowed float64) {
+func (p *simulatedEnvoy) count(hits, allowed float64) {
 	p.rest += hits
 	p.allowedAll += allowed
 }
 
-func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
+func (p *simulatedEnvoy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	r := p.usage(now)
 	if p.h == 0 {
-		return // what was counted is lost
+		return // the counts are lost
 	}
 	r.Limit = limit
 	d.Report(now, p.h, r)
 }
 
 // usage returns a report and resets the counts.
-func (p *proxy) usage(now quota.Time) quota.Report {
+func (p *simulatedEnvoy) usage(now quota.Time) quota.Report {
 	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
 	p.rest -= hits
 	p.allowedAll -= allowed
@@ -231,18 +232,18 @@ func (p *proxy) usage(now quota.Time) quota.Report {
 	}
 }
 
-// used returns the ratio of admitted to possible requests between two times: all requests, or R.
-func (r result) used(from, to time.Duration) float64 {
+// utilization returns the ratio of admitted to possible requests between two times: all requests, or R.
+func (r result) utilization(from, to time.Duration) float64 {
 	came, admitted := 0.0, 0.0
 	for i := from / simStep; i < to/simStep; i++ {
-		came += r.came[i]
+		came += r.arrived[i]
 		admitted += r.admitted[i]
 	}
 	return admitted / min(came, r.rate*(to-from).Seconds())
 }
 
-// most returns the most that was admitted in any interval, as a multiple of R.
-func (r result) most(from, interval time.Duration, rate float64) float64 {
+// maxAdmitted returns the maximum number of requests admitted in any interval of the given length, as a multiple of R.
+func (r result) maxAdmitted(from, interval time.Duration, rate float64) float64 {
 	n, most, sum := int(interval/simStep), 0.0, 0.0
 	for i, a := range r.admitted {
 		if i < int(from/simStep) {
@@ -257,9 +258,9 @@ func (r result) most(from, interval time.Duration, rate float64) float64 {
 	return most / (rate * interval.Seconds())
 }
 
-// beyond returns by how much the bound was exceeded in any interval: R x interval, the tokens that
-// buckets had at its begin, and what was extra.
-func (r result) beyond(interval time.Duration, rate float64) float64 {
+// maxExcess returns the greatest excess over the bound in any interval of the given length. The bound is R x interval,
+// plus the tokens at its start, plus extra.
+func (r result) maxExcess(interval time.Duration, rate float64) float64 {
 	n, admitted, extra, worst := int(interval/simStep), 0.0, 0.0, math.Inf(-1)
 	for i := 1; i < len(r.admitted); i++ {
 		admitted += r.admitted[i]

@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// A stall has a service stand still: it reads and writes nothing, while its kernel takes what Envoys send. An Envoy whose
-// keepalive is not answered closes its connection and comes back with another stream at its next report. Afterwards the service
-// reads what has come, of all connections in any order, and divides after each message. Requests are a fluid, as in simulation.
-type stall struct {
+// stallSimulation simulates a service that stalls: it neither reads nor writes, while its kernel buffers the messages of
+// Envoys. An Envoy whose keepalive is not answered closes its connection and opens another stream at its next report.
+// After the stall the service reads the buffered messages of all connections in random order, and divides after each.
+type stallSimulation struct {
 	*simulation
 	from, length time.Duration
-	shared       bool // all Envoys have one address
-	lose         int  // how many Envoys lose their connections
-	deny         bool // expired_assignment_behavior denies
+	shared       bool // whether all Envoys have the same address
+	lose         int  // number of Envoys that lose their connections
+	deny         bool // whether expired_assignment_behavior is DENY_ALL
 	random       *rand.Rand
 
 	d      *quota.Divider
@@ -28,7 +28,7 @@ type stall struct {
 }
 
 type stalledEnvoy struct {
-	proxy
+	simulatedEnvoy
 
 	peer uint64
 	link *stalledLink
@@ -38,9 +38,9 @@ type stalledEnvoy struct {
 type stalledLink struct {
 	e    *stalledEnvoy
 	h    quota.StreamID
-	up   []func(now quota.Time) // not read by the service yet
-	ping quota.Time             // when the keepalive was sent that is not answered, 0 if there is none
-	gone bool                   // at the Envoy
+	up   []func(now quota.Time) // messages that the service has not read yet
+	ping quota.Time             // when the unanswered keepalive was sent, 0 if there is none
+	gone bool                   // whether the Envoy has closed it
 }
 
 const (
@@ -48,9 +48,11 @@ const (
 	keepaliveTimeout  = 2 * time.Second
 )
 
-func (s *stall) stands(now quota.Time) bool { return now >= s.from && now < s.from+s.length }
+func (s *stallSimulation) isStalled(now quota.Time) bool {
+	return now >= s.from && now < s.from+s.length
+}
 
-func (s *stall) run(t *testing.T) result {
+func (s *stallSimulation) run(t *testing.T) result {
 	t.Helper()
 	s.d = quota.New(0, quota.Options{Fresh: true})
 	s.links = map[quota.StreamID]*stalledLink{}
@@ -86,17 +88,17 @@ func (s *stall) run(t *testing.T) result {
 			}
 		}
 		if sum > int64(s.limit.Hits)*3600 {
-			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
+			t.Fatalf("%v: %d tokens an hour are in effect, want at most %d", now, sum, s.limit.Hits*3600)
 		}
-		if !s.stands(now) {
+		if !s.isStalled(now) {
 			s.serve(now)
 		}
-		r.came, r.admitted = append(r.came, came), append(r.admitted, admitted)
+		r.arrived, r.admitted = append(r.arrived, came), append(r.admitted, admitted)
 	}
 	return r
 }
 
-func (s *stall) connect(e *stalledEnvoy) {
+func (s *stallSimulation) connect(e *stalledEnvoy) {
 	s.newest++
 	l := &stalledLink{e: e, h: s.newest}
 	s.links[l.h], e.link = l, l
@@ -109,7 +111,7 @@ func (e *stalledEnvoy) send(f func(now quota.Time)) {
 	}
 }
 
-func (s *stall) keepalive(i int, now quota.Time) {
+func (s *stallSimulation) keepalive(i int, now quota.Time) {
 	l := s.envoys[i].link
 	if l == nil {
 		return
@@ -131,8 +133,8 @@ func (s *stall) keepalive(i int, now quota.Time) {
 	}
 }
 
-// serve makes the service read what has arrived.
-func (s *stall) serve(now quota.Time) {
+// serve makes the service read all messages that have arrived.
+func (s *stallSimulation) serve(now quota.Time) {
 	for {
 		var pending []*stalledLink
 		for h := range s.newest {
@@ -159,7 +161,7 @@ func (s *stall) serve(now quota.Time) {
 	}
 }
 
-func (s *stall) admit(now quota.Time, e *stalledEnvoy, hits float64) float64 {
+func (s *stallSimulation) admit(now quota.Time, e *stalledEnvoy, hits float64) float64 {
 	if s.deny && e.Known && !e.Active(now) {
 		e.count(hits, 0)
 		return 0
@@ -167,7 +169,7 @@ func (s *stall) admit(now quota.Time, e *stalledEnvoy, hits float64) float64 {
 	return e.admit(now, hits, func() { s.report(e, now) })
 }
 
-func (s *stall) report(e *stalledEnvoy, now quota.Time) {
+func (s *stallSimulation) report(e *stalledEnvoy, now quota.Time) {
 	r := e.usage(now)
 	r.Limit = &s.limit
 	if e.link != nil {
@@ -176,40 +178,40 @@ func (s *stall) report(e *stalledEnvoy, now quota.Time) {
 	}
 }
 
-// TestStalledService logs and checks the used part of a limit around a stall of the service of four seconds.
+// TestStalledService logs and checks the utilization of a limit around a stall of four seconds.
 func TestStalledService(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		shared, deny bool
-		least, most  float64 // used in the worst second, and the most in five seconds
+		least, most  float64 // used in the worst second, and maximum in five seconds
 	}{
-		{"an address for each Envoy, all pass", false, false, 0.98, 1.02},
-		{"an address for each Envoy, all denied", false, true, 0.98, 1.02},
-		{"one address, all pass", true, false, 0.98, 1.25},
-		{"one address, all denied", true, true, 0.45, 1.05},
+		{"an address for each Envoy, ALLOW_ALL", false, false, 0.98, 1.02},
+		{"an address for each Envoy, DENY_ALL", false, true, 0.98, 1.02},
+		{"one address, ALLOW_ALL", true, false, 0.98, 1.25},
+		{"one address, DENY_ALL", true, true, 0.45, 1.05},
 	} {
 		for _, lose := range []int{1, 2, 5} {
 			const n = 5
 			for _, load := range []float64{0.8, 1.5} {
 				worst, least, most, second := 1.0, 1.0, 0.0, 0.0
-				for turn := range 10 {
-					s := stall{
+				for order := range 10 {
+					s := stallSimulation{
 						simulation: &simulation{
 							n: n, limit: quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},
-							end: 100 * time.Second, phase: phases(n, turn),
+							end: 100 * time.Second, phase: phases(n, order),
 							demand: func(int, time.Duration) float64 { return 100 * load / n },
 						},
-						from: change + time.Duration(turn)*970*time.Millisecond, length: 4 * time.Second,
-						shared: tt.shared, deny: tt.deny, lose: lose, random: rand.New(rand.NewPCG(uint64(turn), 9)),
+						from: demandChange + time.Duration(order)*970*time.Millisecond, length: 4 * time.Second,
+						shared: tt.shared, deny: tt.deny, lose: lose, random: rand.New(rand.NewPCG(uint64(order), 9)),
 					}
 					r := s.run(t)
-					least, most = min(least, r.used(s.from, s.from+20*time.Second)), max(most, r.most(change, 5*time.Second, 100))
-					second = max(second, r.most(change, time.Second, 100))
+					least, most = min(least, r.utilization(s.from, s.from+20*time.Second)), max(most, r.maxAdmitted(demandChange, 5*time.Second, 100))
+					second = max(second, r.maxAdmitted(demandChange, time.Second, 100))
 					for from := s.from; from < s.from+20*time.Second; from += time.Second {
-						worst = min(worst, r.used(from, from+time.Second))
+						worst = min(worst, r.utilization(from, from+time.Second))
 					}
 				}
-				figures := fmt.Sprintf("%s, %d of %d Envoys come back, demand %.1f R: used %.3f in 20 s, in the worst second %.3f; most in a second %.2f R, in 5 s %.2f R",
+				figures := fmt.Sprintf("%s, %d of %d Envoys reconnect, demand %.1f R: used %.3f in 20 s, in the worst second %.3f; maximum in a second %.2f R, in 5 s %.2f R",
 					tt.name, lose, n, load, least, worst, second, most)
 				t.Log(figures)
 				if worst < tt.least || most > tt.most {

@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// wide returns the bucket with a number, which is at several places of a heap and a map.
-func wide(i int) (quota.Bucket, []byte) {
+// spreadKey returns the key and the ID of the bucket with the given number. The keys are spread over the hash space.
+func spreadKey(i int) (quota.Bucket, []byte) {
 	return quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, binary.BigEndian.AppendUint32(nil, uint32(i))
 }
 
-// reportWide reports the first request of each of n buckets.
-func (r *rig) reportWide(h quota.StreamID, n int, l *quota.Limit) (kept int) {
+// reportMany reports the first requests of n buckets and returns the number of accepted buckets.
+func (r *rig) reportMany(h quota.StreamID, n int, l *quota.Limit) (kept int) {
 	for i := range n {
-		key, id := wide(i)
+		key, id := spreadKey(i)
 		if r.Report(r.now, h, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Accepted {
 			kept++
 		}
@@ -25,13 +25,13 @@ func (r *rig) reportWide(h quota.StreamID, n int, l *quota.Limit) (kept int) {
 	return kept
 }
 
-// TestSilentHoldersCostNothing has holders report many buckets once and then stop at some step: before they take the first
-// actions, before they confirm them, or after that. Their buckets are divided a few times and never again.
-func TestSilentHoldersCostNothing(t *testing.T) {
-	const holders, buckets = 10, 200
+// TestSilentStreamsCauseNoWork has streams report many buckets once and then stop before they take the actions, before
+// they confirm them, or afterwards. Their buckets are divided a few times and then never again.
+func TestSilentStreamsCauseNoWork(t *testing.T) {
+	const streams, buckets = 10, 200
 	for _, tt := range []struct {
 		name           string
-		takes          int // per holder
+		takes          int // calls of TakeActions per stream
 		confirms, idle bool
 		limit          *quota.Limit
 	}{
@@ -47,18 +47,18 @@ func TestSilentHoldersCostNothing(t *testing.T) {
 		{name: "take nothing, report idle buckets", idle: true, limit: hundred},
 	} {
 		r := newRig(quota.Options{Fresh: true, IdleReports: 2})
-		for h := range quota.StreamID(holders) {
-			r.reportWide(h+1, buckets, hundred)
+		for h := range quota.StreamID(streams) {
+			r.reportMany(h+1, buckets, hundred)
 		}
 		if tt.limit != hundred {
 			for i := range buckets {
-				key, _ := wide(i)
+				key, _ := spreadKey(i)
 				r.SetLimit(r.now, key, tt.limit)
 			}
 		}
-		r.pass(2 * time.Second)
+		r.advance(2 * time.Second)
 		for range tt.takes {
-			for h := range quota.StreamID(holders) {
+			for h := range quota.StreamID(streams) {
 				_, seq, _ := r.TakeActions(r.now, h+1, nil, buckets/2)
 				if tt.confirms {
 					r.Confirm(r.now, h+1, seq)
@@ -66,10 +66,10 @@ func TestSilentHoldersCostNothing(t *testing.T) {
 			}
 		}
 		for range 3 {
-			r.pass(5 * time.Second)
-			for h := range quota.StreamID(holders) {
+			r.advance(5 * time.Second)
+			for h := range quota.StreamID(streams) {
 				for i := range buckets {
-					key, id := wide(i)
+					key, id := spreadKey(i)
 					if tt.idle {
 						r.Report(r.now, h+1, quota.Report{Bucket: key, ID: id, Limit: tt.limit, Elapsed: 5 * time.Second})
 					}
@@ -84,16 +84,16 @@ func TestSilentHoldersCostNothing(t *testing.T) {
 			t.Errorf("%s: %d buckets are divided %d times in a minute, in %d ticks", tt.name, buckets, got, ticks)
 		}
 		if next := r.Tick(r.now); next < r.now+time.Minute {
-			t.Errorf("%s: something is due in %v, without an event", tt.name, next-r.now)
+			t.Errorf("%s: without an event, Tick is due in %v", tt.name, next-r.now)
 		}
-		if wrong := r.Broken(); wrong != "" {
+		if wrong := r.CheckInvariants(); wrong != "" {
 			t.Errorf("%s: %s", tt.name, wrong)
 		}
 	}
 }
 
-// TestTicksAreBounded closes a stream with many buckets, and has many others be divided: each Tick looks at few shares, and a
-// bucket that changes meanwhile waits for those that changed before it, and no longer.
+// TestTicksAreBounded closes a stream with many buckets while others are divided. Each Tick visits a bounded number of
+// shares, and a bucket that changes meanwhile waits only for those that changed before it.
 func TestTicksAreBounded(t *testing.T) {
 	const buckets, tickShares = 20_000, 100
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30, TickShares: tickShares})
@@ -109,42 +109,42 @@ func TestTicksAreBounded(t *testing.T) {
 			}
 		}
 	}
-	r.reportWide(1, buckets, hundred)
+	r.reportMany(1, buckets, hundred)
 	if n := ticks(); n < buckets/tickShares {
 		t.Errorf("%d buckets are divided in %d ticks", buckets, n)
 	}
 	_, seq, _ := r.TakeActions(r.now, 1, nil, math.MaxInt)
 	r.Confirm(r.now, 1, seq)
 	r.CloseStream(r.now, 1)
-	key, id := wide(buckets + 1)
+	key, id := spreadKey(buckets + 1)
 	for h := range quota.StreamID(2) {
 		r.Report(r.now, 2+h, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
 	}
 	r.Tick(r.now)
-	if got := r.rate(2); got <= 0 {
-		t.Errorf("while a stream of %d buckets is closed, another is told %d", buckets, got)
+	if got := r.takeRate(2); got <= 0 {
+		t.Errorf("while a stream of %d buckets is closed, another is assigned %d", buckets, got)
 	}
 	ticks()
-	if v, _ := r.View(r.now, mustKey(7)); v.LostRate == 0 || len(v.Shares) > 0 {
+	if v, _ := r.View(r.now, spreadBucket(7)); v.LostRate == 0 || len(v.Shares) > 0 {
 		t.Errorf("the closed stream's buckets are %+v", v)
 	}
-	r.pass(13 * time.Second)
+	r.advance(13 * time.Second)
 	if c := r.Counts(); c.Buckets != 0 {
 		t.Errorf("left %+v", c)
 	}
-	if wrong := r.Broken(); wrong != "" {
+	if wrong := r.CheckInvariants(); wrong != "" {
 		t.Error(wrong)
 	}
 }
 
-func mustKey(i int) quota.Bucket {
-	key, _ := wide(i)
+func spreadBucket(i int) quota.Bucket {
+	key, _ := spreadKey(i)
 	return key
 }
 
-// TestUnconfirmedIsBounded has a holder take actions for ever and confirm none, and another report buckets that it abandons
-// and never take anything: nothing grows.
-func TestUnconfirmedIsBounded(t *testing.T) {
+// TestUnconfirmedActionsAreBounded has one stream take many actions without confirming any, and another report buckets
+// without ever taking an action. The memory does not grow.
+func TestUnconfirmedActionsAreBounded(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	for range 2000 {
 		r.report(1, 0, hundred, 500, 0, 5*time.Second)
@@ -152,42 +152,42 @@ func TestUnconfirmedIsBounded(t *testing.T) {
 		for i := range 3 {
 			r.report(2, i, hundred, 1, 0, 0)
 		}
-		r.pass(13 * time.Second)
-		if wrong := r.Broken(); wrong != "" {
+		r.advance(13 * time.Second)
+		if wrong := r.CheckInvariants(); wrong != "" {
 			t.Fatal(wrong)
 		}
 	}
 }
 
-// TestEachBucket iterates over the buckets of a stream in steps, while some of them are removed.
+// TestEachBucket iterates over the buckets of a stream in batches, while some of them are removed.
 func TestEachBucket(t *testing.T) {
 	const buckets = 50
 	r := newRig(quota.Options{Fresh: true})
-	r.reportWide(1, buckets, &quota.Limit{Strategy: quota.DenyAll})
+	r.reportMany(1, buckets, &quota.Limit{Strategy: quota.DenyAll})
 	seen, steps := map[quota.Bucket]bool{}, 0
 	for left := math.MaxInt; left > 0; steps++ {
 		before := len(seen)
 		left = r.EachBucket(1, left, 7, func(key quota.Bucket, _ string) { seen[key] = true })
 		if len(seen)-before > 7 {
-			t.Fatalf("a step has %d buckets", len(seen)-before)
+			t.Fatalf("a batch has %d buckets", len(seen)-before)
 		}
 		if steps == 2 {
 			for i := range buckets / 2 {
-				r.SetLimit(r.now, mustKey(2*i), nil)
+				r.SetLimit(r.now, spreadBucket(2*i), nil)
 			}
-			r.told(1)
-			r.told(1)
+			r.takeAndConfirm(1)
+			r.takeAndConfirm(1)
 			if c := r.Counts(); c.Buckets != buckets/2 {
 				t.Fatalf("left %+v", c)
 			}
 		}
 	}
 	for i := range buckets / 2 {
-		if !seen[mustKey(2*i+1)] {
+		if !seen[spreadBucket(2*i+1)] {
 			t.Errorf("bucket %d is missing", 2*i+1)
 		}
 	}
 	if r.EachBucket(2, math.MaxInt, 7, nil) != 0 {
-		t.Error("an unknown holder has buckets")
+		t.Error("an unknown stream has buckets")
 	}
 }

@@ -9,45 +9,45 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
-// A world is a divider, Envoys, and streams between them with arbitrary delays. Package filter models how Envoys
-// apply actions. A chooser drives it.
+// world is a divider, Envoys, and streams between them with arbitrary delays. Package filter models how Envoys apply
+// actions. A chooser selects the events.
 type world struct {
 	worldOptions
 	now    quota.Time
 	d      *quota.Divider
 	envoys []*envoy
-	links  []*link // those that have something to do yet
+	links  []*link // links that have not ended at both ends
 	limits []*quota.Limit
-	// most is the rate that may be in effect for each bucket: its limit, or more while that has just been lowered.
-	most  []int64
-	young quota.Time // until when the divider has a predecessor's assignments to fear
-	last  quota.StreamID
-	log   []string
-	mistake
+	// maxRates is the rate that may be in effect for each bucket: its limit, or more while that has just been lowered.
+	maxRates          []int64
+	predecessorExpiry quota.Time // when all assignments of the divider's predecessor have expired
+	last              quota.StreamID
+	log               []string
+	mutation
 }
 
 type worldOptions struct {
 	envoys, buckets        int
 	peers, restarts, allow bool
-	relimits               bool
-	silent                 int // how many of the Envoys never read
-	clients                int // how many clients the Envoys are of, 0: each is its own
+	limitChanges           bool
+	silent                 int // number of Envoys that never read
+	clients                int // number of clients that the Envoys belong to; 0: each is its own client
 	o                      quota.Options
 	verbose                bool
 }
 
-// A mistake is the mutation of a mutant.
-type mistake struct {
+// mutation is a bug that is injected into a divider or its caller.
+type mutation struct {
 	afterTake, afterClosed func(w *world, h quota.StreamID, seq uint64)
-	early                  time.Duration // the divider's clock is so much ahead
-	fresh                  bool          // nothing is feared after a restart
-	onePeer                bool          // all Envoys count as one peer
+	early                  time.Duration // error of the divider's clock per second
+	fresh                  bool          // Options.Fresh is set after a restart
+	onePeer                bool          // all Envoys have the same peer
 }
 
 // chooser returns a number below n.
 type chooser func(n int) int
 
-// envoy is a proxy with its state of each bucket.
+// envoy is an Envoy with its state of each bucket.
 type envoy struct {
 	peer    uint64
 	client  uint64
@@ -56,14 +56,14 @@ type envoy struct {
 	link    *link
 }
 
-// link is a stream. Either end may know before the other that it has ended.
+// link is a stream. Either end may notice the end of the stream before the other.
 type link struct {
 	h                 quota.StreamID
 	e                 *envoy
 	down              []message
 	up                []func()
 	atServer, atEnvoy bool
-	gone              quota.Time // when nothing is delivered any more, once it has ended at the server
+	gone              quota.Time // when it also ends at the Envoy, if it has ended at the server
 }
 
 type message struct {
@@ -73,8 +73,8 @@ type message struct {
 
 func bucketOf(i int) quota.Bucket { return quota.Bucket{uint64(i) + 1, 7} }
 
-func newWorld(o worldOptions, m mistake) *world {
-	w := &world{worldOptions: o, mistake: m, now: time.Second}
+func newWorld(o worldOptions, m mutation) *world {
+	w := &world{worldOptions: o, mutation: m, now: time.Second}
 	o.o.Fresh = true
 	w.d = quota.New(w.now, o.o)
 	for i := range o.envoys {
@@ -92,12 +92,12 @@ func newWorld(o worldOptions, m mistake) *world {
 	}
 	for range o.buckets {
 		w.limits = append(w.limits, limitOf(0))
-		w.most = append(w.most, int64(w.limits[0].Hits)*3600)
+		w.maxRates = append(w.maxRates, int64(w.limits[0].Hits)*3600)
 	}
 	return w
 }
 
-// limitOf returns one of the limits that rules change to; the first divides 100 a second.
+// limitOf returns one of several limits; the first one is 100 per second.
 func limitOf(i int) *quota.Limit {
 	return []*quota.Limit{
 		{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},
@@ -119,15 +119,15 @@ func rateOf(l *quota.Limit) int64 {
 	return int64(l.Hits) * int64(quota.Fill/l.Window)
 }
 
-func (w *world) at() quota.Time { return w.now + w.early*(w.now/time.Second) }
+func (w *world) clock() quota.Time { return w.now + w.early*(w.now/time.Second) }
 
-func (w *world) note(format string, args ...any) {
+func (w *world) logf(format string, args ...any) {
 	if w.verbose {
 		w.log = append(w.log, fmt.Sprintf("%v ", w.now)+fmt.Sprintf(format, args...))
 	}
 }
 
-// step does one thing that can happen now.
+// step makes one event happen that the chooser selects.
 func (w *world) step(choose chooser) {
 	e := w.envoys[choose(len(w.envoys))]
 	var l *link
@@ -146,27 +146,27 @@ func (w *world) step(choose chooser) {
 	case what < 25 && l != nil && len(l.up) > 0 && l.atServer:
 		l.up[0]()
 		l.up = l.up[1:]
-		w.d.Tick(w.at())
+		w.d.Tick(w.clock())
 	case what < 32 && l != nil && l.atServer:
 		w.take(l, []int{1, 100}[choose(2)])
 	case what < 36:
 		few, some, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
-		w.pass([]time.Duration{
+		w.advance([]time.Duration{
 			few, few, few, few, few, some, some, some, some, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
 			ttl - 100*time.Millisecond, ttl, ttl + w.o.ExpiryMargin + 1,
 		}[choose(16)])
 	case what == 36 && l != nil && l.atEnvoy && choose(3) == 0:
-		l.atEnvoy, l.down = false, nil // whatever is on its way up may still arrive
+		l.atEnvoy, l.down = false, nil // messages to the server that are in transit may still arrive
 		l.e.link = nil
-		w.note("envoy lost %d", l.h)
+		w.logf("envoy lost %d", l.h)
 	case what == 37 && l != nil && l.atServer && choose(3) == 0:
 		w.close(l)
-	case what == 38 && w.relimits:
-		w.relimit(choose(w.buckets), choose(6))
+	case what == 38 && w.limitChanges:
+		w.changeLimit(choose(w.buckets), choose(6))
 	case what == 39 && w.restarts:
 		w.restart(choose(4) == 0, e)
 	}
-	w.reap()
+	w.removeEnded()
 }
 
 func (w *world) connect(e *envoy) {
@@ -174,8 +174,8 @@ func (w *world) connect(e *envoy) {
 	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.OpenStream(w.at(), l.h, e.peer, e.client)
-	w.note("envoy %p connects as %d", e, l.h)
+	w.d.OpenStream(w.clock(), l.h, e.peer, e.client)
+	w.logf("envoy %p connects as %d", e, l.h)
 }
 
 func (w *world) request(e *envoy, i, n int) {
@@ -187,10 +187,10 @@ func (w *world) request(e *envoy, i, n int) {
 		n--
 	}
 	b.Admit(w.now, uint64(n), w.allow)
-	w.note("envoy %p has %d requests of %d", e, n, i)
+	w.logf("envoy %p has %d requests of %d", e, n, i)
 }
 
-// report has an Envoy report all buckets.
+// report makes an Envoy report all buckets.
 func (w *world) report(e *envoy) {
 	for i := range e.buckets {
 		if e.buckets[i].Known {
@@ -199,7 +199,7 @@ func (w *world) report(e *envoy) {
 	}
 }
 
-// usage sends a report of one bucket. Without a stream the counts stay.
+// usage sends a report of one bucket. Without a stream the counts are kept.
 func (w *world) usage(e *envoy, i int) {
 	l, b := e.link, &e.buckets[i]
 	if l == nil {
@@ -207,11 +207,11 @@ func (w *world) usage(e *envoy, i int) {
 	}
 	r := b.TakeReport(w.now)
 	r.Bucket, r.ID = bucketOf(i), []byte{byte(i)}
-	w.note("%d sends %+v", l.h, r)
+	w.logf("%d sends %+v", l.h, r)
 	l.up = append(l.up, func() {
 		r.Limit = w.limits[i]
-		w.note("report of %d: %+v", l.h, r)
-		w.d.Report(w.at(), l.h, r)
+		w.logf("report of %d: %+v", l.h, r)
+		w.d.Report(w.clock(), l.h, r)
 	})
 }
 
@@ -219,79 +219,79 @@ func (w *world) take(l *link, most int) {
 	if l.e.silent {
 		return
 	}
-	actions, seq, _ := w.d.TakeActions(w.at(), l.h, nil, most)
+	actions, seq, _ := w.d.TakeActions(w.clock(), l.h, nil, most)
 	if seq == 0 {
 		return
 	}
-	w.note("%d takes %+v", l.h, actions)
+	w.logf("%d takes %+v", l.h, actions)
 	l.down = append(l.down, message{actions, seq})
 	if w.afterTake != nil {
 		w.afterTake(w, l.h, seq)
 	}
 }
 
-// deliver brings the next message to an Envoy.
+// deliver delivers the next message to an Envoy.
 func (w *world) deliver(l *link) {
 	m := l.down[0]
 	l.down = l.down[1:]
-	w.note("%d gets %d: %+v", l.h, m.seq, m.actions)
+	w.logf("%d gets %d: %+v", l.h, m.seq, m.actions)
 	for _, a := range m.actions {
 		l.e.buckets[a.ID[0]].Apply(w.now, &a)
 	}
 	if l.atServer {
 		l.up = append(l.up, func() {
-			w.note("%d confirms %d", l.h, m.seq)
-			w.d.Confirm(w.at(), l.h, m.seq)
+			w.logf("%d confirms %d", l.h, m.seq)
+			w.d.Confirm(w.clock(), l.h, m.seq)
 		})
 	}
 }
 
-func (w *world) pass(dt time.Duration) {
+func (w *world) advance(dt time.Duration) {
 	w.now += dt
-	w.reap()
-	w.note("time")
-	w.d.Tick(w.at())
+	w.removeEnded()
+	w.logf("time")
+	w.d.Tick(w.clock())
 }
 
 // close ends a stream at the server. Messages in transit may still arrive for a while.
 func (w *world) close(l *link) {
-	w.note("server lost %d", l.h)
+	w.logf("server lost %d", l.h)
 	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
-	w.d.CloseStream(w.at(), l.h)
-	w.d.Tick(w.at())
+	w.d.CloseStream(w.clock(), l.h)
+	w.d.Tick(w.clock())
 	if w.afterClosed != nil {
 		w.afterClosed(w, l.h, 0)
 	}
 }
 
-func (w *world) relimit(i, to int) {
+func (w *world) changeLimit(i, to int) {
 	limit := limitOf(to)
-	w.note("limit of %d: %+v", i, limit)
+	w.logf("limit of %d: %+v", i, limit)
 	w.limits[i] = limit
-	w.most[i] = w.d.Taken(bucketOf(i))
-	w.d.SetLimit(w.at(), bucketOf(i), limit)
+	w.maxRates[i] = w.d.TakenRate(bucketOf(i))
+	w.d.SetLimit(w.clock(), bucketOf(i), limit)
 }
 
-// restart ends the service, which forgets all, or an Envoy. No limit may just have been lowered, as a
-// successor cannot know of it.
+// restart restarts the service, which loses its state, or an Envoy. The service is not restarted while the rates in effect
+// exceed a lowered limit, since its successor cannot know about that.
 func (w *world) restart(service bool, e *envoy) {
 	if !service {
 		if e.link != nil {
 			e.link.atEnvoy, e.link.down = false, nil
 		}
 		e.link, e.buckets = nil, make([]filter.Bucket, w.buckets)
-		w.note("envoy %p restarts", e)
+		w.logf("envoy %p restarts", e)
 		return
 	}
 	for i, limit := range w.limits {
-		if now, _ := w.d.InForce(bucketOf(i)); now > rateOf(limit) || limit == nil || limit.Strategy != quota.Divide {
+		if now, _ := w.d.AssignedRate(bucketOf(i)); now > rateOf(limit) || limit == nil || limit.Strategy != quota.Divide {
 			return
 		}
 	}
-	if w.now < w.young {
-		return // else there are three
+	if w.now < w.predecessorExpiry {
+		return // assignments of three dividers could be in effect
 	}
-	w.note("service restarts")
+	w.logf("service restarts")
 	for _, l := range w.links {
 		if l.atServer {
 			l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
@@ -299,12 +299,12 @@ func (w *world) restart(service bool, e *envoy) {
 	}
 	o := w.o
 	o.Fresh = w.fresh
-	w.d = quota.New(w.at(), o)
-	w.young = w.now + w.o.TTL + w.o.ExpiryMargin
+	w.d = quota.New(w.clock(), o)
+	w.predecessorExpiry = w.now + w.o.TTL + w.o.ExpiryMargin
 }
 
-// reap ends streams that have ended at one end for long, or at both.
-func (w *world) reap() {
+// removeEnded ends links at the Envoy once their time has come, and removes links that have ended at both ends.
+func (w *world) removeEnded() {
 	kept := w.links[:0]
 	for _, l := range w.links {
 		if !l.atServer && l.atEnvoy && w.now > l.gone {
@@ -318,8 +318,8 @@ func (w *world) reap() {
 	w.links = kept
 }
 
-// inForce returns the rate that is actually in effect for a bucket.
-func (w *world) inForce(i int) int64 {
+// rateInEffect returns the rate that is actually in effect for a bucket.
+func (w *world) rateInEffect(i int) int64 {
 	sum := int64(0)
 	for _, e := range w.envoys {
 		b := &e.buckets[i]
@@ -334,30 +334,30 @@ func (w *world) inForce(i int) int64 {
 	return sum
 }
 
-// check returns what is wrong, "" if nothing is: what is in force is in the ledger, and the ledger never
-// exceeds the limit, nor grows while it does because the limit was lowered.
+// check returns a description of a violated invariant, "" if there is none. The ledger contains all rates in effect, and
+// it exceeds the limit only after the limit was lowered, and then does not grow.
 func (w *world) check() string {
 	for i, limit := range w.limits {
-		truly := w.inForce(i)
-		ledger, known := w.d.InForce(bucketOf(i))
+		actual := w.rateInEffect(i)
+		ledger, known := w.d.AssignedRate(bucketOf(i))
 		rate := rateOf(limit)
 		switch {
-		case w.now < w.young && !w.o.Strict:
-			if truly > 2*rate {
-				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, truly, rate)
+		case w.now < w.predecessorExpiry && !w.o.Strict:
+			if actual > 2*rate {
+				return fmt.Sprintf("bucket %d after a restart: %d is in effect of %d", i, actual, rate)
 			}
 			continue
-		case w.now < w.young && !known:
-			if truly > w.most[i] {
-				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, truly, w.most[i])
+		case w.now < w.predecessorExpiry && !known:
+			if actual > w.maxRates[i] {
+				return fmt.Sprintf("bucket %d after a restart: %d is in effect of %d", i, actual, w.maxRates[i])
 			}
 			continue
-		case truly > ledger:
-			return fmt.Sprintf("bucket %d: %d is in force, the ledger has %d", i, truly, ledger)
-		case limit != nil && ledger > max(rate, w.most[i]):
+		case actual > ledger:
+			return fmt.Sprintf("bucket %d: %d is in effect, but the ledger has %d", i, actual, ledger)
+		case limit != nil && ledger > max(rate, w.maxRates[i]):
 			return fmt.Sprintf("bucket %d: the ledger has %d of %d", i, ledger, rate)
 		}
-		w.most[i] = max(rate, ledger)
+		w.maxRates[i] = max(rate, ledger)
 	}
-	return w.d.Broken()
+	return w.d.CheckInvariants()
 }

@@ -90,13 +90,13 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		})
 		var number uint64
 		for kind, p := range map[string]*limiter.Policy{
-			"permit":         permitCharge(1, 3).Policy,
-			"reservation":    reservingPolicies(true)[0],
-			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
-			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
-			"log":            {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
-			"bucket":         {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
-			"counts refused": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
+			"permit":             permitCharge(1, 3).Policy,
+			"reservation":        reservingPolicies(true)[0],
+			"window":             {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+			"sliding window":     {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
+			"log":                {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
+			"bucket":             {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
+			"counts denied hits": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
 		} {
 			part := hitInSlots(&number, p, 0, redis.Slots/2)
 			part.Reserve, part.Hits = part.Policy.Reserve != nil, 2

@@ -83,6 +83,6 @@ func TestSentinelsVote(t *testing.T) {
 	s := runStore(t, Options{Server: to})
 	storetest.Eventually(t, "up", s.Up)
 	if at := s.main.shardOf(0).address(); at != now.Addr {
-		t.Errorf("at %s, want %s, of which most Sentinels know", at, now.Addr)
+		t.Errorf("at %s, want %s, which most Sentinels name", at, now.Addr)
 	}
 }

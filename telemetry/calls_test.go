@@ -39,7 +39,7 @@ func TestResponseTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := histograms(t, m); len(got) != 1 || got["OK"].GetSampleCount() != 0 {
-			t.Errorf("before the first call there are %v, want OK alone, at 0", got)
+			t.Errorf("before the first call the series are %v, want only OK, at 0", got)
 		}
 		call := m.Calls.ShouldRateLimit
 		call.Done(0, 10*time.Microsecond)
@@ -48,7 +48,7 @@ func TestResponseTime(t *testing.T) {
 		call.Done(99, time.Second)
 		got := histograms(t, m)
 		if len(got) != 3 || got["RESOURCE_EXHAUSTED"].GetSampleCount() != 1 || got["UNKNOWN"].GetSampleCount() != 1 {
-			t.Errorf("response times are %v, want those of OK, RESOURCE_EXHAUSTED and, for what gRPC does not know, UNKNOWN", got)
+			t.Errorf("response times are %v, want OK, RESOURCE_EXHAUSTED and, for an undefined code, UNKNOWN", got)
 		}
 		ok := got["OK"]
 		if sum, want := ok.GetSampleSum(), 0.00301*tt.unit; ok.GetSampleCount() != 2 || sum < want*0.999 || sum > want*1.001 {
@@ -63,9 +63,9 @@ func TestResponseTime(t *testing.T) {
 	}
 }
 
-// TestResponseTimeKeepsTheReferencesBuckets holds that queries by `le` go on
-// working.
-func TestResponseTimeKeepsTheReferencesBuckets(t *testing.T) {
+// TestResponseTimeHasReferenceBuckets checks that the bounds of envoyproxy/ratelimit are buckets, so that queries by `le`
+// continue to work.
+func TestResponseTimeHasReferenceBuckets(t *testing.T) {
 	if !slices.IsSorted(responseTimeBuckets) {
 		t.Errorf("buckets are not sorted: %v", responseTimeBuckets)
 	}
@@ -97,10 +97,10 @@ func TestMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.Calls.Method("Check") == nil || m.Calls.Method("Watch") == nil || m.Calls.Method("ShouldRateLimit") != m.Calls.ShouldRateLimit {
-		t.Error("a method that the server has is not counted")
+		t.Error("a method of the server has no metrics")
 	}
 	if m.Calls.Method("Strange") != nil {
-		t.Error("a method that the server lacks is counted")
+		t.Error("an unknown method has metrics")
 	}
 }
 

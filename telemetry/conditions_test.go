@@ -27,7 +27,7 @@ func codesOf(all []Condition) []string {
 	return shown
 }
 
-// watchedMetrics returns metrics with a logger that they watch, and its lines.
+// watchedMetrics returns metrics, the logger that they watch, and its lines.
 func watchedMetrics(t *testing.T) (*Metrics, *zap.Logger, *observer.ObservedLogs) {
 	t.Helper()
 	m := newMetrics(t)
@@ -35,7 +35,7 @@ func watchedMetrics(t *testing.T) (*Metrics, *zap.Logger, *observer.ObservedLogs
 	return m, m.Events.Watch(zap.New(core)), lines
 }
 
-// expectCodes fails the test unless these conditions are active at the time now.
+// expectCodes fails the test unless exactly these conditions are active at the time now.
 func expectCodes(t *testing.T, c *Conditions, now time.Time, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(append([]string{}, want...), codesOf(c.Active(now))); diff != "" {
@@ -43,8 +43,8 @@ func expectCodes(t *testing.T, c *Conditions, now time.Time, want ...string) {
 	}
 }
 
-// TestConditionsOfTheLog begins conditions and ends them, several of one code among them.
-func TestConditionsOfTheLog(t *testing.T) {
+// TestRaiseAndClear raises and clears conditions, including several with the same code.
+func TestRaiseAndClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, logger, lines := watchedLogger(zap.InfoLevel)
 		expect := func(want ...string) {
@@ -75,7 +75,7 @@ func TestConditionsOfTheLog(t *testing.T) {
 			t.Errorf("the condition differs (-want +got):\n%s", diff)
 		}
 		if since := active[2].Since; !since.Equal(began) {
-			t.Errorf("the condition with new details is since %v, want %v", since, began)
+			t.Errorf("the updated condition started at %v, want %v", since, began)
 		}
 		logger.Info("store recovered", Clear("a", StoreUnavailable))
 		expect("store_unavailable", "rules_rejected a.yaml:7: worse")
@@ -84,23 +84,23 @@ func TestConditionsOfTheLog(t *testing.T) {
 		logger.Info("store recovered", Clear("b", StoreUnavailable))
 		expect()
 		if n := lines.FilterField(zap.String("condition", "rules_rejected")).Len(); n != 1 {
-			t.Errorf("%d lines say that rules_rejected has ended, want the first alone", n)
+			t.Errorf("%d lines end rules_rejected, want only the first", n)
 		}
 		for _, event := range e.Last() {
 			if strings.HasPrefix(event.Text, "rules: ") || event.Fields["condition"] != nil || event.Fields["remedy"] != nil {
-				t.Errorf("an event repeats what conditions have: %+v", event)
+				t.Errorf("an event contains details of its condition: %+v", event)
 			}
 		}
 	})
 }
 
-// TestConditionsHaveTheirLogAttribute holds the lines of the log about a condition.
-func TestConditionsHaveTheirLogAttribute(t *testing.T) {
+// TestConditionLogAttribute checks the attributes of log lines about a condition.
+func TestConditionLogAttribute(t *testing.T) {
 	e, logger, lines := watchedLogger(zap.InfoLevel)
 	RaiseWithLines(logger, TableRejected, "t", "tables: ", []string{"t.csv:1: bad"}, zap.String("table", "t"))
 	logger.Info("table loaded", Clear("t", TableRejected))
 	if last := e.Last(); len(last) != 2 || !last[0].Ends || last[1].Ends {
-		t.Errorf("the events are %+v, want that the last one ends a condition", last)
+		t.Errorf("the events are %+v, want only the last one to end a condition", last)
 	}
 	got := []string{}
 	for _, line := range lines.All() {
@@ -117,9 +117,9 @@ func TestConditionsHaveTheirLogAttribute(t *testing.T) {
 	}
 }
 
-// TestConditionOfAClockThatIsSetBack holds that a condition of a count ends a minute after the count has grown, by whatever clock, and
-// that a clock does not begin one.
-func TestConditionOfAClockThatIsSetBack(t *testing.T) {
+// TestConditionAfterClockSetBack checks that a condition that lasts while a count grows ends a minute after the last growth
+// even if the clock was set back, and that setting the clock starts none.
+func TestConditionAfterClockSetBack(t *testing.T) {
 	n := uint64(0)
 	e, _, _ := watchedLogger(zap.InfoLevel)
 	c := e.conditions
@@ -131,28 +131,28 @@ func TestConditionOfAClockThatIsSetBack(t *testing.T) {
 		return len(c.Active(now)) > 0
 	}
 	if active(0) {
-		t.Error("it is active before the count has grown")
+		t.Error("the condition is active before the count has grown")
 	}
 	if !active(1) {
-		t.Error("it is not active")
+		t.Error("the condition is not active after the count has grown")
 	}
 	now = now.Add(-time.Hour)
 	if !active(0) || c.Active(now)[0].Since.After(now) {
-		t.Errorf("after the clock was set back it is %+v", c.Active(now))
+		t.Errorf("after the clock was set back the conditions are %+v", c.Active(now))
 	}
 	for i := range 100 {
 		if got, want := active(0), i < 60; got != want {
-			t.Errorf("%d s after the clock was set back it is active: %t, want %t", i+1, got, want)
+			t.Errorf("%d s after the clock was set back the condition is active: %t, want %t", i+1, got, want)
 		}
 	}
 	now = now.Add(-time.Hour)
 	if active(0) {
-		t.Error("the clock began it")
+		t.Error("setting the clock back starts the condition")
 	}
 }
 
-// TestConditionsOfCountsAreLogged holds the lines at the begin and the end, and the count.
-func TestConditionsOfCountsAreLogged(t *testing.T) {
+// TestGrowthConditionsAreLogged checks the count of a condition that lasts while a count grows, and its log lines.
+func TestGrowthConditionsAreLogged(t *testing.T) {
 	m, _, lines := watchedMetrics(t)
 	now := time.Unix(1_700_000_000, 0)
 	m.Conditions.Tick(now)
@@ -175,7 +175,7 @@ func TestConditionsOfCountsAreLogged(t *testing.T) {
 	}
 }
 
-// TestConditionsAreNewestFirst has conditions of the log and of counts.
+// TestConditionsAreNewestFirst raises a condition of each kind.
 func TestConditionsAreNewestFirst(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)
 	Raise(logger, Draining, "")
@@ -183,7 +183,7 @@ func TestConditionsAreNewestFirst(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now().Add(time.Hour), "connections_rejected", "draining")
 }
 
-// conditionCells is the row of docs/state.md about a code, without its last cell, which names tests.
+// conditionCells returns the cells of a code's row in docs/state.md, without the last one, which lists tests.
 func conditionCells(d *Definition) []string {
 	return []string{
 		fmt.Sprintf("[`%s`](%s)", d.Code, strings.TrimPrefix(strings.Replace("../"+d.Docs, "../docs/", "", 1), "state.md")),
@@ -191,7 +191,7 @@ func conditionCells(d *Definition) []string {
 	}
 }
 
-// TestConditionsAreInTheDocs holds the table of docs/state.md against the definitions, and these against the codes.
+// TestConditionsAreInTheDocs compares the table of docs/state.md with the definitions, and these with the codes.
 func TestConditionsAreInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/state.md")
 	if err != nil {
@@ -209,12 +209,12 @@ func TestConditionsAreInTheDocs(t *testing.T) {
 		d := &Definitions[i]
 		want = append(want, conditionCells(d))
 		if seen[d.Code] || d.Sentence == "" || d.Remedy == "" || d.Docs == "" {
-			t.Errorf("%+v lacks something, or is there twice", d)
+			t.Errorf("%+v is incomplete or a duplicate", d)
 		}
 		seen[d.Code] = true
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the table of docs/state.md is not that of Definitions (-definitions +docs):\n%s", diff)
+		t.Errorf("the table of docs/state.md differs from Definitions (-definitions +docs):\n%s", diff)
 	}
 	source, err := os.ReadFile("condition_codes.go")
 	if err != nil {

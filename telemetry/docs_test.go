@@ -54,7 +54,7 @@ name characters other than letters and digits are replaced by ` + "`_`" + `; the
 **Leases.** Limits that grant leases have two more: ` + "`sluice_leases_active`" + ` and
 ` + "`sluice_leases_expired_total`" + `, which counts leases that were not released in time. Both cover the
 leases that this process has granted since its start, at most the last 65,536; after a restart
-with ` + "`--state-file-leases`" + ` older ones free their slots without being counted. With a store both are
+with ` + "`--state-file-leases`" + ` older ones free their permits without being counted. With a store both are
 omitted, because another replica may receive the end call.
 
 **Penalties.** Limits with ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `, which counts each penalty once.
@@ -75,7 +75,7 @@ in a denied request counts in total_hits only. Refunds count in total_negative_h
 
 `
 
-// TestMetricsPage holds docs/metrics.md against what the registry shows.
+// TestMetricsPage compares docs/metrics.md with the metrics of the registry.
 func TestMetricsPage(t *testing.T) {
 	m, err := New(Options{Build: Build{Version: "v1"}})
 	if err != nil {
@@ -97,10 +97,10 @@ func TestMetricsPage(t *testing.T) {
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, "`"+l.GetName()+"`")
 		}
-		// The name has the domain of everySeries.
+		// The name contains the domain of everySeries.
 		name := strings.Replace(f.GetName(), "_d"+notFoundEnd, "_<domain>"+notFoundEnd, 1)
 		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()),
-			strings.Join(labels, ", "), f.GetHelp(), namesThere(f))
+			strings.Join(labels, ", "), f.GetHelp(), namesInStatsd(f))
 	}
 	if *update {
 		if err := os.WriteFile(metricsPage, page.Bytes(), 0o644); err != nil {
@@ -112,10 +112,10 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), page.String()); diff != "" {
-		t.Errorf("docs/metrics.md is not what the registry shows (-page +registry), run with -update:\n%s", diff)
+		t.Errorf("docs/metrics.md differs from the registry (-page +registry); run with -update:\n%s", diff)
 	}
 
-	// Names of our own follow the custom; those of envoyproxy/ratelimit do not.
+	// Additional names follow Prometheus' conventions; those of envoyproxy/ratelimit do not.
 	var ours []string
 	for _, name := range own {
 		if strings.HasPrefix(name, "sluice_") {
@@ -131,8 +131,8 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// namesThere returns a family's names in StatsD.
-func namesThere(f *dto.MetricFamily) string {
+// namesInStatsd returns a family's names in StatsD.
+func namesInStatsd(f *dto.MetricFamily) string {
 	var names []string
 	for _, e := range statsdEntries(f) {
 		name := os.Expand(e.name, func(label string) string { return "<" + label + ">" })
@@ -146,8 +146,7 @@ func namesThere(f *dto.MetricFamily) string {
 	return strings.Join(names, ", ")
 }
 
-// TestEveryMetricIsOnThePage looks for names in the source, so that a metric that
-// the page's test does not bring to show is missed.
+// TestEveryMetricIsOnThePage searches the source for names, to find metrics without a series in TestMetricsPage.
 func TestEveryMetricIsOnThePage(t *testing.T) {
 	page, err := os.ReadFile(metricsPage)
 	if err != nil {

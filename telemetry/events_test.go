@@ -22,8 +22,8 @@ func watchedLogger(level zapcore.Level) (*Events, *zap.Logger, *observer.Observe
 	return e, e.Watch(zap.New(core)), lines
 }
 
-// TestEventsAreTheLog holds which lines are events, and that the log stays what it was.
-func TestEventsAreTheLog(t *testing.T) {
+// TestEventsFollowLog checks which log lines become events, and that the log does not change.
+func TestEventsFollowLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, logger, lines := watchedLogger(zap.ErrorLevel)
 		logger.Debug("a request")
@@ -48,7 +48,7 @@ func TestEventsAreTheLog(t *testing.T) {
 			t.Errorf("events differ (-want +got):\n%s", diff)
 		}
 		if n := lines.Len(); n != 1 {
-			t.Errorf("the log has %d lines, want the error alone", n)
+			t.Errorf("the log has %d lines, want only the error", n)
 		}
 	})
 }
@@ -74,13 +74,13 @@ func TestFieldsText(t *testing.T) {
 		": shop: user 5/hour -> 0/hour; shop: path added, 1/day; and 38 more": {"changed": changed, "changes": 40.0},
 	} {
 		if got := FieldsText(fields); got != want {
-			t.Errorf("%v is written %q, want %q", fields, got, want)
+			t.Errorf("FieldsText(%v) = %q, want %q", fields, got, want)
 		}
 	}
 }
 
-// TestFieldsOfEventsAreBounded logs as a load of 6,000 domains does, and an error as long as what a server sent: the log has them
-// all, and an event the first.
+// TestFieldsOfEventsAreBounded logs a field with 6,000 domains and a long error. The log contains all of it, and an event
+// the first part.
 func TestFieldsOfEventsAreBounded(t *testing.T) {
 	e, logger, lines := watchedLogger(zap.InfoLevel)
 	domains := make([]string, 6000)
@@ -101,27 +101,27 @@ func TestFieldsOfEventsAreBounded(t *testing.T) {
 		t.Errorf("%d events have %d bytes", len(last), n)
 	}
 	if got, ok := last[0].Fields["domains"].([]any); !ok || len(got) != maxLines || got[maxLines-1] != "domain19" {
-		t.Errorf("of %d domains the event has %v, want all", maxLines, last[0].Fields["domains"])
+		t.Errorf("an event with %d domains has %v, want all", maxLines, last[0].Fields["domains"])
 	}
 	got, ok := last[1].Fields["domains"].([]any)
 	if !ok || len(got) != maxLines+1 || got[0] != "domain0" || got[maxLines] != "and 5980 more" {
-		t.Errorf("of 6,000 domains the event has %v, want the first", got)
+		t.Errorf("an event with 6,000 domains has %v, want the first ones", got)
 	}
 	for _, text := range []string{last[1].Lines[0], fmt.Sprint(last[1].Fields["error"])} {
 		if !utf8.ValidString(text) || len(text) > maxText || !strings.HasSuffix(text, "é…") {
-			t.Errorf("an event has a text of %d bytes, %.20q to %q, want it cut", len(text), text, text[max(0, len(text)-10):])
+			t.Errorf("an event has a text of %d bytes, %.20q to %q, want it truncated", len(text), text, text[max(0, len(text)-10):])
 		}
 	}
 	if n := len(lines.All()[0].Message); n < len(long) {
-		t.Errorf("the log has a line of %d bytes, want all of it", n)
+		t.Errorf("the log has a line of %d bytes, want the complete text", n)
 	}
 }
 
-// A text that is not UTF-8 is cut, too.
-func TestTextsOfOtherBytesAreCut(t *testing.T) {
+// TestInvalidUTF8IsTruncated checks texts that are not UTF-8 or have long characters.
+func TestInvalidUTF8IsTruncated(t *testing.T) {
 	for _, text := range []string{strings.Repeat("\x80", maxText+1), strings.Repeat("ö", maxText), strings.Repeat("\xf0\x9f\x98\x80", maxText)} {
 		if got := cut(text); len(got) > maxText || len(got) < maxText-8 {
-			t.Errorf("%.8q is cut at %d bytes, want about %d", text, len(got), maxText)
+			t.Errorf("%.8q is truncated to %d bytes, want about %d", text, len(got), maxText)
 		}
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestALogThatNobodyReadsHoldsNobody logs to a pipe whose reader sleeps, until far
-// more is logged than pipe and queue hold, and then wakes it: what was not dropped
-// comes, in order, and the end is bounded.
-func TestALogThatNobodyReadsHoldsNobody(t *testing.T) {
+// TestUnreadLogDoesNotBlock logs more to a pipe without a reader than the pipe and the queue can contain, and then reads
+// it. All lines that were not dropped arrive, and Close is bounded.
+func TestUnreadLogDoesNotBlock(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -37,14 +36,14 @@ func TestALogThatNobodyReadsHoldsNobody(t *testing.T) {
 	const lines = 20_000
 	padding := strings.Repeat("x", 200)
 	for i := range lines {
-		logger.Info(fmt.Sprintf("line %05d %s", i, padding)) // would wait for ever
+		logger.Info(fmt.Sprintf("line %05d %s", i, padding)) // must not block
 	}
 	if q.Close(time.Millisecond) {
-		t.Error("Close reports that all was written, want that the pipe is full")
+		t.Error("Close = true although the pipe is full")
 	}
 	lost := int(q.dropped.Load())
 	if lost < lines/2 {
-		t.Errorf("%d lines of %d are dropped, want most: the pipe was to be full", lost, lines)
+		t.Errorf("%d of %d lines are dropped, want most, since the pipe is full", lost, lines)
 	}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(fmt.Sprintf(
 		"# HELP %[1]s %[2]s\n# TYPE %[1]s counter\n%[1]s %[3]d\n", "sluice_log_lines_dropped_total",
@@ -53,7 +52,7 @@ func TestALogThatNobodyReadsHoldsNobody(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The reader wakes: Run writes the rest, and ends.
+	// Once the pipe is read, Run writes the rest and returns.
 	read := make(chan []byte)
 	go func() {
 		all, err := io.ReadAll(r)
@@ -68,13 +67,13 @@ func TestALogThatNobodyReadsHoldsNobody(t *testing.T) {
 	}
 	got := bytes.Count(<-read, []byte("\n"))
 	if got+lost != lines {
-		t.Errorf("%d lines came and %d were dropped, want %d together", got, lost, lines)
+		t.Errorf("%d lines arrived and %d were dropped, want a sum of %d", got, lost, lines)
 	}
 }
 
-// TestALogQueueIsBoundedInBytes queues ten lines that are large.
-func TestALogQueueIsBoundedInBytes(t *testing.T) {
-	q := NewLogQueue(io.Discard) // which nobody runs
+// TestLogQueueByteBound queues ten large lines.
+func TestLogQueueByteBound(t *testing.T) {
+	q := NewLogQueue(io.Discard) // Run is not called
 	line := make([]byte, queuedBytes/4)
 	for range 10 {
 		if n, err := q.Write(line); n != len(line) || err != nil {
@@ -86,13 +85,13 @@ func TestALogQueueIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// fickle fails while it is full, as a disk does.
-type fickle struct {
+// failingWriter returns an error while full is set, like a full disk.
+type failingWriter struct {
 	full bool
 	got  []string
 }
 
-func (f *fickle) Write(p []byte) (int, error) {
+func (f *failingWriter) Write(p []byte) (int, error) {
 	if f.full {
 		return 0, errors.New("no space left on device")
 	}
@@ -100,15 +99,15 @@ func (f *fickle) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestALogGoesOnWhenThereIsRoomAgain has a disk that is full for a while.
-func TestALogGoesOnWhenThereIsRoomAgain(t *testing.T) {
+// TestLogContinuesAfterFullDisk has a disk that is full for a while: the lines of that time are dropped.
+func TestLogContinuesAfterFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := &fickle{}
+		disk := &failingWriter{}
 		q := NewLogQueue(disk)
 		go q.Run()
 		buffer := []byte("1")
 		write := func(line byte) {
-			buffer[0] = line // as zap does with its buffers
+			buffer[0] = line // zap also reuses its buffers
 			if _, err := q.Write(buffer); err != nil {
 				t.Error(err)
 			}
@@ -121,16 +120,16 @@ func TestALogGoesOnWhenThereIsRoomAgain(t *testing.T) {
 		disk.full = false
 		write('4')
 		if !q.Close(time.Hour) {
-			t.Error("Close reports that something is not written yet")
+			t.Error("Close = false, want all lines written")
 		}
 		if got := strings.Join(disk.got, ""); got != "14" || q.dropped.Load() != 2 {
-			t.Errorf("written are %q and %d are dropped, want 14 and 2", got, q.dropped.Load())
+			t.Errorf("%q is written and %d lines are dropped, want 14 and 2", got, q.dropped.Load())
 		}
 	})
 }
 
-// TestALogIsWrittenBeforeTheEnd queues lines and closes at once.
-func TestALogIsWrittenBeforeTheEnd(t *testing.T) {
+// TestCloseWritesQueuedLines calls Close while lines are queued.
+func TestCloseWritesQueuedLines(t *testing.T) {
 	var out bytes.Buffer
 	q := NewLogQueue(&out)
 	for range 100 {
@@ -140,6 +139,6 @@ func TestALogIsWrittenBeforeTheEnd(t *testing.T) {
 	}
 	go q.Run()
 	if !q.Close(time.Hour) || strings.Count(out.String(), "line\n") != 100 {
-		t.Errorf("written is %q, want 100 lines", out.String())
+		t.Errorf("%q is written, want 100 lines", out.String())
 	}
 }

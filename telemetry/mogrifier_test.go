@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-func TestMogrifierIsRead(t *testing.T) {
+func TestMogrifierUnmarshalText(t *testing.T) {
 	m := mogrify(t, `a;b(.);name.$1;k:v$1`)
 	if name, tags, ok := m.apply("xa;bcx"); !ok || name != "name.c" || !slices.Equal(tags, []Tag{{"k", "vc"}}) {
 		t.Errorf("apply() = %q, %v, %v, want name.c with k:vc", name, tags, ok)
 	}
 	if _, _, ok := m.apply("other"); ok {
-		t.Error("a pattern that does not match renames")
+		t.Error("a pattern that does not match renames a metric")
 	}
 	for text, want := range map[string]string{
 		"(;name;":      "missing closing )",

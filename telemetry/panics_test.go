@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestPanicsAreLoggedNowAndThen has panics without end: all are counted, and a line in ten seconds says how
-// many had none.
-func TestPanicsAreLoggedNowAndThen(t *testing.T) {
+// TestPanicLogIsRateLimited reports many panics. All are counted, and one in ten seconds is logged, with the number of
+// those skipped before.
+func TestPanicLogIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.ErrorLevel)
 		metrics, err := New(Options{})
@@ -30,7 +30,7 @@ func TestPanicsAreLoggedNowAndThen(t *testing.T) {
 			skipped = append(skipped, line.ContextMap()["skipped"])
 		}
 		if want := []any{nil, int64(99), int64(99)}; !slices.Equal(skipped, want) {
-			t.Errorf("the lines say that %v were left out, want %v", skipped, want)
+			t.Errorf("the lines have skipped=%v, want %v", skipped, want)
 		}
 		if got := testutil.ToFloat64(metrics.Panics); got != 250 {
 			t.Errorf("%v panics are counted, want 250", got)

@@ -12,24 +12,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// rules returns rules of a registry of their own, which checks what it gathers.
-func rules() (*Rules, *prometheus.Registry) {
+// newTestRules returns rules and a registry for them, which validates their metrics.
+func newTestRules() (*Rules, *prometheus.Registry) {
 	r, reg := newRules(), prometheus.NewPedanticRegistry()
 	reg.MustRegister(rulesCollector{r})
 	return r, reg
 }
 
-// configure makes keys of the domain d the configured ones.
+// configure configures limits of the domain d with these keys.
 func configure(r *Rules, keys ...RuleKey) []*RuleCounters {
 	limits := make([]RuleLimit, len(keys))
 	for i, k := range keys {
 		limits[i].Key = k
 	}
-	return all(r, []string{"d"}, limits...)
+	return configureLimits(r, []string{"d"}, limits...)
 }
 
-// all configures limits and returns the counters of all of them, as if each were hit.
-func all(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
+// configureLimits configures limits and returns the counters of all of them. Get is called for each, as by a hit.
+func configureLimits(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
 	c := r.Configure(domains, len(limits), func(i int) RuleLimit { return limits[i] })
 	out := make([]*RuleCounters, len(limits))
 	for i := range limits {
@@ -38,8 +38,8 @@ func all(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
 	return out
 }
 
-// check compares the total_hits series, and that all of them are valid.
-func check(t *testing.T, reg *prometheus.Registry, want ...string) {
+// expectTotalHits compares the total_hits series, and that all of them are valid.
+func expectTotalHits(t *testing.T, reg *prometheus.Registry, want ...string) {
 	t.Helper()
 	var text strings.Builder
 	if len(want) > 0 {
@@ -54,7 +54,7 @@ func check(t *testing.T, reg *prometheus.Registry, want ...string) {
 }
 
 func TestConfiguredSeries(t *testing.T) {
-	r, reg := rules()
+	r, reg := newTestRules()
 	a := RuleKey{Domain: "d", Rule: "a.b", Key1: "a", Key2: "b"}
 	b := RuleKey{Domain: "d", Rule: "c", Key1: "c", Limit: "5/hour"}
 	got := configure(r, a, b, a)
@@ -62,18 +62,18 @@ func TestConfiguredSeries(t *testing.T) {
 		t.Errorf("Configure: equal keys must share counters, others not")
 	}
 	got[0].Add(Hits{Total: 3})
-	check(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 3`, `{domain="d",key1="c",key2="",limit="5/hour",rule="c"} 0`)
+	expectTotalHits(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 3`, `{domain="d",key1="c",key2="",limit="5/hour",rule="c"} 0`)
 
-	// A reload keeps what stays and ends what goes.
+	// A reload keeps the series of remaining keys and ends the others.
 	got = configure(r, a)
 	got[0].Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 4`)
+	expectTotalHits(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 4`)
 }
 
-// TestRulesThatAreNotHitHaveNoSeries, unless they are among the first. A series that began
-// goes on through reloads, wherever its rule stands then.
-func TestRulesThatAreNotHitHaveNoSeries(t *testing.T) {
-	r, reg := rules()
+// TestUnhitRulesHaveNoSeries checks that only the first MaxUnhit rules have series before their first hit. A series
+// continues after a reload, even if the rule has another position.
+func TestUnhitRulesHaveNoSeries(t *testing.T) {
+	r, reg := newTestRules()
 	key := func(i int) RuleLimit {
 		name := fmt.Sprint("k", i)
 		return RuleLimit{Key: RuleKey{Domain: "d", Rule: name, Key1: name}}
@@ -101,35 +101,35 @@ func TestRulesThatAreNotHitHaveNoSeries(t *testing.T) {
 	}
 	before := c.Get(n - 1)
 	later := r.Configure([]string{"d"}, n+1, func(i int) RuleLimit { return key(i - 1) })
-	if later.Get(n) != before || series() != MaxUnhit+2 { // the one of -1 is new
+	if later.Get(n) != before || series() != MaxUnhit+2 { // the series of key(-1) is new
 		t.Errorf("a rule that was hit has other counters after a reload, or %d series", series())
 	}
-	// A request that began with the older rules still counts.
+	// A request that started with the older rules still counts.
 	c.Get(n - 2).Add(Hits{Total: 3})
 	if got := later.Get(n - 1).totalHits.Load(); got != 3 {
 		t.Errorf("the rule has %d hits, want the 3 of a request with older rules", got)
 	}
 }
 
-// TestARequestSpellsARuleThatIsNotHitYet has one series, whoever comes first.
-func TestARequestSpellsARuleThatIsNotHitYet(t *testing.T) {
-	r, reg := rules()
+// TestRuntimeKeyOfUnhitRule has a runtime key equal the key of a configured rule without a series. Both share one series.
+func TestRuntimeKeyOfUnhitRule(t *testing.T) {
+	r, reg := newTestRules()
 	limits := make([]RuleLimit, MaxUnhit+1)
 	for i := range limits {
 		limits[i].Key = RuleKey{Domain: "d", Rule: "same", Key1: "same"}
 	}
 	limits[MaxUnhit].Key = RuleKey{Domain: "d", Rule: "late", Key1: "late"}
 	c := r.Configure([]string{"d"}, len(limits), func(i int) RuleLimit { return limits[i] })
-	spelt, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
-	spelt.Add(Hits{Total: 2})
+	runtime, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
+	runtime.Add(Hits{Total: 2})
 	c.Get(MaxUnhit).Add(Hits{Total: 1})
 	again, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
 	again.Add(Hits{Total: 4})
-	check(t, reg, `{domain="d",key1="late",key2="",limit="",rule="late"} 7`, `{domain="d",key1="same",key2="",limit="",rule="same"} 0`)
+	expectTotalHits(t, reg, `{domain="d",key1="late",key2="",limit="",rule="late"} 7`, `{domain="d",key1="same",key2="",limit="",rule="same"} 0`)
 }
 
 func TestRuntimeSeries(t *testing.T) {
-	r, reg := rules()
+	r, reg := newTestRules()
 	c, scratch := r.Runtime(nil, "d", "", []byte("k_x.s_1"), 3, 7)
 	c.Add(Hits{Total: 2})
 	again, _ := r.Runtime(scratch, "d", "", []byte("k_x.s_1"), 3, 7)
@@ -138,39 +138,39 @@ func TestRuntimeSeries(t *testing.T) {
 	}
 	other, _ := r.Runtime(scratch, "d", "1/hour", []byte("k_x"), 3, 0)
 	other.Add(Hits{Total: 5})
-	check(t, reg, `{domain="d",key1="k_x",key2="s_1",limit="",rule="k_x.s_1"} 2`, `{domain="d",key1="k_x",key2="",limit="1/hour",rule="k_x"} 5`)
+	expectTotalHits(t, reg, `{domain="d",key1="k_x",key2="s_1",limit="",rule="k_x.s_1"} 2`, `{domain="d",key1="k_x",key2="",limit="1/hour",rule="k_x"} 5`)
 	if n := testing.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", []byte("k_x.s_1"), 3, 7) }); n != 0 {
 		t.Errorf("Runtime of a known key allocates %v times, want 0", n)
 	}
 }
 
-// A key may be configured and spelt by a request's values; there is one series.
-func TestRuntimeKeyOfAConfiguredRule(t *testing.T) {
-	r, reg := rules()
+// TestRuntimeKeyOfConfiguredRule has a runtime key equal the key of a configured rule. Both share one series.
+func TestRuntimeKeyOfConfiguredRule(t *testing.T) {
+	r, reg := newTestRules()
 	key := RuleKey{Domain: "d", Rule: "k_x", Key1: "k_x"}
 	configured := configure(r, key)[0]
 	c, _ := r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	if c != configured {
-		t.Error("a runtime key that is configured has counters of its own")
+		t.Error("a runtime key that is also configured has separate counters")
 	}
 	c.Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 1`)
+	expectTotalHits(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 1`)
 
-	// The rule goes: the next request gets a series that is shown.
+	// The rule is removed: the next request gets a new series.
 	configure(r)
 	c, _ = r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	c.Add(Hits{Total: 7})
-	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 7`)
+	expectTotalHits(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 7`)
 
-	// The rule comes back: its series goes on.
+	// The rule is added again: the series continues.
 	configure(r, key)[0].Add(Hits{Total: 1})
 	c, _ = r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	c.Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 9`)
+	expectTotalHits(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 9`)
 }
 
 func TestSeriesAreBounded(t *testing.T) {
-	r, reg := rules()
+	r, reg := newTestRules()
 	keys := make([]RuleKey, MaxConfigured+10)
 	for i := range keys {
 		name := fmt.Sprintf("c%d", i)
@@ -189,7 +189,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	long, _ := r.Runtime(scratch, "d", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
 	long.Add(Hits{Total: 1})
 
-	// Strangers took their pool; a configured rule still has its own series.
+	// Runtime keys have used up their pool, but a configured rule still has its own series.
 	configured[7].Add(Hits{Total: 42})
 	families, err := reg.Gather()
 	if err != nil {
@@ -218,11 +218,11 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("series missing: %v", want)
 	}
 	if got := r.spill.Load(); got != 2*MaxRuntime+1 {
-		t.Errorf("%d decisions noted under other, want %d", got, 2*MaxRuntime+1)
+		t.Errorf("%d decisions are counted under other, want %d", got, 2*MaxRuntime+1)
 	}
 }
 
-func TestAddStopsAtTheTop(t *testing.T) {
+func TestAddSaturates(t *testing.T) {
 	var c RuleCounters
 	c.Add(Hits{Total: math.MaxUint64 - 1, Over: 5, Near: 4, Within: 3, Shadow: 2})
 	c.Add(Hits{Total: 7})
@@ -235,7 +235,7 @@ func TestAddStopsAtTheTop(t *testing.T) {
 }
 
 func TestRulesConcurrently(t *testing.T) {
-	r, reg := rules()
+	r, reg := newTestRules()
 	key := RuleKey{Domain: "d", Rule: "k", Key1: "k"}
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -263,27 +263,27 @@ func TestRulesConcurrently(t *testing.T) {
 	}
 }
 
-// TestNobodyCanSpellOther has a request and a rule be called as what is beyond the
-// bounds: one series, not two of one name, which would break the whole page.
-func TestNobodyCanSpellOther(t *testing.T) {
-	r, reg := rules()
+// TestRuleNamedOther has a runtime key and a rule named "other", like the overflow series. They share one series: two with
+// the same labels would make the complete page invalid.
+func TestRuleNamedOther(t *testing.T) {
+	r, reg := newTestRules()
 	configure(r, RuleKey{Domain: "d", Rule: "k", Key1: "k"})
 	c, _ := r.Runtime(nil, "d", "", []byte(other), len(other), 0)
 	c.Add(Hits{Total: 1})
 	long, _ := r.Runtime(nil, "d", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
 	long.Add(Hits{Total: 2})
-	check(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 0`, `{domain="d",key1="other",key2="",limit="",rule="other"} 3`)
+	expectTotalHits(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 0`, `{domain="d",key1="other",key2="",limit="",rule="other"} 3`)
 
 	configure(r, RuleKey{Domain: "d", Rule: other, Key1: other})[0].Add(Hits{Total: 4})
 	long, _ = r.Runtime(nil, "d", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
 	long.Add(Hits{Total: 8})
-	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
+	expectTotalHits(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
 	configure(r)
-	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
+	expectTotalHits(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
 }
 
-func TestRuntimeKeysThatCannotBeLabels(t *testing.T) {
-	r, reg := rules()
+func TestInvalidRuntimeKeys(t *testing.T) {
+	r, reg := newTestRules()
 	configure(r)
 	c, _ := r.Runtime(nil, "d", "", []byte("k_\xff"), 3, 0)
 	c.Add(Hits{Total: 1})
@@ -291,29 +291,29 @@ func TestRuntimeKeysThatCannotBeLabels(t *testing.T) {
 	c.Add(Hits{Total: 1})
 	c, _ = r.Runtime(nil, "d", "name of a row \xff", []byte("k"), 1, 0)
 	c.Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 2`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
+	expectTotalHits(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 2`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
 }
 
-// TestRuntimeKeysOfADomainThatWent give their room back.
-func TestRuntimeKeysOfADomainThatWent(t *testing.T) {
-	r, reg := rules()
-	all(r, []string{"d", "gone"})
+// TestRuntimeKeysOfRemovedDomain checks that the runtime keys of a removed domain no longer count against the bound.
+func TestRuntimeKeysOfRemovedDomain(t *testing.T) {
+	r, reg := newTestRules()
+	configureLimits(r, []string{"d", "gone"})
 	for i := range MaxRuntime {
 		r.Runtime(nil, "gone", "", fmt.Appendf(nil, "r%d", i), 2, 0)
 	}
 	configure(r)
 	c, _ := r.Runtime(nil, "d", "", []byte("k"), 1, 0)
 	c.Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 1`)
-	// A request that began before still counts, somewhere.
+	expectTotalHits(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 1`)
+	// A request that started before the reload does not panic.
 	long, _ := r.Runtime(nil, "gone", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
 	long.Add(Hits{Total: 1})
 }
 
 func TestConfiguredNumbers(t *testing.T) {
-	r, reg := rules()
+	r, reg := newTestRules()
 	k := RuleKey{Domain: "d", Rule: "k.l", Key1: "k", Key2: "l", Limit: "60/minute"}
-	all(
+	configureLimits(
 		r, []string{"d"},
 		RuleLimit{Key: k, Requests: 60, Window: time.Minute},
 		RuleLimit{Key: k, Requests: 5, Window: time.Hour},          // shares the series
@@ -332,10 +332,9 @@ sluice_rule_window_seconds{domain="d",key1="k",key2="l",limit="60/minute",rule="
 	}
 }
 
-// TestASpillTakesNoLock has what is beyond the bounds counted while somebody else
-// holds the lock, as a scrape does.
-func TestASpillTakesNoLock(t *testing.T) {
-	r, _ := rules()
+// TestOverflowTakesNoLock counts a hit beyond the bounds while the lock is held, as by a scrape.
+func TestOverflowTakesNoLock(t *testing.T) {
+	r, _ := newTestRules()
 	configure(r)
 	for i := range MaxRuntime {
 		r.Runtime(nil, "d", "", fmt.Appendf(nil, "r%d", i), 2, 0)

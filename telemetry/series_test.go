@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// everySeries brings every metric that there can be to show at least one series.
+// everySeries creates at least one series of every metric.
 func everySeries(t *testing.T, m *Metrics) {
 	t.Helper()
 	m.WatchTable(func() TableStats {
@@ -25,12 +25,12 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.ConfigRejected()
 	m.TLS("grpc")
 	m.XDS()
-	m.SetTransport("own")
+	m.SetTransport("builtin")
 	m.State()
 	m.Tables([]string{"customers"}, func(string) int { return 3 })
 	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"},
 		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
-	all(m.Rules, []string{"d"}, RuleLimit{
+	configureLimits(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true, Divided: true,
 	})[0].AddLeases(1)
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())

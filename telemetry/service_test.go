@@ -45,7 +45,7 @@ sluice_counters_live{counter_bytes="72",domain="d"} 0
 	m.ConfigRestored()
 	m.ConfigLoaded("def", 13)
 	if n := testutil.CollectAndCount(m.configMetrics.info); n != 1 {
-		t.Errorf("%d fingerprints are shown, want that of the rules in force only", n)
+		t.Errorf("%d hashes are exposed, want only that of the active rules", n)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestLogger(t *testing.T) {
 		}
 	}
 	if _, err := NewLogger(&bytes.Buffer{}, "loud", "text"); err == nil || !strings.Contains(err.Error(), "warning") {
-		t.Errorf("NewLogger(loud) = %v, want an error that names what is allowed", err)
+		t.Errorf("NewLogger(loud) = %v, want an error that lists the levels", err)
 	}
 	if _, err := NewLogger(&bytes.Buffer{}, "info", "xml"); err == nil {
 		t.Error("NewLogger accepts the format xml")

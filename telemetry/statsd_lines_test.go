@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestStatsdLineThatIsTooLong has a metric whose line is longer than a packet. It costs no other metric, and is counted and
-// logged once, with its name.
-func TestStatsdLineThatIsTooLong(t *testing.T) {
+// TestStatsdOversizedLine has a metric whose line is longer than a packet. Other metrics are sent, and the error is counted
+// and logged once, with the name of the metric.
+func TestStatsdOversizedLine(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
 	counters := configure(m.Rules, RuleKey{Domain: "d", Rule: strings.Repeat("x", 1500)}, RuleKey{Domain: "d", Rule: "y"})
@@ -25,19 +25,19 @@ func TestStatsdLineThatIsTooLong(t *testing.T) {
 		if err := flush(t, s); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.d.y.total_hits:1|c"}, only(lines())); diff != "" {
+		if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.d.y.total_hits:1|c"}, rateLimitLines(lines())); diff != "" {
 			t.Errorf("flush %d: lines (-want +got):\n%s", i, diff)
 		}
 	}
 	if got := testutil.ToFloat64(s.errors); got != 1 {
 		t.Errorf("%v errors are counted, want 1", got)
 	}
-	told := logs.FilterMessageSnippet("longer than a packet").All()
-	if len(told) != 1 || !strings.HasPrefix(fmt.Sprint(told[0].ContextMap()["metric"]), "ratelimit.service.rate_limit.d.xxx") {
-		t.Errorf("the log has %+v, want one line that names the metric", told)
+	logged := logs.FilterMessageSnippet("longer than a packet").All()
+	if len(logged) != 1 || !strings.HasPrefix(fmt.Sprint(logged[0].ContextMap()["metric"]), "ratelimit.service.rate_limit.d.xxx") {
+		t.Errorf("the log has %+v, want one line that names the metric", logged)
 	}
 
-	// Other metrics are named once, too.
+	// Further oversized metrics are also logged once.
 	more := configure(m.Rules, RuleKey{Domain: "d", Rule: strings.Repeat("x", 1500)}, RuleKey{Domain: "d", Rule: strings.Repeat("z", 1500)})
 	for range 2 {
 		more[1].Add(Hits{Total: 3, Over: 2, Within: 1})
@@ -45,24 +45,24 @@ func TestStatsdLineThatIsTooLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told = logs.FilterMessageSnippet("longer than a packet").All()
-	if len(told) != 2 || fmt.Sprint(told[1].ContextMap()["more"]) != "2" {
-		t.Errorf("the log has %+v, want a second line for three metrics", told)
+	logged = logs.FilterMessageSnippet("longer than a packet").All()
+	if len(logged) != 2 || fmt.Sprint(logged[1].ContextMap()["more"]) != "2" {
+		t.Errorf("the log has %+v, want a second line for three metrics", logged)
 	}
 	if got := testutil.ToFloat64(s.errors); got != 4 {
 		t.Errorf("%v errors are counted, want 4", got)
 	}
 }
 
-// TestStatsdLinesThatFillAPacket sends lines of every length around that of a packet.
-func TestStatsdLinesThatFillAPacket(t *testing.T) {
+// TestStatsdPacketSizedLines sends lines of all lengths close to the packet size.
+func TestStatsdPacketSizedLines(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
-	const packet = 1432 // with the newline of the last line
-	around := len("ratelimit.service.rate_limit.d..total_hits:1|c\n")
+	const packet = 1432 // including the newline of the last line
+	overhead := len("ratelimit.service.rate_limit.d..total_hits:1|c\n")
 	var keys []RuleKey
 	for n := packet - 5; n <= packet+5; n++ {
-		keys = append(keys, RuleKey{Domain: "d", Rule: strings.Repeat("x", n-around)})
+		keys = append(keys, RuleKey{Domain: "d", Rule: strings.Repeat("x", n-overhead)})
 	}
 	for _, c := range configure(m.Rules, keys...) {
 		c.Add(Hits{Total: 1})
@@ -71,7 +71,7 @@ func TestStatsdLinesThatFillAPacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lengths []int
-	for _, l := range only(lines()) {
+	for _, l := range rateLimitLines(lines()) {
 		lengths = append(lengths, len(l)+1)
 	}
 	slices.Sort(lengths)
@@ -83,9 +83,8 @@ func TestStatsdLinesThatFillAPacket(t *testing.T) {
 	}
 }
 
-// TestStatsdOfRulesThatEnd drops rules and adds them again between flushes. What was counted is sent to the last hit, and
-// nothing twice.
-func TestStatsdOfRulesThatEnd(t *testing.T) {
+// TestStatsdOfRemovedRules removes rules and adds them again between flushes. All hits are sent exactly once.
+func TestStatsdOfRemovedRules(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr, Tags: []Tag{{"zone", "a"}}})
 	key, stays := RuleKey{Domain: "d", Rule: "k", Key1: "k"}, RuleKey{Domain: "d", Rule: "l", Key1: "l"}
@@ -99,7 +98,7 @@ func TestStatsdOfRulesThatEnd(t *testing.T) {
 		if err := flush(t, s); err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range only(lines()) {
+		for _, l := range rateLimitLines(lines()) {
 			name, rest, _ := strings.Cut(l, ":")
 			n := 0
 			if _, err := fmt.Sscanf(rest, "%d|c", &n); err != nil {
@@ -123,11 +122,11 @@ func TestStatsdOfRulesThatEnd(t *testing.T) {
 	send()
 	want(100, 1000, 10_000)
 
-	// Dropped, and there again with fewer and with more hits than before, twice within a flush.
+	// Removed and added again with fewer and with more hits than before, twice between two flushes.
 	counters[0].Add(Hits{Total: 1})
 	counters[1].Add(Hits{Total: 1})
 	runtime(1)
-	all(m.Rules, []string{"other"})
+	configureLimits(m.Rules, []string{"other"})
 	counters = configure(m.Rules, key, stays)
 	counters[0].Add(Hits{Total: 150})
 	counters[1].Add(Hits{Total: 7})
@@ -139,10 +138,10 @@ func TestStatsdOfRulesThatEnd(t *testing.T) {
 	send()
 	want(100+1+150+20_000, 1000+1+7+5, 10_000+1+3)
 
-	// Dropped for good, while the server is away.
+	// Removed while the server is unavailable.
 	counters[0].Add(Hits{Total: 2})
 	runtime(2)
-	all(m.Rules, []string{"other"})
+	configureLimits(m.Rules, []string{"other"})
 	dial := s.conn.dial
 	s.conn.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errNotOpen }
 	if err := flush(t, s); err == nil {
@@ -155,14 +154,14 @@ func TestStatsdOfRulesThatEnd(t *testing.T) {
 	want(20_253, 1013, 10_006)
 	for key := range s.series {
 		if strings.Contains(key, "total_hits") && !strings.Contains(key, "negative") {
-			t.Errorf("series %q is kept for a rule that is gone", key)
+			t.Errorf("series %q is kept for a removed rule", key)
 		}
 	}
 }
 
-// TestEndedSeriesAreBounded reloads without a flush. The counts of the last rules are kept.
+// TestEndedSeriesAreBounded reloads rules many times without a flush. Only the counts of the last ones are kept.
 func TestEndedSeriesAreBounded(t *testing.T) {
-	r, _ := rules()
+	r, _ := newTestRules()
 	r.keepEnded()
 	keys := make([]RuleKey, 1000)
 	for i := range keys {

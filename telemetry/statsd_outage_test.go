@@ -21,8 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// A server that goes away and comes back misses nothing of what counters counted
-// meanwhile; the log says so once.
+// TestStatsdOutage checks that counts during an outage are sent afterwards, and that the outage is logged once.
 func TestStatsdOutage(t *testing.T) {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -37,7 +36,7 @@ func TestStatsdOutage(t *testing.T) {
 			return
 		}
 		l.Close()
-		// One flush, then it hangs up.
+		// Reads one flush and closes the connection.
 		var all bytes.Buffer
 		buffer := make([]byte, 1<<16)
 		for !strings.Contains(all.String(), "sluice_rule_series_omitted:0|g\n") { // the last line
@@ -59,7 +58,7 @@ func TestStatsdOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-received; !strings.Contains(got, "ratelimit_server.ShouldRateLimit.total_requests:1|c\n") {
-		t.Errorf("the server got:\n%s", got)
+		t.Errorf("the server received:\n%s", got)
 	}
 	for i := range 5 {
 		m.Calls.ShouldRateLimit.Requests.Inc()
@@ -86,7 +85,7 @@ func TestStatsdOutage(t *testing.T) {
 		}
 		got := <-received
 		if i == 0 && !strings.Contains(got, "ratelimit_server.ShouldRateLimit.total_requests:5|c\n") {
-			t.Errorf("what was counted during the outage is missing from:\n%s", got)
+			t.Errorf("the counts of the outage are missing in:\n%s", got)
 		}
 	}
 	if got := logs.FilterMessage("statsd: sending metrics again").Len(); got != 1 {
@@ -95,9 +94,9 @@ func TestStatsdOutage(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now())
 }
 
-// A server that takes connections and nothing else costs a flush its time, and
-// loses a bounded part of it.
-func TestStatsdServerThatDoesNotRead(t *testing.T) {
+// TestStatsdServerDoesNotRead has a server that accepts connections but does not read. The duration of a flush and the
+// lost lines are bounded.
+func TestStatsdServerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, _ := newTestStatsd(t, StatsdOptions{Network: "tcp", Addr: "x", Interval: 10 * time.Second})
 		s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
@@ -116,25 +115,25 @@ func TestStatsdServerThatDoesNotRead(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), flushTimeout)
 		defer cancel()
 		if err := s.flush(ctx); err == nil {
-			t.Error("flush() = nil where nobody reads")
+			t.Error("flush() = nil although the server does not read")
 		}
 		if took := time.Since(began); took > flushTimeout {
 			t.Errorf("flush() took %v, want at most %v", took, flushTimeout)
 		}
 		if got := testutil.ToFloat64(s.errors); got < 1 || got > chunkLines+1 {
-			t.Errorf("%v errors are counted, want some, and no more than a chunk has lines", got)
+			t.Errorf("%v errors are counted, want 1 to %d", got, chunkLines+1)
 		}
 		lost := 0
 		for _, series := range s.series {
 			lost += int(min(series.total, 1))
 		}
 		if lost > chunkLines {
-			t.Errorf("%d counters count as sent, want a chunk's", lost)
+			t.Errorf("%d counters count as sent, want at most %d", lost, chunkLines)
 		}
 	})
 }
 
-// Run sends each interval and once more at the end.
+// TestStatsdInterval checks that Run flushes at each interval and once more at the end.
 func TestStatsdInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x", Interval: 10 * time.Second})
@@ -143,7 +142,7 @@ func TestStatsdInterval(t *testing.T) {
 			line string
 		}
 		var (
-			mu  sync.Mutex // each flush has a connection of its own
+			mu  sync.Mutex // each flush uses its own connection
 			got []arrival
 		)
 		began := time.Now()
@@ -159,7 +158,7 @@ func TestStatsdInterval(t *testing.T) {
 					for line := range strings.Lines(string(buffer[:n])) {
 						if strings.Contains(line, "total_requests") {
 							mu.Lock()
-							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // a socket is looked at for a millisecond
+							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // connError waits a millisecond
 							mu.Unlock()
 						}
 					}
@@ -185,14 +184,13 @@ func TestStatsdInterval(t *testing.T) {
 		line := func(n string) string { return "ratelimit_server.ShouldRateLimit.total_requests:" + n + "|c\n" }
 		want := []arrival{{10 * time.Second, line("2")}, {20 * time.Second, line("3")}, {23 * time.Second, line("4")}}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(arrival{})); diff != "" {
-			t.Errorf("what was sent when (-want +got):\n%s", diff)
+			t.Errorf("the lines and their times differ (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// TestStatsdAgentThatRestarts has another process listen at the path of a DogStatsD agent between two flushes. Nothing that was
-// counted is lost.
-func TestStatsdAgentThatRestarts(t *testing.T) {
+// TestStatsdAgentRestarts restarts a DogStatsD agent at the same path between flushes. No count is lost.
+func TestStatsdAgentRestarts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dsd")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: path, Dog: true})
 	for n := 1; n <= 3; n++ {
@@ -209,14 +207,14 @@ func TestStatsdAgentThatRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := flush(t, s); err == nil {
-			t.Errorf("agent %d: flush() = nil after it has gone", n)
+			t.Errorf("agent %d: flush() = nil after it has stopped", n)
 		}
 	}
 }
 
-// TestStatsdNamesAreResolvedAgain holds how often flushes connect: each time over UDP, whose receiver may have moved, and over
-// TCP only if the server has hung up, whatever it said before.
-func TestStatsdNamesAreResolvedAgain(t *testing.T) {
+// TestStatsdReconnects checks when a flush connects: always over UDP, whose server may have another address, and over TCP
+// only if the server has closed the connection, even if it sent data before.
+func TestStatsdReconnects(t *testing.T) {
 	for network, want := range map[string][]int{"udp": {1, 2, 3, 4, 5}, "tcp": {1, 1, 1, 2, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x"})
@@ -247,8 +245,8 @@ func TestStatsdNamesAreResolvedAgain(t *testing.T) {
 	}
 }
 
-// TestStatsdEndsWithAServerThatDoesNotRead holds how long Run takes to return, whatever a flush is waiting for.
-func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
+// TestStatsdShutdownIsBounded checks how long Run takes to return if the server does not read.
+func TestStatsdShutdownIsBounded(t *testing.T) {
 	for _, network := range []string{"tcp", "udp"} {
 		for _, after := range []time.Duration{0, 10*time.Second + flushTimeout/2, 15 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
@@ -269,20 +267,20 @@ func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
 				cancel()
 				<-done
 				if took := time.Since(began); took > 2*flushTimeout {
-					t.Errorf("%s: Run() returned %v after its end at %v, want at most %v", network, took, after, 2*flushTimeout)
+					t.Errorf("%s: Run() returned %v after it was cancelled at %v, want at most %v", network, took, after, 2*flushTimeout)
 				}
 			})
 		}
 	}
 }
 
-// datagramSocket is a socket whose packets are refused after they were sent, while nobody listens.
+// datagramSocket is a socket whose packets are refused after they were sent, unless listens is true.
 type datagramSocket struct {
 	net.Conn
 
 	listens *bool
 	sent    *strings.Builder
-	refused bool // a packet that was sent
+	refused bool // whether a packet was refused
 }
 
 func (d *datagramSocket) Write(packet []byte) (int, error) {
@@ -304,9 +302,9 @@ func (*datagramSocket) SetDeadline(time.Time) error     { return nil }
 func (*datagramSocket) SetReadDeadline(time.Time) error { return nil }
 func (*datagramSocket) Close() error                    { return nil }
 
-// TestStatsdDatagramsThatNobodyTakes holds that the log has the begin and the end of an absence, and that the first flush after it
-// is sent, though it is the one that hears of refused packets.
-func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
+// TestStatsdRefusedDatagrams checks that the start and the end of an outage are logged, and that the first flush after it is
+// sent, although that flush reports the refused packets.
+func TestStatsdRefusedDatagrams(t *testing.T) {
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
 	var sent strings.Builder
 	listens := true
@@ -322,7 +320,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 	}
 	send(false)
 	listens = false
-	send(false) // it is not known yet
+	send(false) // the outage is noticed at the next flush
 	send(true)
 	send(true)
 	expectCodes(t, m.Conditions, time.Now(), "statsd_not_listening")
@@ -340,6 +338,6 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now())
 	begins, ends := logs.FilterMessageSnippet("no server is listening").Len(), logs.FilterMessage("statsd: sending metrics again").Len()
 	if begins != 1 || ends != 1 {
-		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)
+		t.Errorf("the log has %d starts and %d ends of the outage, want one of each", begins, ends)
 	}
 }

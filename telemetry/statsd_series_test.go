@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-func TestTimersStandForTheHistogram(t *testing.T) {
+func TestTimersMatchHistogram(t *testing.T) {
 	for _, milliseconds := range []bool{false, true} {
-		timersStandForTheHistogram(t, milliseconds)
+		testTimersMatchHistogram(t, milliseconds)
 	}
 }
 
-// timersStandForTheHistogram holds whatever unit the histogram is in.
-func timersStandForTheHistogram(t *testing.T, milliseconds bool) {
+// testTimersMatchHistogram checks the timers of a histogram in the given unit.
+func testTimersMatchHistogram(t *testing.T, milliseconds bool) {
 	t.Helper()
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsdOf(t, StatsdOptions{Network: "udp", Addr: addr}, Options{Milliseconds: milliseconds})
@@ -52,8 +52,9 @@ func timersStandForTheHistogram(t *testing.T, milliseconds bool) {
 	}
 }
 
-// Times are sent in milliseconds and other numbers as they are, in whatever unit the response time is.
-func TestHistogramsAreSentInTheirUnits(t *testing.T) {
+// TestHistogramUnits checks that times are sent in milliseconds and other values unchanged, whatever the unit of the
+// response time.
+func TestHistogramUnits(t *testing.T) {
 	for _, milliseconds := range []bool{false, true} {
 		addr, lines := packets(t, "udp", "127.0.0.1:0")
 		s, m, _ := newTestStatsdOf(t, StatsdOptions{Network: "udp", Addr: addr}, Options{Milliseconds: milliseconds})
@@ -72,9 +73,9 @@ func TestHistogramsAreSentInTheirUnits(t *testing.T) {
 	}
 }
 
-// TestTimersOfAHistogramThatBeginsAgain has a histogram reset, as a native one is that has too many buckets, and then grow beyond
-// what it was. All observations since are sent.
-func TestTimersOfAHistogramThatBeginsAgain(t *testing.T) {
+// TestTimersAfterHistogramReset resets a histogram, as happens to native ones with too many buckets, and then exceeds its
+// former counts. All later observations are sent.
+func TestTimersAfterHistogramReset(t *testing.T) {
 	of := func(created int64, low, high uint64) *dto.Histogram {
 		return &dto.Histogram{
 			SampleCount: new(low + high), CreatedTimestamp: &timestamppb.Timestamp{Seconds: created},
@@ -88,7 +89,7 @@ func TestTimersOfAHistogramThatBeginsAgain(t *testing.T) {
 	}{
 		{of(1, 0, 10), 0, 10},
 		{of(1, 0, 12), 0, 2},
-		{of(2, 5, 10), 5, 10}, // more in all, and no more in the second bucket
+		{of(2, 5, 10), 5, 10}, // a larger total, but no more in the second bucket
 		{of(3, 20, 20), 20, 20},
 		{of(3, 21, 20), 1, 0},
 	} {

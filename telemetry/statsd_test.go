@@ -15,10 +15,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// patience bounds what a test waits for; only a broken one waits so long.
+// patience is the time limit of a test's waits. Only a failing test reaches it.
 const patience = 3 * time.Minute
 
-// newTestStatsd returns a sender that is ended with the test, and its log.
+// newTestStatsd returns a sender, which is closed at the end of the test, its metrics and its log.
 func newTestStatsd(t *testing.T, o StatsdOptions) (*Statsd, *Metrics, *observer.ObservedLogs) {
 	t.Helper()
 	return newTestStatsdOf(t, o, Options{Tags: o.Tags})
@@ -51,8 +51,8 @@ func flush(t *testing.T, s *Statsd) error {
 	return err
 }
 
-// packets returns a listener for datagrams, and a function that returns the lines
-// that came until now.
+// packets listens for datagrams. It returns the address and a function that returns the lines received since its last
+// call.
 func packets(t *testing.T, network, addr string) (listening string, lines func() []string) {
 	t.Helper()
 	conn, err := net.ListenPacket(network, addr)
@@ -63,14 +63,14 @@ func packets(t *testing.T, network, addr string) (listening string, lines func()
 	return conn.LocalAddr().String(), func() []string {
 		var all []string
 		buffer := make([]byte, 1<<16)
-		// Datagrams to an address of this machine are there once they are sent.
+		// Datagrams to an address of this machine arrive when they are sent.
 		for conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)) == nil {
 			n, _, err := conn.ReadFrom(buffer)
 			if err != nil {
 				break
 			}
 			if network == "udp" && n > 1432 {
-				t.Errorf("a packet has %d bytes, which an Ethernet frame does not take", n)
+				t.Errorf("a packet has %d bytes, too many for an Ethernet frame", n)
 			}
 			all = append(all, slices.Collect(strings.SplitSeq(strings.TrimSuffix(string(buffer[:n]), "\n"), "\n"))...)
 		}
@@ -78,8 +78,8 @@ func packets(t *testing.T, network, addr string) (listening string, lines func()
 	}
 }
 
-// only returns the lines of rate limiting, which tests can foresee.
-func only(lines []string) []string {
+// rateLimitLines returns the lines of rate limit metrics, whose values tests can predict, sorted.
+func rateLimitLines(lines []string) []string {
 	lines = slices.DeleteFunc(lines, func(l string) bool {
 		return strings.HasPrefix(l, "ratelimit.go.") || strings.HasPrefix(l, "sluice_")
 	})
@@ -87,7 +87,7 @@ func only(lines []string) []string {
 	return lines
 }
 
-func TestStatsdSendsTheReferencesNames(t *testing.T) {
+func TestStatsdUsesReferenceNames(t *testing.T) {
 	t.Setenv("DD_ENV", "prod") // must not show up in plain StatsD
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr, Tags: []Tag{{"zone", "a.b:c"}, {"env", "p"}}})
@@ -126,7 +126,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 		tagged("ratelimit_server.ShouldRateLimit.response_time") + ":0.005000|ms",
 	}
 	slices.Sort(want)
-	if diff := cmp.Diff(want, only(slices.Clone(all))); diff != "" {
+	if diff := cmp.Diff(want, rateLimitLines(slices.Clone(all))); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
 	for _, gauge := range []string{"ratelimit.go.numGoroutine", "ratelimit.go.heapInuse", "sluice_delayed_responses_pending"} {
@@ -137,24 +137,24 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 		}
 	}
 
-	// Counters are sent as what they grew by, and not at all where they did not.
+	// Only increases of counters are sent.
 	rules[0].Add(Hits{Total: 2})
 	if err := flush(t, s); err != nil {
 		t.Fatal(err)
 	}
 	want = []string{tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.total_hits") + ":2|c"}
-	if diff := cmp.Diff(want, only(lines())); diff != "" {
+	if diff := cmp.Diff(want, rateLimitLines(lines())); diff != "" {
 		t.Errorf("lines of the second flush (-want +got):\n%s", diff)
 	}
 
-	// A rule that goes leaves nothing behind, and begins anew if it comes back.
+	// The series of a removed rule are dropped.
 	configure(m.Rules)
 	if err := flush(t, s); err != nil {
 		t.Fatal(err)
 	}
 	for key := range s.series {
 		if strings.Contains(key, "mongo") {
-			t.Errorf("series %q is kept for a rule that is gone", key)
+			t.Errorf("series %q is kept for a removed rule", key)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
 	rules := configure(m.Rules, RuleKey{Domain: "d", Rule: "k_a.l", Key1: "k_a", Key2: "l", Limit: "9/day"})
 	rules[0].Add(Hits{Total: 7, Over: 2})
 	m.loads.Inc()
-	// A stranger's value must not become lines or tags of its own.
+	// A value of a request must not become further lines or tags.
 	runtime, _ := m.Rules.Runtime(nil, "d", "", []byte("k_x\nevil:1|c|#a,b"), 3, 0)
 	runtime.Add(Hits{Total: 1})
 	if err := flush(t, s); err != nil {
@@ -188,7 +188,7 @@ func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
 		want[i] = strings.Replace(strings.TrimSuffix(w, ",env:prod"), "|#", "|#env:prod,", 1)
 	}
 	slices.Sort(want)
-	if diff := cmp.Diff(want, only(lines())); diff != "" {
+	if diff := cmp.Diff(want, rateLimitLines(lines())); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
 }

@@ -33,12 +33,12 @@ func TestTagLabels(t *testing.T) {
 			t.Errorf("CheckTags(%v) = %v, want %q", tt.tags, err, tt.want)
 		}
 		if _, err := New(Options{Tags: tt.tags}); err == nil {
-			t.Errorf("New takes the tags %v", tt.tags)
+			t.Errorf("New accepts the tags %v", tt.tags)
 		}
 	}
 }
 
-// TestTagsAreOnEverySeries also holds ownLabels complete, by what series show.
+// TestTagsAreOnEverySeries also checks that ownLabels contains the labels of all series.
 func TestTagsAreOnEverySeries(t *testing.T) {
 	m, err := New(Options{Tags: []Tag{{"env", "prod"}, {"zone", "b"}, {"rule", "x"}}, Build: Build{Version: "v1"}})
 	if err != nil {
@@ -63,7 +63,7 @@ func TestTagsAreOnEverySeries(t *testing.T) {
 				}
 			}
 			if tags != 3 {
-				t.Errorf("%s has %v, want the tags in it", f.GetName(), series.GetLabel())
+				t.Errorf("%s has the labels %v, want all tags among them", f.GetName(), series.GetLabel())
 			}
 		}
 	}

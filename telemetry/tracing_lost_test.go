@@ -12,18 +12,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fails is an exporter that returns an error.
-type fails struct{ err error }
+// fakeExporter is an exporter that returns err.
+type fakeExporter struct{ err error }
 
-func (e fails) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
-func (fails) Shutdown(context.Context) error                               { return nil }
+func (e fakeExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
+func (fakeExporter) Shutdown(context.Context) error                               { return nil }
 
-// A collector that does not keep up is one line of the log, and not two for each batch. One that was away is said to be back with
-// the first batch that it takes.
-func TestACollectorThatDoesNotKeepUp(t *testing.T) {
+// TestSlowCollectorIsLoggedOnce checks that a collector that does not keep up is logged once, not for each batch. An outage
+// ends with the first batch that is sent.
+func TestSlowCollectorIsLoggedOnce(t *testing.T) {
 	m, logger, lines := watchedMetrics(t)
 	c := &countedSpans{lost: m.counter("lost_total", "Lost spans."), logger: logger}
-	good, bad := &countingExporter{fails{}, c}, &countingExporter{fails{errors.New("away")}, c}
+	good, bad := &countingExporter{fakeExporter{}, c}, &countingExporter{fakeExporter{errors.New("away")}, c}
 	export := func(e *countingExporter) {
 		if err := e.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 1)); err != nil {
 			t.Error(err)
@@ -49,7 +49,7 @@ func TestACollectorThatDoesNotKeepUp(t *testing.T) {
 	expect("when it is back", 4)
 }
 
-// duringRaise is a core that calls a function while a line is about to raise a condition.
+// duringRaise is a core that calls a function before a line raises a condition.
 type duringRaise struct {
 	zapcore.Core
 
@@ -67,19 +67,19 @@ func (c duringRaise) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// TestSpansAreSentWhileTheLossIsReported has the collector take batches while the log is about to get the line about a loss: the
-// condition ends after it has begun.
-func TestSpansAreSentWhileTheLossIsReported(t *testing.T) {
+// TestSpanLossEndsAfterItBegan sends batches while the line about a loss is being logged. The condition must start before
+// it ends.
+func TestSpanLossEndsAfterItBegan(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)
 	c := &countedSpans{lost: m.counter("lost_total", "Lost spans.")}
 	sent := make(chan error, 1)
 	c.logger = logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return duringRaise{core, func() {
 			go func() {
-				e := &countingExporter{fails{}, c}
+				e := &countingExporter{fakeExporter{}, c}
 				sent <- errors.Join(e.ExportSpans(t.Context(), nil), e.ExportSpans(t.Context(), nil))
 			}()
-			for range 1000 { // enough for these, unless they wait for this line
+			for range 1000 { // enough for the goroutine, unless it waits for this line
 				runtime.Gosched()
 			}
 		}}

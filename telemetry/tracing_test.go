@@ -10,12 +10,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// With a collector that hangs, every span is either under way or counted as lost.
-func TestSpansBeyondTheQueueAreCounted(t *testing.T) {
-	hold, asked := make(chan struct{}), make(chan struct{}, 100)
+// TestDroppedSpansAreCounted has a collector that does not respond. Every span is either queued or counted as dropped.
+func TestDroppedSpansAreCounted(t *testing.T) {
+	release, requested := make(chan struct{}), make(chan struct{}, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
-		<-hold
+		requested <- struct{}{}
+		<-release
 	}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
@@ -31,16 +31,16 @@ func TestSpansBeyondTheQueueAreCounted(t *testing.T) {
 		_, span := tracer.Start(t.Context(), "request")
 		span.End()
 	}
-	<-asked
+	<-requested
 	if got := sumOf(t, m, "sluice_trace_spans_dropped_total"); got != 980 {
-		t.Errorf("sluice_trace_spans_dropped_total = %v, want 980: 1000 less a queue of 20", got)
+		t.Errorf("sluice_trace_spans_dropped_total = %v, want 980: 1000 minus a queue of 20", got)
 	}
-	close(hold)
+	close(release)
 	if err := tracing.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if got := sumOf(t, m, "sluice_trace_spans_dropped_total"); got != 980 {
-		t.Errorf("sluice_trace_spans_dropped_total = %v after the collector is back, want 980", got)
+		t.Errorf("sluice_trace_spans_dropped_total = %v after the collector has recovered, want 980", got)
 	}
 }
 
@@ -69,8 +69,7 @@ func sumOf(t *testing.T, m *Metrics, name string) (sum float64) {
 	return sum
 }
 
-// TestOpenTelemetryVariablesAreChecked holds that what the SDK cannot read ends the start, and that
-// no secret is shown.
+// TestOpenTelemetryVariablesAreChecked checks that values that the SDK cannot parse are errors, which contain no secret.
 func TestOpenTelemetryVariablesAreChecked(t *testing.T) {
 	for _, tc := range []struct{ name, value, want string }{
 		{"OTEL_EXPORTER_OTLP_HEADERS", "Bearer topsecret", "OTEL_EXPORTER_OTLP_HEADERS=(not shown): must be name=value"},

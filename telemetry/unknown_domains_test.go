@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestUnknownDomainsHaveTheReferencesNames holds the names that envoyproxy/ratelimit shows. Two domains
-// whose metrics have one name there are told apart by a label.
-func TestUnknownDomainsHaveTheReferencesNames(t *testing.T) {
+// TestUnknownDomainMetricNames checks that metrics have their names in envoyproxy/ratelimit. A label distinguishes domains
+// whose metrics have the same name.
+func TestUnknownDomainMetricNames(t *testing.T) {
 	m, err := New(Options{Tags: []Tag{{"zone", "a"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,8 +37,8 @@ sluice_unknown_domain_descriptors_total{zone="a"} 10
 	}
 }
 
-// TestUnknownDomainsAreBounded has a client ask for ever new domains, long ones and such that no label
-// can have: the series stay few, and all descriptors are counted.
+// TestUnknownDomainsAreBounded has requests for many domains, including long ones and invalid labels. The number of series
+// is bounded, and all descriptors are counted.
 func TestUnknownDomainsAreBounded(t *testing.T) {
 	m, err := New(Options{})
 	if err != nil {
@@ -66,18 +66,19 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 	if want := 2.0 + 10*MaxUnknownDomains; series != MaxUnknownDomains+1 || sum != want || testutil.ToFloat64(u.total) != want {
 		t.Errorf("%d series with a sum of %v, and a total of %v, want %d and %v", series, sum, testutil.ToFloat64(u.total), MaxUnknownDomains+1, want)
 	}
-	// Of many that come at once, too.
+	// The bound also holds for concurrent requests.
 	if u.addDomain([]byte("late")) != (*u.counts.Load())[other] {
-		t.Error("a domain beyond the bound has a count of its own")
+		t.Error("a domain beyond the bound has its own count")
 	}
 	known, strange := []byte("domain 1"), []byte("domain 999")
 	if n := testing.AllocsPerRun(100, func() { u.Add(known, 1); u.Add(strange, 1) }); n > 0 {
-		t.Errorf("%v allocations for domains that were seen", n)
+		t.Errorf("known domains cause %v allocations", n)
 	}
 }
 
-// TestUnknownDomainsOfOneName adds up domains that StatsD and labels name alike, up to the greatest numbers.
-func TestUnknownDomainsOfOneName(t *testing.T) {
+// TestUnknownDomainsWithOneName checks that the counts of domains with the same name in StatsD and labels are added without
+// an overflow.
+func TestUnknownDomainsWithOneName(t *testing.T) {
 	m, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +86,6 @@ func TestUnknownDomainsOfOneName(t *testing.T) {
 	m.UnknownDomains.Add([]byte("a:b"), math.MaxUint64)
 	m.UnknownDomains.Add([]byte("a|b"), 5)
 	if got := sumOf(t, m, "ratelimit_service_rate_limit_a_b_domain_not_found"); got < math.MaxUint64 {
-		t.Errorf("2^64-1 and 5 descriptors are %v in all", got)
+		t.Errorf("the sum of 2^64-1 and 5 descriptors is %v", got)
 	}
 }

@@ -30,7 +30,7 @@ type checkCmd struct {
 	allow *access.AllowList
 }
 
-// checkReport is what check --output json prints.
+// checkReport is the output of check --output json.
 type checkReport struct {
 	OK          bool         `json:"ok"`
 	Hash        string       `json:"hash,omitempty"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -16,7 +17,7 @@ type envoyCheckCmd struct {
 	ruleFlags `embed:""`
 }
 
-// envoyReport is what envoy check --output json prints.
+// envoyReport is the output of envoy check --output json.
 type envoyReport struct {
 	OK       bool      `json:"ok"`
 	Findings []finding `json:"findings"`
@@ -26,7 +27,7 @@ func (k *envoyCheckCmd) Validate() error { return checkStdinOnce(k.Envoy, k.Conf
 
 func (k *envoyCheckCmd) Run(c console) error {
 	err := k.run(c)
-	if err == nil || err == errFailed || !isAnnotationFormat(k.Output) { //nolint:errorlint // it is our own
+	if err == nil || errors.Is(err, errFailed) || !isAnnotationFormat(k.Output) {
 		return err
 	}
 	if err := c.writeAnnotations(k.Output, findingsOf(err)); err != nil {

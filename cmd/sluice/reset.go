@@ -23,22 +23,22 @@ func (r *resetCmd) Validate() error { return r.check() }
 
 // Run resets the selected counters after confirmation.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
-	would, err := r.requestReset(ctx, "")
+	preview, err := r.requestReset(ctx, "")
 	if err != nil {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, rules.Count(would.Counters, "counter"), would.Used, leftText(would.Left))
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, leftText(preview.Left))
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
 		}
 	}
-	did, err := r.requestReset(ctx, would.Token)
+	done, err := r.requestReset(ctx, preview.Token)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(did.Counters, "counter"), did.Used, leftText(did.Left))
+	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, leftText(done.Left))
 	return nil
 }
 

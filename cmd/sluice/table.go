@@ -144,11 +144,11 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 		if err != nil {
 			return err
 		}
-		was := "none"
+		previous := "none"
 		if report.Was != nil {
-			was = report.Was.String()
+			previous = report.Was.String()
 		}
-		fmt.Fprintf(c.out, "%s %s: %s, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Row, was)
+		fmt.Fprintf(c.out, "%s %s: %s, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Row, previous)
 		return nil
 	})
 }
@@ -198,19 +198,19 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	for _, d := range found { // such as a missing newline at the end, a sign of truncation
 		fmt.Fprintln(c.err, d)
 	}
-	put := 0
+	imported := 0
 	err := t.withClient(func(debug *client.Debug) error {
 		for part, n := range rows.Parts(importBytes) {
 			if err := debug.PostRows(ctx, t.Name, part); err != nil {
-				return fmt.Errorf("%w; %s had been imported before", err, rules.Count(put, "row"))
+				return fmt.Errorf("%w; %s had been imported before", err, rules.Count(imported, "row"))
 			}
-			put += n
+			imported += n
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "%s: %s imported\n", t.Name, rules.Count(put, "row"))
+	fmt.Fprintf(c.out, "%s: %s imported\n", t.Name, rules.Count(imported, "row"))
 	return nil
 }

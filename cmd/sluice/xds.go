@@ -133,7 +133,7 @@ func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults s
 // followDefaults compiles the rules with a file of defaults, and again whenever the file changes.
 // Good is called each time the file has loaded.
 func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
-	take := func(u source.Update) error {
+	load := func(u source.Update) error {
 		x.loader.LogDiagnostics(u.Diagnostics)
 		if u.Err != nil {
 			x.loader.ReportRejected(file, u.Err)
@@ -147,9 +147,9 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 		return nil
 	}
 	files := source.NewFiles(source.Options{
-		Defaults: file, OnLoad: take, OnUnwatched: x.loader.WarnUnwatched,
+		Defaults: file, OnLoad: load, OnUnwatched: x.loader.WarnUnwatched,
 	})
-	_ = files.Load() // take reports the error
+	_ = files.Load() // load reports the error
 	group.Go(task(ctx, files.Run))
 }
 

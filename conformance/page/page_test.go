@@ -241,7 +241,7 @@ func TestPage(t *testing.T) {
 
 	do(ctx, t, chromedp.Click("#keys button"))
 	await(ctx, t, "1 counter(s), ")
-	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#ask"))
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
 	await(ctx, t, "counters reset")
 	if found := wrong(); len(found) > 0 {
 		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))

@@ -46,7 +46,7 @@ func TestPageAsksForAToken(t *testing.T) {
 	await(ctx, t, "user 3/year")
 	do(ctx, t, chromedp.WaitVisible("#keys button"), chromedp.Click("#keys button"))
 	await(ctx, t, "1 counter(s), ")
-	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#ask"))
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
 	await(ctx, t, "by=token bob from 127.0.0.1:")
 	if found := wrong(); len(found) > 0 {
 		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))

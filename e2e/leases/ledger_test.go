@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A number is the limit that is active in one descriptor: that of the rule, of a row of its table, or of the request.
+// number is the limit that applies to a descriptor: that of the rule, of a row of its table, or of the request.
 type number struct {
 	n, burst  int
 	unit      string
@@ -18,13 +18,13 @@ var units = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "
 
 func (n number) window() time.Duration { return units[n.unit] * time.Duration(n.multiple) }
 
-// A hold is the slot or the reserved hits of one request in a counter, under one lease.
+// hold is the permit or the reserved hits of one request in a counter, under one lease.
 type hold struct {
 	lease uint64
-	hits  int // 1 for a slot
+	hits  int // 1 for a permit
 }
 
-// A counter is the ledger of a counter: its active leases and its charges. A bucket refills while the test runs, so
+// counter is the ledger of a counter: its active leases and its charges. A bucket refills while the test runs, so
 // its used hits are known within bounds.
 type counter struct {
 	held     []hold
@@ -69,7 +69,7 @@ func (c *counter) charge(l *limit, n number, hits int) {
 	}
 }
 
-// A verdict says whether hits fit a limit. It is unknown where a bucket may or may not have refilled enough.
+// verdict is whether hits fit a limit. It is unknown if a bucket may or may not have refilled enough.
 type verdict int
 
 const (

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	seedsAtOnce = 5   // in one process
-	callsAtOnce = 120 // of a seed, between two restarts
+	seedsPerProcess = 5
+	callsPerProcess = 120 // calls of each seed between two restarts
 )
 
 // seeds returns the number of seeds of each mode: 10, or 50 with SLUICE_LONG=1.
@@ -58,11 +58,11 @@ func TestStore(t *testing.T) {
 // TestStateFile compares decisions over restarts with a state file, with and without restored leases.
 func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true, false}}) }
 
-// A mode is where counters are.
+// mode determines where counters are stored.
 type mode struct {
 	args     []string
-	replicas int    // that share a store, 0 without one
-	restarts []bool // whether the next processes restore leases, as they do from a store
+	replicas int    // number of replicas that share a store, 0 without one
+	restarts []bool // for each restart: whether the next process restores leases, which a store always does
 }
 
 // compare plays all seeds, several per process. Seeds whose counters span the end of an hour are played again.
@@ -70,12 +70,12 @@ func compare(t *testing.T, m mode) {
 	t.Helper()
 	t.Parallel()
 	found := 0
-	for first := 1; first <= seeds(); first += seedsAtOnce {
+	for first := 1; first <= seeds(); first += seedsPerProcess {
 		for again := true; again; {
 			hour := time.Now().Truncate(time.Hour)
 			worlds := m.play(t, first)
 			if again = !time.Now().Truncate(time.Hour).Equal(hour); again {
-				t.Logf("seeds %d to %d again: an hour has ended", first, first+seedsAtOnce-1)
+				t.Logf("seeds %d to %d again: an hour has ended", first, first+seedsPerProcess-1)
 				continue
 			}
 			for _, w := range worlds {
@@ -102,7 +102,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	}
 	var worlds []*world
 	var file strings.Builder
-	for seed := first; seed < first+seedsAtOnce; seed++ {
+	for seed := first; seed < first+seedsPerProcess; seed++ {
 		r := rand.New(rand.NewPCG(uint64(seed), 39))
 		w := &world{Rand: r, seed: seed, nodes: rules(seed, r), counters: map[string]*counter{}, replicas: m.replicas}
 		worlds = append(worlds, w)
@@ -138,68 +138,69 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	var replicas []*sluice.Sluice
 	var clients []rls.RateLimitServiceClient
 	for range max(1, m.replicas) {
-		limits := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: args})
-		replicas = append(replicas, limits)
+		replica := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: args})
+		replicas = append(replicas, replica)
 		if m.replicas > 0 {
-			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, limits).Sum("sluice_store_up") == 1 })
+			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, replica).Sum("sluice_store_up") == 1 })
 		}
 		for range 2 {
-			conn, err := grpc.NewClient("passthrough:///"+limits.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			conn, err := grpc.NewClient("passthrough:///"+replica.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 			must.OK(t, err)
 			defer conn.Close()
 			clients = append(clients, rls.NewRateLimitServiceClient(conn))
 		}
 	}
-	limits := replicas[0]
-	group, playing := errgroup.WithContext(t.Context()) // however long it takes
+	first := replicas[0]
+	group, playing := errgroup.WithContext(t.Context()) // without a time limit
 	for _, w := range worlds {
 		w.clients = clients
-		w.look = func(a ask) []looked { return look(t, limits, a) }
-		w.reset = func(a ask) { reset(t, limits, a) }
+		w.readCounters = func(a descriptor) []shownCounter { return readCounters(t, first, a) }
+		w.reset = func(a descriptor) { reset(t, first, a) }
 		group.Go(func() error {
-			if err := w.play(playing, callsAtOnce); err != nil || !last {
+			if err := w.play(playing, callsPerProcess); err != nil || !last {
 				return err
 			}
 			return w.finish(playing)
 		})
 	}
 	must.OK(t, group.Wait())
-	if n := suite.Metrics(t, limits).Sum("sluice_leases_active"); last && n != 0 {
-		worlds[0].fail(nil, "all requests of all seeds have ended, and %v are in flight", n)
+	if n := suite.Metrics(t, first).Sum("sluice_leases_active"); last && n != 0 {
+		worlds[0].fail(nil, "all requests of all seeds have ended, but %v leases are active", n)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	for _, limits := range replicas {
-		if _, err := limits.Stop(ctx); err != nil {
+	for _, replica := range replicas {
+		if _, err := replica.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // page returns the URL of the counters of a descriptor on the debug listener.
-func page(limits *sluice.Sluice, a ask) string {
+func page(s *sluice.Sluice, a descriptor) string {
 	query := url.Values{"domain": {a.domain}, "descriptor": {a.key + "=" + a.tenant}}
 	if a.over != nil {
 		query.Set("limit", fmt.Sprintf("%d/%s", a.over.n, a.over.unit))
 	}
-	return "http://" + limits.Addr("debug") + "/counters?" + query.Encode()
+	return "http://" + s.Addr("debug") + "/counters?" + query.Encode()
 }
 
-// look reads counters without changing them.
-func look(t *testing.T, limits *sluice.Sluice, a ask) []looked {
+// readCounters reads counters without changing them.
+func readCounters(t *testing.T, s *sluice.Sluice, a descriptor) []shownCounter {
 	t.Helper()
-	var answer struct{ Counters []looked }
-	if err := json.Unmarshal(suite.Get(t, page(limits, a)), &answer); err != nil {
+	var answer struct{ Counters []shownCounter }
+	if err := json.Unmarshal(suite.Get(t, page(s, a)), &answer); err != nil {
 		t.Error(err)
 	}
 	return answer.Counters
 }
 
-func reset(t *testing.T, limits *sluice.Sluice, a ask) {
+// reset resets the counters of a descriptor.
+func reset(t *testing.T, s *sluice.Sluice, a descriptor) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, page(limits, a), http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, page(s, a), http.NoBody)
 	if err != nil {
-		panic(err) // the page is a URL
+		panic(err) // the URL is valid
 	}
 	request.Close = true
 	answer, err := http.DefaultClient.Do(request)
@@ -208,6 +209,6 @@ func reset(t *testing.T, limits *sluice.Sluice, a ask) {
 		return
 	}
 	if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
-		t.Errorf("a reset is answered %s", answer.Status)
+		t.Errorf("the response to a reset is %s", answer.Status)
 	}
 }

@@ -11,34 +11,34 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// end releases active leases, with or without costs, and compares the reply. A cost replaces the held hits, even
+// release releases active leases, with or without costs, and compares the reply. A cost replaces the held hits, even
 // beyond the limit.
-func (w *world) end(ctx context.Context, leases []given, withCosts bool) error {
-	asks := w.back(leases)
-	var costs []ask
+func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bool) error {
+	descs := w.releases(leases)
+	var costs []descriptor
 	for _, g := range leases {
 		if withCosts && g.limit == g.reserve() {
-			cost := g.ask
+			cost := g.descriptor
 			cost.hits = 1 + w.IntN(2*g.limit.amount)
 			costs = append(costs, cost)
 		}
 	}
-	asks = append(asks, costs...)
-	w.Shuffle(len(asks), func(i, j int) { asks[i], asks[j] = asks[j], asks[i] })
-	reply, given, err := w.call(ctx, asks)
+	descs = append(descs, costs...)
+	w.Shuffle(len(descs), func(i, j int) { descs[i], descs[j] = descs[j], descs[i] })
+	reply, given, err := w.call(ctx, descs)
 	if err != nil {
 		return err
 	}
-	for i, a := range asks {
+	for i, a := range descs {
 		if reply.GetStatuses()[i].GetCode() != rls.RateLimitResponse_OK {
-			w.fail(asks, "descriptor %d of an end is denied; %s", i, w.state(a))
+			w.fail(descs, "descriptor %d of an end call is denied; %s", i, w.state(a))
 		}
 	}
 	if len(given) > 0 {
-		w.fail(asks, "an end is given the leases %v", given)
+		w.fail(descs, "the reply to an end call contains the leases %v", given)
 	}
 	for _, g := range leases {
-		c, n := w.counter(g.ask, g.limit), g.number(g.limit)
+		c, n := w.counter(g.descriptor, g.limit), g.number(g.limit)
 		if h, ok := c.remove(g.lease); ok && g.limit.amount > 0 {
 			c.advance(g.limit, n, time.Now())
 			if g.limit.keep && !withCosts {
@@ -57,37 +57,37 @@ func (w *world) end(ctx context.Context, leases []given, withCosts bool) error {
 	return nil
 }
 
-// back returns descriptors that release leases.
-func (w *world) back(leases []given) (asks []ask) {
+// releases returns descriptors that release leases.
+func (w *world) releases(leases []grantedLease) (descs []descriptor) {
 	for _, g := range leases {
-		a := g.ask
+		a := g.descriptor
 		a.hits, a.lease, a.minus = int(g.lease), true, w.IntN(4) > 0
-		asks = append(asks, a)
+		descs = append(descs, a)
 	}
-	return asks
+	return descs
 }
 
-// endAgain releases leases again, maybe with a cost, which counts as ordinary hits.
-func (w *world) endAgain(ctx context.Context, leases []given) error {
-	asks := w.back(leases)
-	if cost := leases[0].ask; w.IntN(2) == 0 && w.costs(&cost) {
-		asks = append(asks, cost)
+// releaseAgain releases leases again, maybe with a cost, which counts as ordinary hits.
+func (w *world) releaseAgain(ctx context.Context, leases []grantedLease) error {
+	descs := w.releases(leases)
+	if cost := leases[0].descriptor; w.IntN(2) == 0 && w.makeCost(&cost) {
+		descs = append(descs, cost)
 	}
-	return w.begin(ctx, asks)
+	return w.begin(ctx, descs)
 }
 
-// endElsewhere sends an active lease to a limit that did not grant it.
-func (w *world) endElsewhere(ctx context.Context, g given) error {
-	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
-	if !a.gives() || a.node == g.node && a.tenant == g.tenant {
+// releaseElsewhere sends an active lease to a limit that did not grant it.
+func (w *world) releaseElsewhere(ctx context.Context, g grantedLease) error {
+	a := descriptor{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
+	if !a.grantsLeases() || a.node == g.node && a.tenant == g.tenant {
 		return nil
 	}
-	return w.begin(ctx, w.back([]given{{a, g.limit, g.lease}}))
+	return w.begin(ctx, w.releases([]grantedLease{{a, g.limit, g.lease}}))
 }
 
-// costs turns a descriptor into a cost without its lease, which counts as ordinary hits. It does so only for counters
+// makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does so only for counters
 // without leases: whether such hits must leave space for held ones, or occupy a slot, is not documented.
-func (w *world) costs(a *ask) bool {
+func (w *world) makeCost(a *descriptor) bool {
 	l := a.reserve()
 	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
 		return l.algorithm == concurrency || len(w.counter(*a, l).held) > 0
@@ -98,15 +98,15 @@ func (w *world) costs(a *ask) bool {
 	return true
 }
 
-// settle waits until the hits of a denied request have been returned to the store, which may be a moment after the
+// awaitReturns waits until the hits of a denied request have been returned to the store, which may be a moment after the
 // answer.
-func (w *world) settle(ctx context.Context, asks []ask) {
+func (w *world) awaitReturns(ctx context.Context, descs []descriptor) {
 	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()
-	for w.replicas > 0 && w.differences(asks) != "" {
+	for w.replicas > 0 && w.differences(descs) != "" {
 		select {
 		case <-ctx.Done():
-			w.fail(asks, "what a denied request took stays taken: %s", w.differences(asks))
+			w.fail(descs, "the hits of a denied request are not returned: %s", w.differences(descs))
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
@@ -114,19 +114,19 @@ func (w *world) settle(ctx context.Context, asks []ask) {
 }
 
 // differences compares counters on the debug listener with the ledger.
-func (w *world) differences(asks []ask) string {
-	for _, a := range asks {
+func (w *world) differences(descs []descriptor) string {
+	for _, a := range descs {
 		limits := a.limited()
 		if len(limits) == 0 || len(limits) < len(a.enforced()) || a.number(limits[0]).n == 0 {
 			continue
 		}
-		all := slices.DeleteFunc(w.look(a), func(l looked) bool { return l.Shadow })
+		all := slices.DeleteFunc(w.readCounters(a), func(l shownCounter) bool { return l.Shadow })
 		for i, l := range limits {
 			c := w.counter(a, l)
 			c.advance(l, a.number(l), time.Now())
 			held := float64(c.heldHits())
 			if got := all[i]; got.Held != nil && (got.Held.Requests != len(c.held) || got.Held.Hits != int(held)) || got.Used < c.low+held-1 || got.Used > c.top+held+1 {
-				return fmt.Sprintf("%v: %s: the service says %+v; %s", a, l.name, got, w.state(a))
+				return fmt.Sprintf("%v: %s: the service has %+v; %s", a, l.name, got, w.state(a))
 			}
 		}
 	}
@@ -135,41 +135,41 @@ func (w *world) differences(asks []ask) string {
 
 // step makes one random call.
 func (w *world) step(ctx context.Context) error {
-	what := w.IntN(100)
+	choice := w.IntN(100)
 	switch {
-	case what == 50:
+	case choice == 50:
 		return w.resetOne()
-	case what < 6 && len(w.ended) > 0:
-		return w.endAgain(ctx, pick(w.Rand, w.ended[max(0, len(w.ended)-20):]...))
-	case what < 12 && len(w.running) > 0:
-		return w.endElsewhere(ctx, pick(w.Rand, pick(w.Rand, w.running...)...))
-	case what < 45 && len(w.running) > 0:
+	case choice < 6 && len(w.ended) > 0:
+		return w.releaseAgain(ctx, pick(w.Rand, w.ended[max(0, len(w.ended)-20):]...))
+	case choice < 12 && len(w.running) > 0:
+		return w.releaseElsewhere(ctx, pick(w.Rand, pick(w.Rand, w.running...)...))
+	case choice < 45 && len(w.running) > 0:
 		return w.endOne(ctx)
 	}
 	nodes := w.nodes[:len(w.nodes)/2] // of one domain
 	if w.IntN(2) == 0 {
 		nodes = w.nodes[len(w.nodes)/2:]
 	}
-	var asks []ask
+	var descs []descriptor
 	for range 1 + w.IntN(3) {
-		a := ask{node: pick(w.Rand, nodes...), tenant: pick(w.Rand, tenants...), hits: 1}
-		if slices.ContainsFunc(asks, func(b ask) bool { return a.node == b.node && a.tenant == b.tenant }) {
+		a := descriptor{node: pick(w.Rand, nodes...), tenant: pick(w.Rand, tenants...), hits: 1}
+		if slices.ContainsFunc(descs, func(b descriptor) bool { return a.node == b.node && a.tenant == b.tenant }) {
 			continue
 		}
 		w.vary(&a)
-		if asks = append(asks, a); a.gives() && a.hits == 1 && w.IntN(12) == 0 {
-			asks = []ask{a, a} // alone, since the effect of one on the other if a third denies both is not documented
+		if descs = append(descs, a); a.grantsLeases() && a.hits == 1 && w.IntN(12) == 0 {
+			descs = []descriptor{a, a} // alone, since the effect of one on the other if a third denies both is not documented
 			break
 		}
 	}
-	if what > 95 && w.costs(&asks[0]) {
-		asks = asks[:1]
+	if choice > 95 && w.makeCost(&descs[0]) {
+		descs = descs[:1]
 	}
-	return w.begin(ctx, asks)
+	return w.begin(ctx, descs)
 }
 
 // vary gives a descriptor hits and maybe a limit of its own.
-func (w *world) vary(a *ask) {
+func (w *world) vary(a *descriptor) {
 	limits := a.enforced()
 	if len(limits) == 0 {
 		return
@@ -198,7 +198,7 @@ func (w *world) endOne(ctx context.Context) error {
 	w.running = slices.Delete(w.running, i, i+1)
 	if w.IntN(4) == 0 {
 		first := all[0]
-		var now, later []given
+		var now, later []grantedLease
 		for _, g := range all {
 			if g.node == first.node && g.tenant == first.tenant {
 				now = append(now, g)
@@ -210,12 +210,12 @@ func (w *world) endOne(ctx context.Context) error {
 			w.running = append(w.running, later)
 		}
 	}
-	return w.end(ctx, all, w.IntN(3) > 0)
+	return w.release(ctx, all, w.IntN(3) > 0)
 }
 
 // resetOne resets the counters of a descriptor: they are as new, and their leases are released.
 func (w *world) resetOne() error {
-	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
+	a := descriptor{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
 	plain := slices.ContainsFunc(a.limited(), func(l *limit) bool { return l.algorithm != concurrency && l.amount == 0 })
 	if len(a.limited()) == 0 || plain && w.replicas > 0 { // other replicas may deny these for a second more
 		return nil
@@ -226,16 +226,16 @@ func (w *world) resetOne() error {
 		c := w.counter(a, l)
 		for _, h := range c.held {
 			for i, all := range w.running {
-				at := slices.IndexFunc(all, func(g given) bool { return g.lease == h.lease && w.counter(g.ask, g.limit) == c })
+				at := slices.IndexFunc(all, func(g grantedLease) bool { return g.lease == h.lease && w.counter(g.descriptor, g.limit) == c })
 				if at >= 0 {
-					w.ended = append(w.ended, []given{all[at]})
+					w.ended = append(w.ended, []grantedLease{all[at]})
 					w.running[i] = slices.Delete(all, at, at+1)
 				}
 			}
 		}
 		*c = counter{}
 	}
-	w.running = slices.DeleteFunc(w.running, func(all []given) bool { return len(all) == 0 })
+	w.running = slices.DeleteFunc(w.running, func(all []grantedLease) bool { return len(all) == 0 })
 	return nil
 }
 
@@ -275,9 +275,9 @@ func (w *world) finish(ctx context.Context) error {
 func (w *world) compareAll() {
 	for _, n := range w.nodes {
 		for _, tenant := range tenants {
-			asks := []ask{{node: n, tenant: tenant}}
-			if d := w.differences(asks); d != "" {
-				w.fail(asks, "%s", d)
+			descs := []descriptor{{node: n, tenant: tenant}}
+			if d := w.differences(descs); d != "" {
+				w.fail(descs, "%s", d)
 			}
 		}
 	}

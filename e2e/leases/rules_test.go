@@ -9,26 +9,26 @@ import (
 
 const concurrency, bucket = "concurrency", "token_bucket"
 
-// A limit is one of a rule.
+// limit is one limit of a rule.
 type limit struct {
 	name      string
 	algorithm string
 	number
-	amount       int // of reserve, 0 for none
-	keep         bool
-	words        string // more fields
-	countRefused bool
-	candidate    bool
-	table        string            // its name, "" for none
-	rows         map[string]number // by tenant
+	amount      int // of reserve, 0 for none
+	keep        bool
+	fields      string // further YAML fields
+	countDenied bool
+	candidate   bool
+	table       string            // name of its table, "" for none
+	rows        map[string]number // by tenant
 }
 
-// A node is a rule: a key, any value of which is a tenant.
+// node is a rule for a key. Each value of the key is a tenant.
 type node struct {
-	domain, key string
-	atOnce      bool // all_or_nothing
-	shadow      bool // shadow_mode
-	limits      []*limit
+	domain, key  string
+	allOrNothing bool // all_or_nothing
+	shadow       bool // shadow_mode
+	limits       []*limit
 }
 
 // enforced are the limits that can deny.
@@ -42,15 +42,15 @@ func (n *node) enforced() []*limit {
 	return all
 }
 
-// gives reports whether the rule grants leases that the ledger follows.
-func (n *node) gives() bool {
+// grantsLeases reports whether the rule grants leases that the ledger tracks.
+func (n *node) grantsLeases() bool {
 	return slices.ContainsFunc(n.enforced(), func(l *limit) bool { return l.amount > 0 || l.algorithm == concurrency })
 }
 
 var tenants = []string{"ann", "bob", "cy"}
 
-// of returns the number that is active for a tenant and, if over is not nil, a limit that the request brings.
-func (l *limit) of(tenant string, over *number) number {
+// numberFor returns the number that is active for a tenant and, if over is not nil, a limit that the request brings.
+func (l *limit) numberFor(tenant string, over *number) number {
 	if over != nil {
 		return l.scale(number{n: over.n, unit: over.unit, multiple: 1})
 	}
@@ -81,16 +81,16 @@ func rules(seed int, r *rand.Rand) (nodes []*node) {
 	for d := range 2 {
 		atOnce := r.IntN(3) == 0
 		for k := range 4 {
-			n := &node{domain: fmt.Sprintf("s%d-%d", seed, d), key: fmt.Sprint("key", k), atOnce: atOnce, shadow: k == 3 && r.IntN(2) == 0}
+			n := &node{domain: fmt.Sprintf("s%d-%d", seed, d), key: fmt.Sprint("key", k), allOrNothing: atOnce, shadow: k == 3 && r.IntN(2) == 0}
 			kind := kinds[(k+d+r.IntN(2)*4)%8]
-			for i, what := range kind {
+			for i, name := range kind {
 				unit := pick(r, "hour", "day", "year")
 				if len(kind) == 2 && kind[0] == kind[1] { // whose windows must differ
 					unit = []string{"day", "month"}[i]
 				}
-				l := random(what, unit, r)
+				l := random(name, unit, r)
 				l.name = fmt.Sprintf("lease%d-%d", k, i)
-				l.countRefused = len(kind) == 1 && l.algorithm == "fixed_window" && !atOnce // the default
+				l.countDenied = len(kind) == 1 && l.algorithm == "fixed_window" && !atOnce // the default
 				n.limits = append(n.limits, l)
 			}
 			if r.IntN(2) == 0 {
@@ -121,10 +121,10 @@ func random(kind, unit string, r *rand.Rand) *limit {
 		l.burst = pick(r, l.n, l.n/2, 2*l.n)
 	}
 	if l.algorithm == "sliding_window" {
-		l.words = fmt.Sprintf(", sub_windows: %d", pick(r, 1, 10, 60))
+		l.fields = fmt.Sprintf(", sub_windows: %d", pick(r, 1, 10, 60))
 	}
 	if strings.HasSuffix(l.algorithm, "_window") && l.multiple == 1 && unit != "hour" && r.IntN(3) == 0 {
-		l.words += ", calendar: true" // in UTC, so that windows end with an hour
+		l.fields += ", calendar: true" // in UTC, so that windows end with an hour
 	}
 	if kind == "reserve" {
 		l.amount, l.keep = l.burst/(1+r.IntN(6)), r.IntN(2) == 0
@@ -154,7 +154,7 @@ func yaml(nodes []*node) string {
 	for _, n := range nodes {
 		if n.domain != domain {
 			domain = n.domain
-			fmt.Fprintf(&b, "---\ndomain: %s\nall_or_nothing: %t\ndescriptors:\n", domain, n.atOnce)
+			fmt.Fprintf(&b, "---\ndomain: %s\nall_or_nothing: %t\ndescriptors:\n", domain, n.allOrNothing)
 		}
 		if len(n.limits) == 1 {
 			fmt.Fprintf(&b, "  - { key: %s, shadow_mode: %t, rate_limit: %s }\n", n.key, n.shadow, n.limits[0].yaml())
@@ -176,7 +176,7 @@ func (l *limit) yaml() string {
 	if l.amount > 0 {
 		text += fmt.Sprintf(", reserve: { amount: %d, ttl: 1h, unsettled: %s }", l.amount, map[bool]string{true: "keep", false: "release"}[l.keep])
 	}
-	if text += l.words; l.candidate {
+	if text += l.fields; l.candidate {
 		text += ", shadow: true"
 	}
 	if l.table != "" {

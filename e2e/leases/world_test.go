@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// An ask is a descriptor of a call, seen from Envoy: of which rule and tenant, with which hits.
-type ask struct {
+// descriptor is a descriptor of a call: its rule and tenant, and its hits or lease.
+type descriptor struct {
 	*node
 
 	tenant string
@@ -26,7 +26,7 @@ type ask struct {
 	minus  bool // is_negative_hits
 }
 
-func (a ask) String() string {
+func (a descriptor) String() string {
 	text := fmt.Sprintf("%s %s=%s", a.domain, a.key, a.tenant)
 	if a.over != nil {
 		text += fmt.Sprintf(" limit %d/%s", a.over.n, a.over.unit)
@@ -37,15 +37,15 @@ func (a ask) String() string {
 	return fmt.Sprintf("%s hits %d", text, a.hits)
 }
 
-func (a ask) number(l *limit) number { return l.of(a.tenant, a.over) }
+func (a descriptor) number(l *limit) number { return l.numberFor(a.tenant, a.over) }
 
-// limited are the enforced limits that apply to this tenant.
-func (a ask) limited() []*limit {
+// limited returns the enforced limits that apply to this tenant.
+func (a descriptor) limited() []*limit {
 	return slices.DeleteFunc(a.enforced(), func(l *limit) bool { return a.number(l).unlimited })
 }
 
 // reserve returns the first limit with reserve, or nil.
-func (a ask) reserve() *limit {
+func (a descriptor) reserve() *limit {
 	for _, l := range a.limited() {
 		if l.amount > 0 {
 			return l
@@ -54,8 +54,8 @@ func (a ask) reserve() *limit {
 	return nil
 }
 
-// descriptor is what Envoy sends.
-func (a ask) descriptor() *rlcommon.RateLimitDescriptor {
+// toProto returns the descriptor as Envoy sends it.
+func (a descriptor) toProto() *rlcommon.RateLimitDescriptor {
 	d := &rlcommon.RateLimitDescriptor{
 		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: a.key, Value: a.tenant}},
 		IsNegativeHits: a.minus,
@@ -72,40 +72,40 @@ func (a ask) descriptor() *rlcommon.RateLimitDescriptor {
 	return d
 }
 
-// A given is a lease in a reply, and the descriptor that releases it.
-type given struct {
-	ask
+// grantedLease is a lease in a reply, with the descriptor that acquired it.
+type grantedLease struct {
+	descriptor
 
 	limit *limit
 	lease uint64
 }
 
-// A world is the tenants of one seed with their ledger.
+// world is the rules and tenants of one seed, with their ledger.
 type world struct {
 	*rand.Rand
 
-	seed       int
-	nodes      []*node
-	clients    []rls.RateLimitServiceClient
-	look       func(ask) []looked // at counters, on the debug listener
-	reset      func(ask)          // of counters, on the debug listener
-	replicas   int                // that share a store, 0 without one
-	counters   map[string]*counter
-	running    [][]given // requests with active leases
-	ended      [][]given // requests whose leases were released
-	calls      int
-	log        []string
-	violations []string
+	seed         int
+	nodes        []*node
+	clients      []rls.RateLimitServiceClient
+	readCounters func(descriptor) []shownCounter // reads counters on the debug listener
+	reset        func(descriptor)                // resets counters on the debug listener
+	replicas     int                             // number of replicas that share a store, 0 without one
+	counters     map[string]*counter
+	running      [][]grantedLease // requests with active leases
+	ended        [][]grantedLease // requests whose leases were released
+	calls        int
+	log          []string
+	violations   []string
 }
 
-// looked is a counter on the debug listener.
-type looked struct {
+// shownCounter is a counter on the debug listener.
+type shownCounter struct {
 	Used   float64
 	Shadow bool
-	Held   *struct{ Requests, Hits int } // not of a store
+	Held   *struct{ Requests, Hits int } // nil for a counter in a store
 }
 
-func (w *world) counter(a ask, l *limit) *counter {
+func (w *world) counter(a descriptor, l *limit) *counter {
 	n := a.number(l)
 	id := fmt.Sprintf("%s %s=%s %s %v", a.domain, a.key, a.tenant, l.algorithm, n.window())
 	if w.counters[id] == nil {
@@ -114,11 +114,11 @@ func (w *world) counter(a ask, l *limit) *counter {
 	return w.counters[id]
 }
 
-// fail notes a violation, with the latest calls of the same tenants.
-func (w *world) fail(asks []ask, format string, args ...any) {
+// fail records a violation, with the latest calls of the same tenants.
+func (w *world) fail(descs []descriptor, format string, args ...any) {
 	var of []string
 	for _, line := range w.log {
-		for _, a := range asks {
+		for _, a := range descs {
 			if strings.Contains(line, fmt.Sprintf("%s=%s ", a.key, a.tenant)) && strings.Contains(line, a.domain) {
 				of = append(of, line)
 				break
@@ -126,11 +126,11 @@ func (w *world) fail(asks []ask, format string, args ...any) {
 		}
 	}
 	w.violations = append(w.violations, fmt.Sprintf("seed %d, call %d: %s\nrules:\n%s\n  %s", w.seed, w.calls,
-		fmt.Sprintf(format, args...), yaml(nodesOf(asks)), strings.Join(of[max(0, len(of)-25):], "\n  ")))
+		fmt.Sprintf(format, args...), yaml(nodesOf(descs)), strings.Join(of[max(0, len(of)-25):], "\n  ")))
 }
 
-func nodesOf(asks []ask) (nodes []*node) {
-	for _, a := range asks {
+func nodesOf(descs []descriptor) (nodes []*node) {
+	for _, a := range descs {
 		if !slices.Contains(nodes, a.node) {
 			nodes = append(nodes, a.node)
 		}
@@ -140,10 +140,10 @@ func nodesOf(asks []ask) (nodes []*node) {
 
 // call sends descriptors of one domain in a call, over the connections round robin. It returns the leases of the
 // reply.
-func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, map[string]uint64, error) {
-	request := &rls.RateLimitRequest{Domain: asks[0].domain}
-	for _, a := range asks {
-		request.Descriptors = append(request.Descriptors, a.descriptor())
+func (w *world) call(ctx context.Context, descs []descriptor) (*rls.RateLimitResponse, map[string]uint64, error) {
+	request := &rls.RateLimitRequest{Domain: descs[0].domain}
+	for _, a := range descs {
+		request.Descriptors = append(request.Descriptors, a.toProto())
 	}
 	w.calls++
 	reply, err := w.clients[w.calls%len(w.clients)].ShouldRateLimit(ctx, request)
@@ -155,7 +155,7 @@ func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, m
 		leases[name] = uint64(value.GetNumberValue())
 	}
 	var line strings.Builder
-	for i, a := range asks {
+	for i, a := range descs {
 		s := reply.GetStatuses()[i]
 		fmt.Fprintf(&line, "[%v: %v, %d left] ", a, s.GetCode(), s.GetLimitRemaining())
 	}
@@ -164,7 +164,7 @@ func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, m
 }
 
 // amount returns the hits that a descriptor charges to a limit, and whether it gets a lease for them.
-func (a ask) amount(l *limit) (hits int, held bool) {
+func (a descriptor) amount(l *limit) (hits int, held bool) {
 	switch {
 	case l.algorithm == concurrency:
 		return min(a.hits, 1), a.hits > 0
@@ -175,7 +175,7 @@ func (a ask) amount(l *limit) (hits int, held bool) {
 }
 
 // holds reports whether a descriptor gets a lease.
-func (a ask) holds() bool {
+func (a descriptor) holds() bool {
 	return slices.ContainsFunc(a.limited(), func(l *limit) bool {
 		_, held := a.amount(l)
 		return held
@@ -183,44 +183,44 @@ func (a ask) holds() bool {
 }
 
 // begin starts a request, or charges hits that need no lease, and compares the reply with the ledger.
-func (w *world) begin(ctx context.Context, asks []ask) error {
-	reply, leases, err := w.call(ctx, asks)
+func (w *world) begin(ctx context.Context, descs []descriptor) error {
+	reply, leases, err := w.call(ctx, descs)
 	if err != nil {
 		return err
 	}
 	received := time.Now()
-	taken, denied, fit := map[*counter]int{}, false, make([]bool, len(asks))
-	for i, a := range asks {
+	taken, denied, fit := map[*counter]int{}, false, make([]bool, len(descs))
+	for i, a := range descs {
 		fit[i] = reply.GetStatuses()[i].GetCode() == rls.RateLimitResponse_OK
 		denied = denied || !fit[i]
 		if want := w.decide(a, taken, received); want != unknown && fit[i] != (want == fits) {
-			w.fail(asks, "descriptor %d passed: %v, want %v; %s", i, fit[i], !fit[i], w.state(a))
+			w.fail(descs, "descriptor %d admitted: %v, want %v; %s", i, fit[i], !fit[i], w.state(a))
 		}
 	}
 	if got := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT; got != denied {
-		w.fail(asks, "the request is denied: %v, want %v", got, denied)
+		w.fail(descs, "the request is denied: %v, want %v", got, denied)
 	}
 	if denied {
-		w.chargeDenied(asks, fit)
+		w.chargeDenied(descs, fit)
 		if len(leases) > 0 {
-			w.fail(asks, "a denied request has the leases %v", leases)
+			w.fail(descs, "a denied request has the leases %v", leases)
 		}
-		w.settle(ctx, asks)
+		w.awaitReturns(ctx, descs)
 		return nil
 	}
-	w.chargePassed(asks, leases)
-	w.compareRemaining(asks, reply)
+	w.chargeAdmitted(descs, leases)
+	w.compareRemaining(descs, reply)
 	return nil
 }
 
 // decide returns whether a descriptor is within its limits, after the ones before it.
-func (w *world) decide(a ask, taken map[*counter]int, received time.Time) (want verdict) {
+func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time) (want verdict) {
 	for _, l := range a.limited() {
 		c, n := w.counter(a, l), a.number(l)
 		c.advance(l, n, received)
 		hits, _ := a.amount(l)
 		switch {
-		case a.lease: // it changes nothing
+		case a.lease: // a release, which is never denied
 		case hits > 0:
 			want = max(want, c.admits(l, n, taken[c], hits))
 			taken[c] += hits
@@ -233,22 +233,22 @@ func (w *world) decide(a ask, taken map[*counter]int, received time.Time) (want 
 
 // chargeDenied charges hits of a denied request: those that count though they are denied, and those of other
 // descriptors, unless these give leases or all_or_nothing is set.
-func (w *world) chargeDenied(asks []ask, fit []bool) {
-	for i, a := range asks {
+func (w *world) chargeDenied(descs []descriptor, fit []bool) {
+	for i, a := range descs {
 		for _, l := range a.limited() {
 			hits, held := a.amount(l)
-			if !a.lease && !held && (l.countRefused || fit[i] && !a.holds() && !a.atOnce) {
+			if !a.lease && !held && (l.countDenied || fit[i] && !a.holds() && !a.allOrNothing) {
 				w.counter(a, l).charge(l, a.number(l), hits)
 			}
 		}
 	}
 }
 
-// chargePassed charges hits of a request that passed, and keeps its leases.
-func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
-	var all []given
-	times := map[*limit]int{} // that a descriptor came to a limit, whether it gets a lease or not
-	for _, a := range asks {
+// chargeAdmitted charges the hits of an admitted request and records its leases.
+func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
+	var all []grantedLease
+	times := map[*limit]int{} // how often a descriptor applied to a limit, with or without a lease
+	for _, a := range descs {
 		for _, l := range a.limits {
 			if !a.lease {
 				times[l]++
@@ -266,21 +266,21 @@ func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 					name = fmt.Sprint(name, ".", times[l])
 				}
 				if leases[name] == 0 {
-					w.fail(asks, "no lease %s", name)
+					w.fail(descs, "no lease %s", name)
 					continue
 				}
 				c := w.counter(a, l)
 				c.held = append(c.held, hold{leases[name], hits})
-				all = append(all, given{a, l, leases[name]})
+				all = append(all, grantedLease{a, l, leases[name]})
 				delete(leases, name)
 			}
 		}
 	}
-	for _, a := range asks { // the others are candidates or in shadow mode, which the ledger does not follow
+	for _, a := range descs { // the other leases are those of candidates or of rules in shadow mode, which the ledger does not track
 		for _, name := range slices.Sorted(maps.Keys(leases)) {
 			for _, l := range a.limits {
 				if base, _, _ := strings.Cut(name, "."); base == l.name && (l.candidate || a.shadow) {
-					all = append(all, given{a, l, leases[name]})
+					all = append(all, grantedLease{a, l, leases[name]})
 				}
 			}
 		}
@@ -291,10 +291,10 @@ func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 }
 
 // compareRemaining compares the remaining hits after an admitted request, if it has one descriptor of each counter.
-func (w *world) compareRemaining(asks []ask, reply *rls.RateLimitResponse) {
-	for i, a := range asks {
+func (w *world) compareRemaining(descs []descriptor, reply *rls.RateLimitResponse) {
+	for i, a := range descs {
 		limits := a.limited()
-		twice := slices.ContainsFunc(asks[i+1:], func(b ask) bool { return b.node == a.node && b.tenant == a.tenant })
+		twice := slices.ContainsFunc(descs[i+1:], func(b descriptor) bool { return b.node == a.node && b.tenant == a.tenant })
 		if len(limits) == 0 || twice || a.lease || a.reserve() != nil && a.hits > 1 {
 			continue
 		}
@@ -304,17 +304,17 @@ func (w *world) compareRemaining(asks []ask, reply *rls.RateLimitResponse) {
 			low, top = min(low, max(0, least)), min(top, max(0, most))
 		}
 		if got := float64(reply.GetStatuses()[i].GetLimitRemaining()); got < low-1 || got > top || low == top && got != low {
-			w.fail(asks, "descriptor %d has %v left, want %v to %v; %s", i, got, low, top, w.state(a))
+			w.fail(descs, "descriptor %d has %v left, want %v to %v; %s", i, got, low, top, w.state(a))
 		}
 	}
 }
 
 // state returns the ledger's state of the counters of a descriptor.
-func (w *world) state(a ask) string {
+func (w *world) state(a descriptor) string {
 	var all []string
 	for _, l := range a.limited() {
 		c := w.counter(a, l)
-		all = append(all, fmt.Sprintf("%s of %+v: %d leases hold %d, %v to %v used", l.name, a.number(l), len(c.held), c.heldHits(), c.low, c.top))
+		all = append(all, fmt.Sprintf("%s of %+v: %d leases with %d hits, %v to %v used", l.name, a.number(l), len(c.held), c.heldHits(), c.low, c.top))
 	}
 	return "the ledger: " + strings.Join(all, "; ")
 }

@@ -43,7 +43,7 @@ func TestTopShowsFloodingUser(t *testing.T) {
 			for i := range 60 {
 				p.get(t, "/", fmt.Sprintf("x-user: user-%d", i%20))
 				if got := p.get(t, "/", "x-user: flooder"); i > 2 && got.status != http.StatusTooManyRequests {
-					t.Fatalf("request %d of the flooding user: %d, want 429", i, got.status)
+					t.Fatalf("the flooder's request %d: %d, want 429", i, got.status)
 				}
 			}
 			said := top(t, limits)
@@ -56,14 +56,14 @@ func TestTopShowsFloodingUser(t *testing.T) {
 				}
 			}
 			want := map[string]string{"hashed": "  #", "clear": "  user=flooder  d: user 1/hour", "off": ""}[mode]
-			if mode == "hashed" && !strings.HasSuffix(first, "  d: user 1/hour") {
-				t.Errorf("the first key is %q, want a key of the rule user", first)
+			if mode == "hashed" && !strings.Contains(first, "  d: user 1/hour") {
+				t.Errorf("the first key is %q, want one of the rule user", first)
 			}
 			if !strings.Contains(first, want) || (mode == "off") != (first == "") {
 				t.Errorf("the first key is %q, want %q:\n%s", first, want, said)
 			}
 			if got := strings.Contains(said, "flooder"); got != (mode == "clear") {
-				t.Errorf("top shows the value: %v:\n%s", got, said)
+				t.Errorf("top says the value: %v:\n%s", got, said)
 			}
 		})
 	}
@@ -108,16 +108,16 @@ func TestTopShowsTheCause(t *testing.T) {
 		dir.write(t, rulesWithLimit(0))
 		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
 		if screen := firstScreen(limits); strings.Contains(screen, "CONDITIONS") {
-			t.Errorf("after valid rules a problem is still shown:\n%s", screen)
+			t.Errorf("after good rules something is wrong still:\n%s", screen)
 		}
 	})
-	t.Run("a key without a rule", func(t *testing.T) {
+	t.Run("a key that no rule has", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "user", "usr"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
 	})
-	t.Run("a domain without rules", func(t *testing.T) {
+	t.Run("a domain that no rule has", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
@@ -153,6 +153,6 @@ func TestTopSumsReplicas(t *testing.T) {
 	}
 	said := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
 	if !containsAll(said, []string{"2 replicas", " 100%        10  "}) || strings.Count(said, "  #") != 1 {
-		t.Errorf("want one key with 10 denials:\n%s", said)
+		t.Errorf("the two are not one key that was denied 10 times:\n%s", said)
 	}
 }

@@ -58,7 +58,7 @@ var expectations = map[string]expectation{
 	"flood of acknowledgements":  {ends: true},
 	"gzip bomb":                  {answer: "0"},
 	"gzip bomb to health":        {answer: "8"},
-	"requests that are not gRPC":  {},
+	"requests that are not gRPC": {},
 }
 
 // TestAttacks runs each attack while other clients call. A closed connection is opened again. The long tier prints

@@ -119,8 +119,8 @@ func TestFleetDenies(t *testing.T) {
 	}
 }
 
-// TestFleetForgets has buckets without requests be abandoned, and years pass at once.
-func TestFleetForgets(t *testing.T) {
+// TestFleetRemovesIdleBuckets has buckets without requests be abandoned, and years pass at once.
+func TestFleetRemovesIdleBuckets(t *testing.T) {
 	f := filter.NewFleet(3, true)
 	for i := range 3 {
 		for key := range uint64(100) {

@@ -28,7 +28,7 @@ func RulesError(err error, defaultsFile string) error {
 // load.
 func TableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("table %q: %v: set its file with --table %s=PATH", name, err, name) //nolint:errorlint // see RulesError, for missing rules
+		return fmt.Errorf("table %q: %v: set its file with --table %s=PATH", name, err, name) //nolint:errorlint // not wrapped, since RulesError would take it for missing rules
 	}
 	if errors.Is(err, source.ErrNoRows) {
 		return fmt.Errorf("failed to load table %q:\n%w: allow it with --allow-empty-tables", name, err)

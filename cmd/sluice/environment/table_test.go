@@ -13,13 +13,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/migrating.md")
 
-// TestVariablesAreTheReferences compares the table with the list of what
-// envoyproxy/ratelimit reads.
-func TestVariablesAreTheReferences(t *testing.T) {
+// TestTableMatchesRatelimit compares the table with the list of variables that envoyproxy/ratelimit
+// reads.
+func TestTableMatchesRatelimit(t *testing.T) {
 	text, err := os.ReadFile("testdata/reference/variables.tsv")
 	must.OK(t, err)
 	want := map[string]string{}
-	read := 0
+	settings := 0
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -30,17 +30,17 @@ func TestVariablesAreTheReferences(t *testing.T) {
 		}
 		want[fields[1]] = fields[2] + " " + fields[3]
 		if fields[0] == "settings" {
-			read++
+			settings++
 		}
 	}
-	if read != 114 {
-		t.Errorf("%d of envoyproxy/ratelimit's own settings, want 114", read)
+	if settings != 114 {
+		t.Errorf("%d settings of envoyproxy/ratelimit itself, want 114", settings)
 	}
 	for v := range All() {
 		got := string(v.kind) + " " + v.preset
 		switch other, ok := want[v.Name]; {
 		case !ok:
-			t.Errorf("%s is in the table twice, or not envoyproxy/ratelimit's", v.Name)
+			t.Errorf("%s is in the table twice, or envoyproxy/ratelimit does not read it", v.Name)
 		case got != other:
 			t.Errorf("%s is %q, want %q", v.Name, got, other)
 		}
@@ -51,21 +51,20 @@ func TestVariablesAreTheReferences(t *testing.T) {
 	}
 }
 
-// TestPresets holds that a default is of its row's kind, and that a row without effect
-// says why.
+// TestPresets verifies that defaults are valid, and that each row without effect has a reason.
 func TestPresets(t *testing.T) {
 	for v := range All() {
 		if err := v.check(v.preset); v.preset != "" && err != nil {
 			t.Errorf("the default of %s: %v", v.Name, err)
 		}
 		if !v.Supported() && v.note == "" {
-			t.Errorf("%s has no effect and does not say why", v.Name)
+			t.Errorf("%s has no effect and no reason", v.Name)
 		}
 	}
 }
 
-// TestNoVariableIsSilent sets each variable, alone and with those that it needs, to what it is not
-// by default: it sets a flag, ends the start, or has a warning with its name.
+// TestNoVariableIsSilent sets each variable to a value other than its default, alone and together
+// with others. It must set a flag, be an error, or cause a warning.
 func TestNoVariableIsSilent(t *testing.T) {
 	values := map[kind][]string{
 		aString: {"a,127.0.0.1:1"}, aBool: {"true", "false"}, anInt: {"7"}, anInt64: {"7"}, aFloat32: {"0.5"}, aFloat64: {"0.25"},
@@ -75,7 +74,7 @@ func TestNoVariableIsSilent(t *testing.T) {
 		"CONFIG_TYPE": "GRPC_XDS_SOTW", "BACKEND_TYPE": "memory", "STATSD_PROTOCOL": "udp", "TRACING_EXPORTER_PROTOCOL": "grpc",
 		"REDIS_TYPE": "cluster", "REDIS_PERSECOND_TYPE": "cluster", "REDIS_SOCKET_TYPE": "tcp", "REDIS_PERSECOND_SOCKET_TYPE": "tcp",
 	}
-	surroundings := [][]string{
+	environments := [][]string{
 		nil,
 		{"REDIS_URL=a:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=b:1", "REDIS_TLS=true", "REDIS_PERSECOND_TLS=true"},
 		{"REDIS_URL=a,b:1", "REDIS_TYPE=sentinel", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=a,b:1", "REDIS_PERSECOND_TYPE=sentinel"},
@@ -93,17 +92,17 @@ func TestNoVariableIsSilent(t *testing.T) {
 				value = "7"
 			}
 			if value == v.preset || strings.ContainsAny(v.Name, "*<") {
-				continue // families of names
+				continue // the default, or a name with a placeholder
 			}
-			for _, around := range surroundings {
-				if slices.ContainsFunc(around, func(item string) bool { return strings.HasPrefix(item, v.Name+"=") }) {
+			for _, others := range environments {
+				if slices.ContainsFunc(others, func(item string) bool { return strings.HasPrefix(item, v.Name+"=") }) {
 					continue
 				}
-				e, err := Read(append(slices.Clone(around), v.Name+"="+value), nil, map[string]bool{})
-				said := e.effect(v) + e.unused[v.Name] + strings.Join(e.tolerated, " ")
-				asIs := v.Name == "RUNTIME_IGNOREDOTFILES" // true asks for what is always so
-				if said == "" && err == nil && !asIs {
-					t.Errorf("%s=%s is silent among %v", v.Name, value, around)
+				e, err := Read(append(slices.Clone(others), v.Name+"="+value), nil, map[string]bool{})
+				logged := e.effect(v) + e.unused[v.Name] + strings.Join(e.tolerated, " ")
+				always := v.Name == "RUNTIME_IGNOREDOTFILES" // sluice always behaves as if it were true
+				if logged == "" && err == nil && !always {
+					t.Errorf("%s=%s is silent with %v", v.Name, value, others)
 				}
 			}
 		}
@@ -115,7 +114,7 @@ const (
 	tableEnds   = "<!-- end of variables -->\n"
 )
 
-// TestMigratingHasTheTable holds that docs/migrating.md says what the table says.
+// TestMigratingHasTheTable compares docs/migrating.md with the table.
 func TestMigratingHasTheTable(t *testing.T) {
 	const path = "../../../docs/migrating.md"
 	text, err := os.ReadFile(path)
@@ -130,7 +129,7 @@ func TestMigratingHasTheTable(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the table of variables says: run go test ./cmd/sluice/environment -run TestMigrating -update", path)
+		t.Fatalf("%s differs from the table of variables: run go test ./cmd/sluice/environment -run TestMigrating -update", path)
 	}
 	must.OK(t, os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600))
 }

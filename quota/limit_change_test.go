@@ -1,0 +1,95 @@
+package quota_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// TestLimitChangeWithdrawsQueued changes the limit of a bucket while assignments of the old one are queued. None of them
+// can be taken after the change, and lower ones are queued at once, even for a bucket with so many streams that it is
+// divided less often.
+func TestLimitChangeWithdrawsQueued(t *testing.T) {
+	limits := map[string]*quota.Limit{
+		"100":       hundred,
+		"20":        {Hits: 20, Window: time.Second},
+		"allow all": {Strategy: quota.AllowAll},
+		"deny all":  {Strategy: quota.DenyAll},
+		"no rule":   nil,
+	}
+	for before, old := range limits {
+		for after, limit := range limits {
+			for _, streams := range []int{2, 8, 20} {
+				if old == nil || old == limit {
+					continue
+				}
+				testLimitChange(t, fmt.Sprintf("%s to %s, %d streams", before, after, streams), old, limit, streams)
+			}
+		}
+	}
+}
+
+func testLimitChange(t *testing.T, name string, old, limit *quota.Limit, streams int) {
+	t.Helper()
+	const unlimited = 1 << 32
+	r := newRig(quota.Options{Fresh: true})
+	for h := range streams {
+		r.reportFirst(quota.StreamID(h), 0, old)
+	}
+	r.advance(2 * time.Second)
+	inEffect := make([]int64, streams)
+	take := func(h int) (kinds []quota.Kind) {
+		for _, a := range r.takeAndConfirm(quota.StreamID(h)) {
+			if inEffect[h] = int64(a.Rate); a.Kind == quota.AssignAllowAll {
+				inEffect[h] = unlimited
+			}
+			kinds = append(kinds, a.Kind)
+		}
+		return kinds
+	}
+	for h := range streams / 2 {
+		take(h)
+	}
+	r.advance(5 * time.Second)
+	for h := range streams { // queues renewals for the first half
+		r.report(quota.StreamID(h), 0, old, 100, 100, 5*time.Second)
+	}
+	r.advance(1500 * time.Millisecond)
+	sum := func() (sum int64) { // of the rates in effect
+		for h := range streams {
+			sum += inEffect[h]
+		}
+		return sum
+	}
+	before := sum()
+	r.SetLimit(r.now, bucketOf(0), limit)
+	for h := range streams {
+		actions, seq, _ := r.TakeActions(r.now, quota.StreamID(h), nil, 9)
+		r.Confirm(r.now, quota.StreamID(h), seq)
+		if len(actions) > 0 {
+			t.Errorf("%s: stream %d takes %+v, which belongs to the old limit", name, h, actions)
+		}
+	}
+	r.tick()
+	for h := range streams / 2 {
+		kinds := take(h)
+		if lower := limit == nil || limit.Strategy == quota.DenyAll || limit.Hits == 20 || old.Strategy == quota.AllowAll; lower && len(kinds) == 0 {
+			t.Errorf("%s: stream %d has no action at once", name, h)
+		}
+	}
+	for range 4 {
+		for h := range streams {
+			take(h)
+			most := unlimited * int64(streams)
+			if limit != nil && limit.Strategy == quota.Divide {
+				most = max(int64(limit.Hits)*3600, before)
+			}
+			if sum() > most {
+				t.Fatalf("%s: the rates in effect are %d, want at most %d", name, sum(), most)
+			}
+		}
+		r.advance(time.Second)
+	}
+}
