@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// seat is the serving side of a connection in tests of [connections].
+// seat is the served side of a connection in tests of boundedListener.
 type seat struct {
 	usage   transport.Usage
 	looked  *int         // number of calls of Usage
-	retired atomic.Value // "gently" or "at once"
+	retired atomic.Value // how it was closed: "gently" or "at once"
 }
 
 func (s *seat) Usage() transport.Usage {
@@ -35,10 +35,10 @@ func (s *seat) Retire(gently bool) {
 	s.retired.Store(how)
 }
 
-// group are connections that have begun one second after another, and are used alike.
+// group describes connections that were opened at intervals of one second and have the same usage.
 type group struct {
 	name    string
-	address string // with a %d for another address each
+	address string // a %d makes the addresses different
 	n       int
 	begun   time.Duration
 	usage   transport.Usage
@@ -95,11 +95,11 @@ func (c *crowd) retired() string {
 	return text.String()
 }
 
-// TestWhichConnectionMakesRoom has a full listener, and one more client.
-func TestWhichConnectionMakesRoom(t *testing.T) {
+// TestSurplusConnections adds a connection to a full listener.
+func TestSurplusConnections(t *testing.T) {
 	const limit, each = 10_000, "x"
 	used, busy := transport.Usage{Used: true}, transport.Usage{Used: true, Busy: true}
-	late := transport.Usage{Used: true, Since: time.Minute} // idle since a moment ago
+	late := transport.Usage{Used: true, Since: time.Minute} // has just become idle
 	for name, test := range map[string]struct {
 		attacker, honest group
 		from             string
@@ -131,9 +131,9 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 	}
 }
 
-// TestAFloodOfConnectionsLooksSeldom holds that clients that a full listener admits, or closes, do not each have it look
-// at all connections.
-func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
+// TestFloodOfConnectionsSearchesRarely checks that a full listener does not search all connections
+// for each connection that it admits or rejects.
+func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 	const limit = 10_000
 	for name, busy := range map[string]bool{"admitted": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -160,9 +160,9 @@ func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
 	}
 }
 
-// TestGentleEndsHaveABound holds that a connection ends at once if it takes too long to end gently, or if too many others
-// do after it.
-func TestGentleEndsHaveABound(t *testing.T) {
+// TestGracefulClosesAreBounded checks that a graceful close that takes too long, or that too many
+// others follow, becomes immediate.
+func TestGracefulClosesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
 		c := newCrowd(t, 32, used)
@@ -170,7 +170,7 @@ func TestGentleEndsHaveABound(t *testing.T) {
 		for i, want := range []string{
 			"honest 0 gently;",
 			"honest 0 gently;honest 1 gently;",
-			"honest 0 at once;honest 1 gently;honest 2 gently;", // two may at a time, of 32
+			"honest 0 at once;honest 1 gently;honest 2 gently;", // with a bound of 32, two may close gracefully at a time
 		} {
 			if !c.join(group{name: "other", address: "10.9.0.3", begun: time.Hour, n: 1}, i) {
 				t.Errorf("client %d is not admitted", i)
@@ -187,7 +187,8 @@ func TestGentleEndsHaveABound(t *testing.T) {
 	})
 }
 
-// TestAddressesOfClients holds that a client of IPv6 is known by the half of its address that it cannot choose.
+// TestAddressesOfClients checks that an IPv6 client is identified by its /64 prefix, because it can
+// choose the rest.
 func TestAddressesOfClients(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[2001:db8::1]:4": "2001:db8::", "[2001:db8::ffff:2]:5": "2001:db8::", "[fe80::1%lo]:4": "fe80::",

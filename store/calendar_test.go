@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// calendarPolicies returns a policy of each algorithm that supports calendars.
+// calendarPolicies returns policies of the algorithms that support calendars.
 func calendarPolicies(c *limiter.Calendar) (all []*limiter.Policy) {
 	p := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3, Window: 24 * time.Hour, Calendar: c}
 	fixed := p

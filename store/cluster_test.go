@@ -86,7 +86,7 @@ func TestClusterGroups(t *testing.T) {
 	testGroups(t, s, o)
 }
 
-// The same holds for a request that is split because it would take the store too long.
+// The same is true of a request that is split because it would take the store too long.
 func TestLargeGroups(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

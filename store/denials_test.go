@@ -27,13 +27,13 @@ func TestCachedDenials(t *testing.T) {
 		p       limiter.Policy
 		certain bool
 	}{
-		"fixed window":            {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
-		"that counts refusals":    {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
-		"sliding window":          {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
-		"sliding log":             {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
-		"token bucket":            {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
-		"leaky bucket":            {limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 9}, true},
-		"token bucket with debts": {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10, CountRefused: true}, false},
+		"fixed window":                         {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
+		"fixed window that counts denied hits": {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
+		"sliding window":                       {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
+		"sliding log":                          {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
+		"token bucket":                         {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
+		"leaky bucket":                         {limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 9}, true},
+		"token bucket with debts":              {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10, CountRefused: true}, false},
 	} {
 		for _, fallback := range []Fallback{Local, Error} {
 			t.Run(name+", "+string(fallback), func(t *testing.T) {

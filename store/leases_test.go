@@ -316,7 +316,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 		}
 		ended := c.reserveHits(t, s[1], p, 50)
 		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
-			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.usedAndReserved(t, s[1], p))
+			t.Errorf("%d: %d are used and held, want the hits that the store held plus 8", n, c.usedAndReserved(t, s[1], p))
 		}
 		c.settleLease(t, s[1], p, before, 7) // granted at the other replica
 		relays[0].cut(false)
@@ -326,7 +326,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			t.Errorf("%d: %d are used and held, want the 50 that have not been settled, and 15", n, got)
 		}
 		if c.settleLease(t, s[1], p, during, 1) != 30 || c.settleLease(t, s[0], p, other, 2) != 20 || c.settleLease(t, s[0], p, before, -1) != 0 {
-			t.Errorf("%d: what was held is not settled, or twice", n)
+			t.Errorf("%d: the reservation was not settled exactly once", n)
 		}
 		if got := c.usedAndReserved(t, s[0], p); got != 8+7+3 {
 			t.Errorf("%d: %d are used and held, want 18", n, got)
@@ -369,7 +369,7 @@ func TestForeignReservations(t *testing.T) {
 	srv.Must("HSET", "s1{1}_h", "s", "30 1", "letters", "letters", "600000000", "x 5")
 	var c caller
 	if lease := c.reserveHits(t, s, p, 100); lease == 0 || c.settleLease(t, s, p, 600000000, -1) != 0 || c.settleLease(t, s, p, lease, 1) != 100 {
-		t.Error("what another program wrote among reservations keeps requests from them")
+		t.Error("invalid fields among reservations prevent new ones")
 	}
 }
 

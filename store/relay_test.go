@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// A relay is a proxy between a store and its server. It can hold data back, like a network that has
+// A relay is a proxy between a store and its server. It can delay data, like a network that has
 // lost a packet until it is sent again, and can terminate TLS.
 type relay struct {
 	addr string

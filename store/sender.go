@@ -236,7 +236,8 @@ func (sh *shard) recount(req *request) {
 	again.send(sh, sh.options.Timeout)
 }
 
-// handleForeign lets the fallback decide req for a counter whose key another program wrote.
+// handleForeign handles req after another program wrote the key of one of its counters. It is
+// decided in parts, one for each counter, or by the fallback if that is not possible.
 func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
 	sh.mu.Lock()
 	mine := req.open

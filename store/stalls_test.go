@@ -248,7 +248,7 @@ func (st *stallTest) dropConnections() {
 }
 
 // newStallTest returns replicas that reach one server through a relay each. to returns the server
-// address of a replica by the address of its relay. A stall holds back the server's replies.
+// address of a replica by the address of its relay. A stall delays the server's replies.
 func newStallTest(t *testing.T, to func(address string) redis.Server, o Options, replicas int, deadline time.Duration) *stallTest {
 	t.Helper()
 	srv := storetest.Start(t)

@@ -204,7 +204,7 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			if charged := o.b.Decisions[0].Charged; charged > 0 {
 				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
 			}
-			r.pause(false) // the store runs the request, and the reply is held back
+			r.pause(false) // the store runs the request, and the reply waits
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.heldHits(t, other, charge) == 2*charge.Hits })
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)

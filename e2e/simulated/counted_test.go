@@ -87,11 +87,11 @@ func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	}
 	cmd := exec.CommandContext(t.Context(), python, "testdata/count.py", kind, strconv.Itoa(countedLimit))
 	cmd.Stdin = bytes.NewReader(log)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("count.py: %v\n%s", err, said.String())
+		t.Fatalf("count.py: %v\n%s", err, stderr.String())
 	}
 	var want struct {
 		Requests, Denied uint64

@@ -59,7 +59,7 @@ func TestAllowList(t *testing.T) {
 		{[]string{"twice.example.com"}, []string{"a", "b"}},
 		// What only looks like the name.
 		{[]string{"evil.envoy.example.com", "envoy.example.com.evil.test", "xenvoy.example.com", "*.example.com", "*"}, nil},
-		// A DNS name is no URI, nor the other way around.
+		// A DNS name is not a URI, nor the reverse.
 		{[]string{"https://envoy.example.com", "spiffe://envoy.example.com"}, nil},
 
 		{[]string{"spiffe://cluster.local/ns/shop/sa/envoy"}, []string{"both", "exact", "shop", "cluster"}},
@@ -113,9 +113,9 @@ func TestAllowList(t *testing.T) {
 	}
 }
 
-// TestKindsOfNamesShareNoGrant holds that a DNS name spelt as a URI of the list, and a URI spelt as a DNS name, grant
+// TestNameKindsShareNoGrant holds that a DNS name spelt as a URI of the list, and a URI spelt as a DNS name, grant
 // nothing: authorities that are constrained to some names of one kind may issue any of the other.
-func TestKindsOfNamesShareNoGrant(t *testing.T) {
+func TestNameKindsShareNoGrant(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=dns", "spiffe://cluster.local/sa/envoy=uri", "spiffe://cluster.local/ns/*=below")
 	for _, cert := range []*x509.Certificate{
 		{URIs: []*url.URL{{Path: "envoy.example.com"}}},
@@ -131,7 +131,7 @@ func TestKindsOfNamesShareNoGrant(t *testing.T) {
 	}
 }
 
-func TestAllowListSaysWhatIsWrong(t *testing.T) {
+func TestAllowListErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "must be NAME=DOMAIN",
 		"envoy.example.com":                 "must be NAME=DOMAIN",
@@ -144,9 +144,9 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 		"spiffe://cluster.local/*/sa=shop":  "may only be the last segment of a URI",
 		"spiffe://cluster.local/ns*=shop":   "may only be the last segment of a URI",
 		"spiffe://cluster.local/*/*=shop":   "may only be the last segment of a URI",
-		"spiffe:///*=shop":                  "is no URI",
-		"://cluster.local=shop":             "is no URI",
-		"spiffe://cluster local/x=shop":     "is no URI",
+		"spiffe:///*=shop":                  "is not a URI",
+		"://cluster.local=shop":             "is not a URI",
+		"spiffe://cluster local/x=shop":     "is not a URI",
 		"envoy.example.com/*=shop":          "neither a DNS name nor a URI",
 		"envoy example=shop":                "neither a DNS name nor a URI",
 		"spiffe://cluster.local/a/../*=b":   "empty, dotted or escaped segments",
@@ -160,7 +160,7 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAClientsNamesAreBoundedAndQuoted(t *testing.T) {
+func TestClientNamesAreBoundedAndQuoted(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=d")
 	c := allow.Client(certificate(t, "a\n.test", strings.Repeat("x", 1000)))
 	if len(c.names) > 310 || !strings.HasPrefix(c.names, `["a\n.test" "xxx`) {

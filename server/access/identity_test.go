@@ -41,8 +41,8 @@ func TestIdentityOf(t *testing.T) {
 	}
 }
 
-// TestMayAny has clients that may ask for a domain, for any, and for none.
-func TestMayAny(t *testing.T) {
+// TestCanAccessAny has clients that may ask for a domain, for any, and for none.
+func TestCanAccessAny(t *testing.T) {
 	a := allowList(t, "a.example.com=d", "b.example.com=*")
 	for name, want := range map[string]bool{"a.example.com": true, "b.example.com": true, "c.example.com": false} {
 		if got := a.Client(certificate(t, name)).CanAccessAny(); got != want {

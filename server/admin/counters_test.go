@@ -133,9 +133,9 @@ func jsonText(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestCountersOfWhatIsNotPlain peeks at shared counters, overrides, counters whose
+// TestSpecialCounters peeks at shared counters, overrides, counters whose
 // hits would wait, and descriptors without a counter.
-func TestCountersOfWhatIsNotPlain(t *testing.T) {
+func TestSpecialCounters(t *testing.T) {
 	table := servertest.Table(t)
 	s := servertest.ServiceOn(t, table, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
@@ -181,7 +181,7 @@ func TestCountersOfWhatIsNotPlain(t *testing.T) {
 	}
 }
 
-func TestCounterQueriesGetAClearAnswer(t *testing.T) {
+func TestBadCounterQueries(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
 	for _, tt := range []struct {
@@ -216,9 +216,9 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 	}
 }
 
-// TestCountersAnswerThisMachineAlone asks from elsewhere, through proxies and from
+// TestCountersAreLocalOnly asks from elsewhere, through proxies and from
 // pages of browsers.
-func TestCountersAnswerThisMachineAlone(t *testing.T) {
+func TestCountersAreLocalOnly(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, countersRules)
 	h := newAPI(t, s, zap.NewNop()).Handler(nil)
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"

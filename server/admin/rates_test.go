@@ -63,9 +63,9 @@ func (r *reloaded) ask(hits ...uint64) {
 
 func (r *reloaded) time() time.Time { return time.Unix(0, int64(r.now)) }
 
-// TestRatesGoOnOverLoads loads rules after many hits on a limit whose metrics have values of requests, or names of rows. Its hits
+// TestRatesAcrossReloads loads rules after many hits on a limit whose metrics have values of requests, or names of rows. Its hits
 // stay, and its rate is that of the hits since.
-func TestRatesGoOnOverLoads(t *testing.T) {
+func TestRatesAcrossReloads(t *testing.T) {
 	const (
 		plain    = "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}"
 		detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}]}"
@@ -145,9 +145,9 @@ func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	}
 }
 
-// TestRateOfALimitThatSharesWhatIsBeyondTheBounds begins to use a limit whose name in metrics is that of all series beyond the
+// TestRateOfOverflowSeries begins to use a limit whose name in metrics is that of all series beyond the
 // bounds. Its rate is that of the hits since, not of all that were counted there before.
-func TestRateOfALimitThatSharesWhatIsBeyondTheBounds(t *testing.T) {
+func TestRateOfOverflowSeries(t *testing.T) {
 	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
 	r := newReloaded(t, detailed+"]}")
 	ask := func(key, value string, hits uint32) {

@@ -136,8 +136,8 @@ func TestStateRejectsBadQueries(t *testing.T) {
 	}
 }
 
-// TestStateSaysThatMemoryIsFull evicts counters.
-func TestStateSaysThatMemoryIsFull(t *testing.T) {
+// TestMemoryFullCondition evicts counters.
+func TestMemoryFullCondition(t *testing.T) {
 	table, err := limiter.New(limiter.Options{Bytes: limiter.MinBytes})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	}
 }
 
-// TestResetAsksFirst holds the preview, the token and what a reset does.
-func TestResetAsksFirst(t *testing.T) {
+// TestResetHasPreview holds the preview, the token and what a reset does.
+func TestResetHasPreview(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, shownRules)
 	addr, logs := debugServer(t, s)
 	for range 5 {
@@ -214,7 +214,7 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
 		"?domain=d&token=x":  "the token does not match this selection",
 		"?domain=d":          "nothing to reset",
-		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
+		"?domain=d&key=":     "parameter key is empty: omit it to reset all",
 		"?domain=d&key=%23":  "parameter key is empty",
 		"?domain=d&rule=":    "parameter rule is empty",
 	} {
@@ -319,8 +319,8 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	}
 }
 
-// TestPageBeforeThereAreRules holds that it says so.
-func TestPageBeforeThereAreRules(t *testing.T) {
+// TestPageWithoutRules holds that it says so.
+func TestPageWithoutRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
 	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {
 		t.Errorf("the page is\n%s", body)

@@ -140,8 +140,8 @@ func TestRowsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreRejected has what a caller may get wrong. Nothing changes.
-func TestRowsThatAreRejected(t *testing.T) {
+// TestRejectedRows has what a caller may get wrong. Nothing changes.
+func TestRejectedRows(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	ask := func(method, path, body string) string {
 		t.Helper()
@@ -270,8 +270,8 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	}
 }
 
-// TestLongTablesHaveTimeByTheirLength holds that each part of a table has the time of a response.
-func TestLongTablesHaveTimeByTheirLength(t *testing.T) {
+// TestWriteTimeoutOfLongTables holds that each part of a table has the time of a response.
+func TestWriteTimeoutOfLongTables(t *testing.T) {
 	_, _, all, _ := tablesServer(t, tableRules)
 	e, err := all.Table("users")
 	if err != nil {

@@ -96,8 +96,8 @@ func TestRulesAndRowsChangeTogether(t *testing.T) {
 	}
 }
 
-// TestOnServeCallsEachFunction activates rules after two functions were added: both are called, in their order.
-func TestOnServeCallsEachFunction(t *testing.T) {
+// TestOnRulesChangedCallsEachFunction activates rules after two functions were added: both are called, in their order.
+func TestOnRulesChangedCallsEachFunction(t *testing.T) {
 	s := service(t, Settings{}, "")
 	var called []int
 	for i := range 2 {

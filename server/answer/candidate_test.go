@@ -136,9 +136,9 @@ func TestCandidatesChangeNoReply(t *testing.T) {
 	}
 }
 
-// TestCandidatesCountWhatTheyWouldDeny holds the counters of a candidate against those of a rule
+// TestCandidatesCountLikeShadowRules holds the counters of a candidate against those of a rule
 // that has it as its only limit, in shadow mode.
-func TestCandidatesCountWhatTheyWouldDeny(t *testing.T) {
+func TestCandidatesCountLikeShadowRules(t *testing.T) {
 	for _, words := range []string{
 		"unit: minute, requests_per_unit: 5",
 		"unit: minute, requests_per_unit: 5, count_refused: false",
@@ -205,8 +205,8 @@ func countedOf(t *testing.T, s *Service, label string) (h telemetry.Hits) {
 	return h
 }
 
-// TestACandidateHoldsNoReply tries a limit that would hold replies.
-func TestACandidateHoldsNoReply(t *testing.T) {
+// TestCandidateDelaysNoReply tries a limit that would hold replies.
+func TestCandidateDelaysNoReply(t *testing.T) {
 	s := service(t, Settings{}, `{domain: d, descriptors: [{key: k, rate_limits: [{unit: minute, requests_per_unit: 7},
 		{unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s, shadow: true}]}]}`)
 	in := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{

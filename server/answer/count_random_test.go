@@ -82,8 +82,8 @@ func fallbackService(tb testing.TB) (*Service, *fallback) {
 	return service(tb, Settings{NearLimitRatio: 0.8, Decider: f, Namer: descriptors.NewNamer("", nil)}, ""), f
 }
 
-// TestHitsThatAFallbackDenies counts each hit once, whatever room the limit has.
-func TestHitsThatAFallbackDenies(t *testing.T) {
+// TestHitsDeniedByFallback counts each hit once, whatever room the limit has.
+func TestHitsDeniedByFallback(t *testing.T) {
 	s, f := fallbackService(t)
 	if err := s.SetRules(noon, compile(t, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")); err != nil {
 		t.Fatal(err)
@@ -177,9 +177,9 @@ func exceeded(s *Service) (hits uint64) {
 	return hits
 }
 
-// TestExceededHitsOfValues holds that hits that were admitted beyond a limit without its store are counted, also of
+// TestExceededHitsOfRuntimeMetrics holds that hits that were admitted beyond a limit without its store are counted, also of
 // metrics with values of requests.
-func TestExceededHitsOfValues(t *testing.T) {
+func TestExceededHitsOfRuntimeMetrics(t *testing.T) {
 	for _, detailed := range []bool{false, true} {
 		s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, detailed_metric: %v, rate_limit: {requests_per_unit: 10, unit: hour}}]}", detailed))
 		x := &Exchange{}

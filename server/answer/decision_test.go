@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestTellingNobodyCostsNothing holds that a request pays nothing where nobody listens: no function
+// TestNoDescriberCostsNothing holds that a request pays nothing where nobody listens: no function
 // is called, nothing is allocated.
-func TestTellingNobodyCostsNothing(t *testing.T) {
+func TestNoDescriberCostsNothing(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	logger := zap.New(core)
 	s := service(t, Settings{}, oneRule)

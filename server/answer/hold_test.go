@@ -56,7 +56,7 @@ func callAll(ctx context.Context, t *testing.T, h *Handler, n int) []outcome {
 	return outcomes
 }
 
-func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
+func TestRepliesAreDelayed(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler(s, zap.NewNop(), nil, false)
@@ -89,7 +89,7 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 	})
 }
 
-func TestAHoldFitsTheDeadline(t *testing.T) {
+func TestDelayFitsDeadline(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler(s, zap.NewNop(), nil, false)
@@ -113,7 +113,7 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 	})
 }
 
-func TestACancelledHoldFreesItsTurn(t *testing.T) {
+func TestCancelledDelayFreesItsSlot(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler(s, zap.NewNop(), nil, false)

@@ -104,9 +104,9 @@ func TestLeasesAreCounted(t *testing.T) {
 	})
 }
 
-// TestAResetReservationCostsNothing resets a call whose request would have been charged for what it had reserved: it
+// TestResetReservationCostsNothing resets a call whose request would have been charged for what it had reserved: it
 // has not begun.
-func TestAResetReservationCostsNothing(t *testing.T) {
+func TestResetReservationCostsNothing(t *testing.T) {
 	s := service(t, Settings{Clock: clock.New()}, "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 100, unit: hour, reserve: {amount: 60}}}]}")
 	c := &clients{t: t, service: s}
 	b := s.Connect("a")

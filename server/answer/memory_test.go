@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestARuleTakesLessThanAKilobyte holds what a rule adds to the heap of a service, for good:
+// TestMemoryPerRule holds what a rule adds to the heap of a service, for good:
 // the tree, what requests need of it, and its metrics.
-func TestARuleTakesLessThanAKilobyte(t *testing.T) {
+func TestMemoryPerRule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
 	}

@@ -48,9 +48,9 @@ func TestMetadataOfRefunds(t *testing.T) {
 	}
 }
 
-// TestLeasesDoNotTakeOthersNames holds that no limit whose leases stand in the dynamic metadata has the name of
+// TestLeaseNamesDoNotCollide holds that no limit whose leases stand in the dynamic metadata has the name of
 // something else there: package descriptors lists what this package writes.
-func TestLeasesDoNotTakeOthersNames(t *testing.T) {
+func TestLeaseNamesDoNotCollide(t *testing.T) {
 	s := service(t, Settings{DynamicMetadata: true, DecisionMetadata: true}, "domain: d\ndescriptors: [{key: k, metadata: {a: 1}, rate_limit: {unit: day, requests_per_unit: 5}}]")
 	b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{
 		Domain: "d", HitsAddend: 2, Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}},

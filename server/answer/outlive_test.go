@@ -63,9 +63,9 @@ const reserving = `{domain: d, descriptors: [
   {key: other, descriptors: [{key: customer, rate_limit: {name: keeps, requests_per_unit: 900, unit: hour, reserve: {amount: 90, unsettled: keep, ttl: 1m}, table: plans}}]},
   {key: plain, rate_limit: {requests_per_unit: 5, unit: hour}}]}`
 
-// TestALeaseOutlivesItsExchange resets a call whose exchange has answered other requests since: what the lease needs is
+// TestLeaseOutlivesItsExchange resets a call whose exchange has answered other requests since: what the lease needs is
 // the lease's own.
-func TestALeaseOutlivesItsExchange(t *testing.T) {
+func TestLeaseOutlivesItsExchange(t *testing.T) {
 	rows := map[string]tables.Row{"acme": {RequestsPerUnit: 120}, "small": {RequestsPerUnit: 90}}
 	for name, first := range map[string]*rls.RateLimitRequest{
 		"rule": oneDescriptor(0, "customer", "nobody"), "row": oneDescriptor(0, "customer", "acme"), "override": oneDescriptor(100, "customer", "acme"),
@@ -97,8 +97,8 @@ func TestALeaseOutlivesItsExchange(t *testing.T) {
 	}
 }
 
-// TestLeasesAreGivenBackWhileTheirExchangeIsUsed is for the race detector.
-func TestLeasesAreGivenBackWhileTheirExchangeIsUsed(t *testing.T) {
+// TestLeasesAreReturnedWhileTheirExchangeIsUsed is for the race detector.
+func TestLeasesAreReturnedWhileTheirExchangeIsUsed(t *testing.T) {
 	s := tableService(t, Settings{Clock: clock.New()}, reserving, map[string]tables.Row{"acme": {RequestsPerUnit: 120}})
 	b := s.Connect("a")
 	x := &Exchange{Connection: b}

@@ -62,7 +62,7 @@ func (s *login) ask(at time.Duration, key, value string, hits uint64, limit *rlc
 	return reply.GetOverallCode() == rls.RateLimitResponse_OK, status.GetDurationUntilReset().GetSeconds(), retry
 }
 
-func TestPenaltyIsTold(t *testing.T) {
+func TestPenaltyInReplies(t *testing.T) {
 	s := newLogin(t, Settings{})
 	for _, step := range []struct {
 		at     time.Duration

@@ -151,8 +151,8 @@ var lostBy = map[string]string{
 		"{name: s, algorithm: concurrency, requests_per_unit: 16, unit: hour, shadow: true}]}]}",
 }
 
-// TestARollbackFindsNoOldLeases has requests hold all of a limit, whose rule goes and returns. They end meanwhile, after it, or never.
-func TestARollbackFindsNoOldLeases(t *testing.T) {
+// TestRollbackFindsNoOldLeases has requests hold all of a limit, whose rule goes and returns. They end meanwhile, after it, or never.
+func TestRollbackFindsNoOldLeases(t *testing.T) {
 	all := map[string]string{
 		"another window": strings.NewReplacer("hour", "minute").Replace(atMost16),
 		"another name":   strings.ReplaceAll(atMost16, "name: s", "name: r"),
@@ -189,8 +189,8 @@ func TestARollbackFindsNoOldLeases(t *testing.T) {
 	}
 }
 
-// TestANewNameBeginsEmpty renames a limit and back. Envoy brings no lease of the new name.
-func TestANewNameBeginsEmpty(t *testing.T) {
+// TestRenamedLimitStartsEmpty renames a limit and back. Envoy brings no lease of the new name.
+func TestRenamedLimitStartsEmpty(t *testing.T) {
 	r := newReloaded(t, atMost16)
 	r.wantFull(held)
 	r.serve(strings.Replace(atMost16, "name: s", "name: other", 1))
@@ -303,8 +303,8 @@ func TestARollbackOfRows(t *testing.T) {
 	}
 }
 
-// TestALeaseThatIsGivenAfterItsRuleIsGone has rules and rows change while requests are decided.
-func TestALeaseThatIsGivenAfterItsRuleIsGone(t *testing.T) {
+// TestLeaseGrantedAfterRuleRemoved has rules and rows change while requests are decided.
+func TestLeaseGrantedAfterRuleRemoved(t *testing.T) {
 	for name, change := range map[string]func(*reloaded){
 		"a rule":    func(r *reloaded) { r.serve(lostBy["no rule"]) },
 		"two rules": func(r *reloaded) { r.serve(lostBy["no rule"]); r.serve(lostBy["a bucket"]) },

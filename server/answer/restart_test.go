@@ -24,8 +24,8 @@ func (r *reloaded) restart(rules string, leases bool) {
 	r.serve(rules)
 }
 
-// TestARestartFreesWhatWasHeld has requests end after a restart, while others run, which hold what they did.
-func TestARestartFreesWhatWasHeld(t *testing.T) {
+// TestRestartReleasesLeases has requests end after a restart, while others run, which hold what they did.
+func TestRestartReleasesLeases(t *testing.T) {
 	for _, rules := range []string{atMost16, reserve} {
 		r := newReloaded(t, rules)
 		old := r.begin(held)
@@ -44,8 +44,8 @@ func TestARestartFreesWhatWasHeld(t *testing.T) {
 	}
 }
 
-// TestARestartKeepsLeases has requests end after a restart that restored what they held.
-func TestARestartKeepsLeases(t *testing.T) {
+// TestRestartKeepsLeases has requests end after a restart that restored what they held.
+func TestRestartKeepsLeases(t *testing.T) {
 	for _, rules := range []string{atMost16, reserve} {
 		r := newReloaded(t, rules)
 		old := r.begin(held)

@@ -97,8 +97,8 @@ func (p *player) step(words []string) error {
 	return nil
 }
 
-// TestADeadClientLosesItsLeases plays how connections end. After each script and the grace, the given number of leases is held.
-func TestADeadClientLosesItsLeases(t *testing.T) {
+// TestDeadClientLosesItsLeases plays how connections end. After each script and the grace, the given number of leases is held.
+func TestDeadClientLosesItsLeases(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		held   uint64
@@ -170,9 +170,9 @@ func TestNoGrace(t *testing.T) {
 	})
 }
 
-// TestALateDecisionKeepsTheClient ends a connection while a store decides a call of it, which is noted after the client is
+// TestLateDecisionKeepsClient ends a connection while a store decides a call of it, which is noted after the client is
 // back by another connection. The client keeps what it holds when it loses one of two connections later, since it lives.
-func TestALateDecisionKeepsTheClient(t *testing.T) {
+func TestLateDecisionKeepsClient(t *testing.T) {
 	for _, resets := range []bool{true, false} { // what the call took, as the transport does
 		synctest.Test(t, func(t *testing.T) {
 			c := newClients(t, tenSlots, nil)

@@ -200,7 +200,7 @@ func TestEventsEndLeases(t *testing.T) {
 			c.table.Reset(c.options.Now(), &p.Batch, 0)
 			c.Forget(c.last.ID)
 		}, after{recycled: 1}},
-		displaced: {func(c *clients, _ *Connection, _ uint64) { // by one of the same key; see TestTheLessorIsBounded
+		displaced: {func(c *clients, _ *Connection, _ uint64) { // by one of the same key; see TestLessorIsBounded
 			c.Grant(c.options.Now(), &Lease{Key: c.last, Counters: c.counters, Expires: 1 << 62}, &limiter.Policy{}, &Origin{"", nil, &descriptors.Descriptor{}})
 		}, after{tracked: 1, held: 1, charged: 60}},
 		callReset: {func(c *clients, over *Connection, _ uint64) { over.ResetCall(c.stream) }, after{revoked: 1}},
@@ -293,8 +293,8 @@ func TestReturnReportsWhetherALeaseWasGranted(t *testing.T) {
 	}
 }
 
-// TestAStaleLeaseEnds returns a lease that its counter has dropped without the lessor's knowledge.
-func TestAStaleLeaseEnds(t *testing.T) {
+// TestStaleLeaseEnds returns a lease that its counter has dropped without the lessor's knowledge.
+func TestStaleLeaseEnds(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	over := c.Connect("a")
 	lease := c.call(over, 0)
@@ -304,9 +304,9 @@ func TestAStaleLeaseEnds(t *testing.T) {
 	c.wantHeld(0)
 }
 
-// TestTheLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients that come and go, and
+// TestLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients that come and go, and
 // each of them twice.
-func TestTheLessorIsBounded(t *testing.T) {
+func TestLessorIsBounded(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	var last *Connection
 	for n := range uint64(maxLeases + 1000) {
@@ -338,8 +338,8 @@ func TestTheLessorIsBounded(t *testing.T) {
 	}
 }
 
-// TestALeaseKeepsItsPolicy changes the policy of a charge that has granted a lease, as the next request of its exchange does.
-func TestALeaseKeepsItsPolicy(t *testing.T) {
+// TestLeaseKeepsItsPolicy changes the policy of a charge that has granted a lease, as the next request of its exchange does.
+func TestLeaseKeepsItsPolicy(t *testing.T) {
 	c := newClients(t, reserves, nil)
 	policy := limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Hour, Reserve: limiter.NewReserve(2, time.Minute, true)}
 	k := Key{Number: limiter.FirstLease}

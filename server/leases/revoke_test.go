@@ -51,7 +51,7 @@ func newStalled(t *testing.T, leases int) (*clients, *stalled) {
 }
 
 // However many leases a reload revokes while the store stalls, a bounded number of them is being returned.
-func TestFewLeasesAreRevokedAtOnce(t *testing.T) {
+func TestRevocationsAreBounded(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	c, d := newStalled(t, leases)
 	var list *lease
@@ -77,7 +77,7 @@ func TestFewLeasesAreRevokedAtOnce(t *testing.T) {
 }
 
 // A reload does not wait for a store that stalls, however many leases it revokes.
-func TestAReloadDoesNotWaitForTheStore(t *testing.T) {
+func TestReloadDoesNotWaitForStore(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newStalled(t, leases)

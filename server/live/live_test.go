@@ -26,8 +26,8 @@ func compiled(t *testing.T, text string) *descriptors.Set {
 
 const twoLimits = "{domain: shop, descriptors: [{key: user, rate_limits: [{unit: hour, requests_per_unit: 5}, {unit: day, requests_per_unit: 9}]}]}"
 
-// TestKeysOutliveALoad holds that a key stays with its new limit, and is gone with its limit.
-func TestKeysOutliveALoad(t *testing.T) {
+// TestKeysAcrossReload holds that a key stays with its new limit, and is gone with its limit.
+func TestKeysAcrossReload(t *testing.T) {
 	l, _ := testLive(Hashed)
 	was := compiled(t, twoLimits)
 	d := l.SetRules(was)[0]

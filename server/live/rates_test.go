@@ -52,8 +52,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfWhatIsNew holds that a first burst is told at once.
-func TestRatesOfWhatIsNew(t *testing.T) {
+// TestRatesOfNewCounts holds that a first burst is told at once.
+func TestRatesOfNewCounts(t *testing.T) {
 	var r Rates[string]
 	r.Advance(begin, func(func(string, Counts)) {})
 	now := begin.Add(3 * time.Second)
@@ -66,8 +66,8 @@ func TestRatesOfWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestRatesOfACountThatBeginsAnew holds that nothing wraps around.
-func TestRatesOfACountThatBeginsAnew(t *testing.T) {
+// TestRatesOfRestartedCount holds that nothing wraps around.
+func TestRatesOfRestartedCount(t *testing.T) {
 	var r Rates[string]
 	for i := range 4 {
 		r.Advance(begin.Add(time.Duration(i)*interval), func(seen func(string, Counts)) { seen("a", Counts{Hits: 1000}) })

@@ -244,8 +244,8 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestClearKeepsWhatWasSent holds the texts of keys, which explain reads, and that nothing else keeps them.
-func TestClearKeepsWhatWasSent(t *testing.T) {
+// TestClearStoresDescriptors holds the texts of keys, which explain reads, and that nothing else keeps them.
+func TestClearStoresDescriptors(t *testing.T) {
 	long := fmt.Sprintf("user=%0200d", 7)
 	for _, sent := range []string{"user=alice,path=/a\\,b", "k\\=y=v=w", "user=", long} {
 		want := sent
@@ -292,8 +292,8 @@ func TestRateOfAFlood(t *testing.T) {
 	}
 }
 
-// TestTickThatIsOvertaken holds that a time from before the last one, as a caller has it that was overtaken, ends no interval.
-func TestTickThatIsOvertaken(t *testing.T) {
+// TestTicksOutOfOrder holds that a time from before the last one, as a caller has it that was overtaken, ends no interval.
+func TestTicksOutOfOrder(t *testing.T) {
 	l, d := testLive(Hashed)
 	now := begin
 	for range 60 {

@@ -66,8 +66,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestSumOfKeysThatAreCut holds that clients whose descriptors begin alike, and are cut there, stay apart.
-func TestSumOfKeysThatAreCut(t *testing.T) {
+// TestSumOfTruncatedKeys holds that clients whose descriptors begin alike, and are cut there, stay apart.
+func TestSumOfTruncatedKeys(t *testing.T) {
 	of := func(keys ...Key) *State {
 		return &State{HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: keys}}}
 	}

@@ -11,7 +11,7 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{`"`, ` `, `" "`, `a`, `1`, `-`, `;`}
 	formats := []string{`%REQ(A)% "%REQ(B)%" "%REQ(C)%"`, `[%REQ(A)%] %RESPONSE_CODE% "%REQ(B)%";%REQ(C)%`, `%REQ(A)%" "%PROTOCOL%" "%REQ(B)%" %REQ(C)%`}
-	unsure := 0
+	ambiguous := 0
 	for range 20_000 {
 		format := formats[random.IntN(len(formats))]
 		f, err := newTextFormat(format)
@@ -67,12 +67,12 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 			case len(all) == 1 && (v.IsAmbiguous(slot) || string(v.values[slot]) != want):
 				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.values[slot], want)
 			case !same:
-				unsure++
+				ambiguous++
 			}
 		}
 	}
-	if unsure < 1000 {
-		t.Errorf("%d ambiguous values, want many", unsure)
+	if ambiguous < 1000 {
+		t.Errorf("%d ambiguous values, want many", ambiguous)
 	}
 }
 

@@ -62,18 +62,18 @@ func (f *jsonFormat) observeLine(line []byte) error {
 	return err
 }
 
-func (f *jsonFormat) observeObject(s *jsonview.Scanner, of *node, depth int) error {
+func (f *jsonFormat) observeObject(s *jsonview.Scanner, parent *node, depth int) error {
 	return s.Object(func(key []byte) error {
-		n := of.children[string(key)]
+		n := parent.children[string(key)]
 		if n == nil {
 			n = &node{name: string(key)}
-			if of != &f.root {
-				n.name = of.name + "." + n.name
+			if parent != &f.root {
+				n.name = parent.name + "." + n.name
 			}
-			if of.children == nil {
-				of.children = map[string]*node{}
+			if parent.children == nil {
+				parent.children = map[string]*node{}
 			}
-			of.children[string(key)] = n
+			parent.children[string(key)] = n
 		}
 		f.observeName(n.name)
 		from := s.Offset
@@ -191,14 +191,14 @@ func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error
 }
 
 // readObject reads an object. With [jsonview.Scanner.Object] a line would take 1/15 longer.
-func (l *Line) readObject(s *jsonview.Scanner, of *node) error {
+func (l *Line) readObject(s *jsonview.Scanner, parent *node) error {
 	s.Offset++ // the brace
 	if s.Next() == '}' {
 		s.Offset++
 		return nil
 	}
 	for {
-		n, err := l.keys.readKey(s, of)
+		n, err := l.keys.readKey(s, parent)
 		if err != nil {
 			return err
 		}

@@ -22,12 +22,12 @@ type cachedKey struct {
 }
 
 // readKey consumes a key of an object and the colon. It returns nil if the value is not selected.
-func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
+func (o *keyCache) readKey(s *jsonview.Scanner, parent *node) (*node, error) {
 	s.Next()
 	i := o.next
 	o.next++
 	if i < len(o.keys) {
-		if seen := &o.keys[i]; seen.parent == of && bytes.HasPrefix(s.Bytes[s.Offset:], seen.text) {
+		if seen := &o.keys[i]; seen.parent == parent && bytes.HasPrefix(s.Bytes[s.Offset:], seen.text) {
 			s.Offset += len(seen.text)
 			return seen.child, nil
 		}
@@ -37,17 +37,17 @@ func (o *keyCache) readKey(s *jsonview.Scanner, of *node) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	is := of.children[string(key)]
-	if is != nil && is.slot < 0 && !is.wantedBelow && !is.embedded {
-		is = nil
+	child := parent.children[string(key)]
+	if child != nil && child.slot < 0 && !child.wantedBelow && !child.embedded {
+		child = nil
 	}
 	if i < maxCachedKeys {
 		for len(o.keys) <= i {
 			o.keys = append(o.keys, cachedKey{})
 		}
-		o.keys[i] = cachedKey{bytes.Clone(s.Bytes[from:s.Offset]), of, is}
+		o.keys[i] = cachedKey{bytes.Clone(s.Bytes[from:s.Offset]), parent, child}
 	}
-	return is, nil
+	return child, nil
 }
 
 // maxCachedKeys limits the remembered keys of a line.

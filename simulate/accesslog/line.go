@@ -232,11 +232,11 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // truncate shortens a line for messages.
 func truncate(b []byte) string {
-	const most = 40
-	if len(b) <= most {
+	const maxLength = 40
+	if len(b) <= maxLength {
 		return string(b)
 	}
-	return string(b[:most]) + "..."
+	return string(b[:maxLength]) + "..."
 }
 
 // isAbsent reports whether a value is empty or -, which Envoy writes for an absent one.

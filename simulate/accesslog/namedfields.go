@@ -64,10 +64,10 @@ func (f *namedFields) logName(name string) string {
 		return f.metadata
 	}
 	// An earlier alias wins unless more than twice as many lines have a later one.
-	logName, most := "", 0
+	logName, count := "", 0
 	for _, other := range aliasesOf(name) {
-		if n := f.seen[other] - f.nonNumeric[other]; n > 2*most && (other == name || !f.objects[other]) {
-			logName, most = other, n
+		if n := f.seen[other] - f.nonNumeric[other]; n > 2*count && (other == name || !f.objects[other]) {
+			logName, count = other, n
 		}
 	}
 	switch {
@@ -123,9 +123,9 @@ func (f *namedFields) checkRenamed() error {
 
 // joinNames formats the first names for a message.
 func joinNames(names []string) string {
-	const most = 60
-	if n := len(names) - most; n > 0 {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	const maxNames = 60
+	if n := len(names) - maxNames; n > 0 {
+		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(names, ", ")
 }

@@ -157,7 +157,7 @@ func newObjectFormat(sample [][]byte) (lineParser, error) {
 // of the table wins only if it matches more lines by over 5 % of the sample.
 func recogniseText(sample [][]byte) (lineParser, error) {
 	var best *textFormat
-	most := 0
+	matched := 0
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -165,14 +165,14 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 		}
 		f.server, f.noRequest = t.server, t.noRequest
 		f.requestIndex = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
-		if n := countMatching(f, sample); n > most+len(sample)/20 {
-			best, most = f, n
+		if n := countMatching(f, sample); n > matched+len(sample)/20 {
+			best, matched = f, n
 		}
-		if most == len(sample) {
+		if matched == len(sample) {
 			break
 		}
 	}
-	if most == 0 || most*sampleDivisor < len(sample) {
+	if matched == 0 || matched*sampleDivisor < len(sample) {
 		return nil, nil
 	}
 	return best, nil

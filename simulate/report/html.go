@@ -100,16 +100,16 @@ const (
 
 // drawTimeline draws the hits of each bin, with those over the limit on top.
 func drawTimeline(l *Limit, o *Outcome) template.HTML {
-	most := uint64(1)
+	maxHits := uint64(1)
 	for _, b := range l.Timeline {
-		most = max(most, b.Hits)
+		maxHits = max(maxHits, b.Hits)
 	}
 	var b strings.Builder
 	beginSVG(&b, "Hits by time")
 	wide := float64(plotWidth) / float64(len(l.Timeline))
-	height := func(n uint64) float64 { return float64(n) / float64(most) * plotHeight }
-	step := tickStep(most)
-	for i := range most/step + 1 {
+	height := func(n uint64) float64 { return float64(n) / float64(maxHits) * plotHeight }
+	step := tickStep(maxHits)
+	for i := range maxHits/step + 1 {
 		tick(&b, height(i*step), i*step)
 	}
 	bars := func(class string, of func(Bin) (from, to uint64)) {
@@ -144,10 +144,10 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 
 // tickStep returns the distance between the numbers of an axis: a round number, so that at most
 // five fit.
-func tickStep(most uint64) uint64 {
+func tickStep(maximum uint64) uint64 {
 	for step := uint64(1); ; step *= 10 {
 		for _, round := range []uint64{step, 2 * step, 5 * step} {
-			if most/round < 5 {
+			if maximum/round < 5 {
 				return round
 			}
 		}
@@ -172,15 +172,15 @@ func bar(b *strings.Builder, x, wide, from, to float64) {
 func drawHistogram(l *Limit) template.HTML {
 	var b strings.Builder
 	beginSVG(&b, "Use of the limit")
-	most := uint64(1)
+	maxWindows := uint64(1)
 	for _, u := range l.Use {
-		most = max(most, u.Windows)
+		maxWindows = max(maxWindows, u.Windows)
 	}
 	height := func(n uint64) float64 {
-		return math.Log2(1+float64(n)) / math.Log2(1+float64(most)) * plotHeight
+		return math.Log2(1+float64(n)) / math.Log2(1+float64(maxWindows)) * plotHeight
 	}
-	every := uint64(1 + math.Log10(float64(most))/5)
-	for n, i := uint64(1), uint64(0); n <= most && n < math.MaxUint64/10; n, i = n*10, i+1 {
+	every := uint64(1 + math.Log10(float64(maxWindows))/5)
+	for n, i := uint64(1), uint64(0); n <= maxWindows && n < math.MaxUint64/10; n, i = n*10, i+1 {
 		if i%every == 0 {
 			tick(&b, height(n), n)
 		}

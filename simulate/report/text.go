@@ -354,16 +354,16 @@ func spark(bins []Bin) string {
 	const bars = 8
 	n := min(bars, len(bins))
 	sums := make([]float64, n) // numbers up to 2^64-1 could overflow
-	most := 1.0
+	maxHits := 1.0
 	for i, b := range bins {
 		at := i * n / len(bins)
 		sums[at] += float64(b.Hits)
-		most = max(most, sums[at])
+		maxHits = max(maxHits, sums[at])
 	}
 	levels := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, s := range sums {
-		b.WriteRune(levels[int(s/most*7)])
+		b.WriteRune(levels[int(s/maxHits*7)])
 	}
 	return b.String() + strings.Repeat(" ", bars-utf8.RuneCountInString(b.String()))
 }

@@ -1,9 +1,9 @@
-"""Counts requests of an access log by address and minute, to hold sluice simulate against.
+"""Counts requests of an access log by address and minute, for comparison with sluice simulate.
 
     python3 count.py KIND LIMIT < LOG
 
-It knows each kind of log by a regular expression or a field of its own, and nothing of sluice.
-It prints what a limit of LIMIT requests a minute for each address denies.
+It parses each kind of log with its own regular expression or fields and shares nothing with sluice.
+It prints the denials of a limit of LIMIT requests per minute for each address.
 """
 
 import collections
@@ -92,7 +92,7 @@ def docker(line):
 
 
 def fields(address, time, read_time):
-    """Reads lines of JSON: address and time are the ways to their fields."""
+    """Reads JSON lines: address and time are the paths of their fields."""
 
     def find(o, way):
         for key in [way] if way in o else way.split("."):

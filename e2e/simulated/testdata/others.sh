@@ -1,10 +1,10 @@
 #!/bin/sh
-# Takes access logs out of public repositories, for TestCountsOfForeignLogs:
+# Extracts access logs from public repositories for TestCountsOfForeignLogs:
 #
-#	others.sh CLONES OUT && SLUICE_LOGS=OUT go test ./e2e/simulated -run Others -v
+#	others.sh CLONES OUT && SLUICE_LOGS=OUT go test ./e2e/simulated -run ForeignLogs -v
 #
-# CLONES/OWNER/NAME is a clone of github.com/OWNER/NAME. What it takes is other people's, and is not
-# to be committed. A file in OUT is called KIND.NUMBER.
+# CLONES/OWNER/NAME is a clone of github.com/OWNER/NAME. The extracted logs belong to
+# others: do not commit them. Files in OUT are named KIND.NUMBER.
 set -eu
 clones=$1 out=$2
 mkdir -p "$out"
