@@ -14,8 +14,9 @@ import (
 
 var alertName = regexp.MustCompile(`^Sluice[A-Z][A-Za-z]+$`)
 
-// TestAlerts checks the rules as `promtool check rules` does, that each asks for metrics that
-// exist, and that each says what to do.
+// TestAlerts checks the rules like `promtool check rules`. It also checks that their metrics exist,
+// that conditions are in docs/state.md, and that each rule has a severity, a summary, a description
+// and a runbook.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
@@ -33,15 +34,15 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := binaryShows(t)
+	metrics := binaryMetrics(t)
 	seen := map[string]bool{}
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			if !alertName.MatchString(r.Alert) || seen[r.Alert] {
-				t.Errorf("%q: must be a name of its own like SluiceSomething", r.Alert)
+				t.Errorf("%q: must be a unique name like SluiceSomething", r.Alert)
 			}
 			seen[r.Alert] = true
-			for _, found := range shown.check(r.Expr) {
+			for _, found := range metrics.check(r.Expr) {
 				t.Errorf("%s: %s", r.Alert, found)
 			}
 			switch r.Labels["severity"] {
@@ -62,6 +63,6 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	if len(seen) < 10 {
-		t.Errorf("%d alerts, want more: were they read?", len(seen))
+		t.Errorf("found %d alerts, want at least 10", len(seen))
 	}
 }

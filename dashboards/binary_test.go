@@ -18,10 +18,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// root is the repository's root, seen from here.
+// root is the relative path of the repository's root.
 const root = ".."
 
-// Two limits, so that each label has a value, and one of each kind that has metrics of its own.
+// rules have a list of limits, so that each label has a value, and a limit of each kind with
+// additional metrics.
 const rules = `
 domain: d
 descriptors:
@@ -39,8 +40,9 @@ descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, unit: minute, requests_per_unit: 5 } }
 `
 
-// shown runs the binary in several ways, since no single one shows all metrics.
-var shown = sync.OnceValues(func() (exposition, error) {
+// exported returns the metrics of the binary. It runs it with several settings, since no single one
+// has all metrics.
+var exported = sync.OnceValues(func() (exposition, error) {
 	dir, err := os.MkdirTemp("", "dashboards-")
 	if err != nil {
 		return nil, err
@@ -78,16 +80,16 @@ var shown = sync.OnceValues(func() (exposition, error) {
 	return all, nil
 })
 
-func binaryShows(t *testing.T) exposition {
+func binaryMetrics(t *testing.T) exposition {
 	t.Helper()
-	all, err := shown()
+	all, err := exported()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// certificate returns the flags that have the gRPC listener use TLS.
+// certificate returns the flags that make the gRPC listener use TLS.
 func certificate(dir string) ([]string, error) {
 	a, err := testcert.New("dashboards")
 	if err != nil {
@@ -107,7 +109,7 @@ func certificate(dir string) ([]string, error) {
 	return []string{"--grpc-tls-cert", cert, "--grpc-tls-key", key}, nil
 }
 
-// add runs the binary, asks it once, and adds what it shows.
+// add runs the binary, sends it a request, and adds its metrics.
 func (e exposition) add(ctx context.Context, binary string, args []string) error {
 	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args})
 	if err != nil {
@@ -136,7 +138,7 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("/metrics answers %s", response.Status)
+		return fmt.Errorf("the response of /metrics is %s", response.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(response.Body)
@@ -169,7 +171,8 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 	return nil
 }
 
-// note adds the labels of a series, and one more that may have any value.
+// note adds the labels of a series. If more is not empty, it is a further label, which may have any
+// value.
 func (e exposition) note(name string, histogram bool, values map[string]string, more string) {
 	f := e[name]
 	if f == nil {

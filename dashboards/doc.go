@@ -1,3 +1,3 @@
-// Package dashboards contains a Grafana dashboard and alert rules for Prometheus. Its tests compare them with the metrics
-// of the sluice binary.
+// Package dashboards contains a Grafana dashboard and alert rules for Prometheus. Its tests compare
+// them with the metrics of the sluice binary.
 package dashboards

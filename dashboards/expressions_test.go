@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// labelsOfScrapes are those that Prometheus adds, the last two in Kubernetes.
+// labelsOfScrapes are labels that Prometheus adds, the last two only in Kubernetes.
 var labelsOfScrapes = []string{"job", "instance", "namespace", "pod"}
 
-// family is what a metric shows.
+// family describes the series of a metric.
 type family struct {
 	histogram bool
-	// values are those of each label.
+	// values are the values of each label.
 	values map[string][]string
 }
 
@@ -26,12 +26,12 @@ func (f *family) has(label string) bool {
 	return f.values[label] != nil || slices.Contains(labelsOfScrapes, label)
 }
 
-// exposition is what the binary shows, by the names that queries use.
+// exposition is the metrics of the binary, by the names that queries use.
 type exposition map[string]*family
 
-// check returns what a query asks for that the binary does not show.
+// check returns the errors of a query: metrics, labels and values that the binary does not export.
 func (e exposition) check(query string) []string {
-	expr, err := parser.NewParser(parser.Options{}).ParseExpr(plain(query))
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(expandVariables(query))
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -74,9 +74,10 @@ func (e exposition) checkSelector(s *parser.VectorSelector, complain func(string
 	}
 }
 
-// checkGrouping looks for labels in what an expression selects, or makes itself.
-func (e exposition) checkGrouping(expr parser.Expr, wanted []string, complain func(string, ...any)) {
-	for _, label := range wanted {
+// checkGrouping checks that an expression has the labels that it is grouped by, from its series or
+// label_replace.
+func (e exposition) checkGrouping(expr parser.Expr, grouping []string, complain func(string, ...any)) {
+	for _, label := range grouping {
 		missing, made := "", false
 		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 			if c, ok := node.(*parser.Call); ok && c.Func.Name == "label_replace" {
@@ -96,8 +97,8 @@ func (e exposition) checkGrouping(expr parser.Expr, wanted []string, complain fu
 
 var variable = regexp.MustCompile(`\$\{?\w+(:\w+)?\}?`)
 
-// plain replaces Grafana's variables by values that they may have.
-func plain(query string) string {
+// expandVariables replaces Grafana's variables by possible values.
+func expandVariables(query string) string {
 	return variable.ReplaceAllStringFunc(query, func(v string) string {
 		if strings.HasPrefix(v, "$__") {
 			return "5m"
@@ -108,7 +109,7 @@ func plain(query string) string {
 
 var labelValues = regexp.MustCompile(`^label_values\((.*), *(\w+)\)$`)
 
-// checkVariable does the same for the query of a dashboard's variable.
+// checkVariable is like check for the query of a dashboard variable.
 func (e exposition) checkVariable(query string) []string {
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil {
@@ -122,7 +123,7 @@ func (e exposition) checkVariable(query string) []string {
 	return found
 }
 
-// TestCheckFindsTypos plants mistakes that the other tests must find.
+// TestCheckFindsTypos checks queries with typos, which the other tests must detect.
 func TestCheckFindsTypos(t *testing.T) {
 	t.Parallel()
 	e := exposition{

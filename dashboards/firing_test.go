@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
-// expression returns that of an alert.
+// expression returns the expression of an alert.
 func expression(t *testing.T, alert string) string {
 	t.Helper()
 	text, err := os.ReadFile("alerts.yaml")
@@ -38,7 +38,8 @@ func expression(t *testing.T, alert string) string {
 	return ""
 }
 
-// info is sluice_config_info of a pod, or of an instance outside Kubernetes.
+// info returns a series of sluice_config_info for a pod, or for an instance outside Kubernetes if
+// pod is empty.
 func info(job, pod, hash string) string {
 	if pod == "" {
 		return fmt.Sprintf("sluice_config_info{job=%q,instance=%q,hash=%q} 1+0x200", job, hash+":9090", hash)
@@ -46,20 +47,20 @@ func info(job, pod, hash string) string {
 	return fmt.Sprintf("sluice_config_info{job=%q,namespace=%q,pod=%q,hash=%q} 1+0x200", job, "shop", pod, hash)
 }
 
-// hits are the series of a domain: hits each minute, over the limit each minute.
+// hits returns the series of a domain: its hits per minute, and those over the limit.
 func hits(total, over string) string {
 	const of = `{job="sluice",domain="shop",instance="a"} `
 	return "ratelimit_service_rate_limit_total_hits" + of + total + "\n  ratelimit_service_rate_limit_over_limit" + of + over
 }
 
-// class is the live counters of a size and the room for them.
+// class returns the series of a counter size: its live counters and its capacity.
 func class(domain string, counterBytes, live, capacity int) string {
 	labels := fmt.Sprintf(`{instance="a",domain=%q,counter_bytes="%d"}`, domain, counterBytes)
 	return fmt.Sprintf("sluice_counters_live%s %d+0x200\n  sluice_counters_capacity%s %d+0x200", labels, live, labels, capacity)
 }
 
-// TestAlertsFire evaluates alerts, as Prometheus does, two hours after the first of
-// the series, which have a sample each minute.
+// TestAlertsFire evaluates alerts with Prometheus' engine. The series have a sample each minute,
+// and the alerts are evaluated two hours after the first one.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -67,15 +68,15 @@ func TestAlertsFire(t *testing.T) {
 		series      []string
 		want        []string
 	}{
-		// A sliding window for each user beside many fixed special cases, at its first evictions:
-		// the size that fills up is seen, whatever room the others have.
+		// A sliding window for each user and many fixed windows. The size that is full is detected,
+		// however much capacity the other one has.
 		{"SluiceCountersFillUp", "one size of two is full", []string{
 			class("", 16, 99, 3_800), class("", 72, 870_000, 932_000),
 		}, []string{`{instance="a"}`}},
 		{"SluiceCountersFillUp", "a domain with max_counters: 1000 is full", []string{
 			class("", 16, 10, 4_190_000), class("shop", 72, 900, 1000),
 		}, []string{`{instance="a"}`}},
-		{"SluiceCountersFillUp", "all sizes have room", []string{
+		{"SluiceCountersFillUp", "no size is full", []string{
 			class("", 16, 2_000_000, 4_190_000), class("shop", 72, 600, 1000),
 		}, nil},
 		{"SluiceCountersEvicted", "in one size", []string{
@@ -97,10 +98,10 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStateNotSaved", "before the first save", []string{
 			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 0x200`,
 		}, nil},
-		{"SluiceStateNotSaved", "a file that was not taken has been replaced", []string{
+		{"SluiceStateNotSaved", "a rejected file has been replaced", []string{
 			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 1+60x200`,
 		}, nil},
-		{"SluiceStateNotSaved", "a process goes on without", []string{
+		{"SluiceStateNotSaved", "a process runs without saving", []string{
 			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 0x200`,
 		}, []string{`{__name__="sluice_state_errors_total", instance="a"}`}},
 		{"SluiceStateNotSaved", "the disk is full", []string{
@@ -118,7 +119,7 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreUnavailable", "one shard of two", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
 		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
-		{"SluiceStoreUnavailable", "it was away and is back", []string{
+		{"SluiceStoreUnavailable", "it was unavailable", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
 		}, nil},
 		{"SluiceStoreSlow", "half of all batches", []string{

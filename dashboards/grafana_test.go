@@ -31,7 +31,7 @@ type dashboard struct {
 			Name, Type string
 			Datasource *dataSource
 			Definition string
-			// Query is text, or for Prometheus an object with the text.
+			// Query is a string, or for Prometheus an object that contains it.
 			Query json.RawMessage
 		}
 	}
@@ -44,8 +44,8 @@ type dashboard struct {
 	}
 }
 
-// TestGrafana holds that the dashboard loads anywhere, asks for metrics that exist, and
-// uses the variables that it has.
+// TestGrafana checks that the dashboard can be imported everywhere, that its metrics exist, and
+// that it defines the variables that it uses.
 func TestGrafana(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("grafana.json")
@@ -59,11 +59,11 @@ func TestGrafana(t *testing.T) {
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 {
 		t.Errorf("uid %q, title %q, schemaVersion %d: want all, and a version of Grafana 11 or later", d.UID, d.Title, d.SchemaVersion)
 	}
-	shown := binaryShows(t)
-	portable := func(what string, s *dataSource) {
+	metrics := binaryMetrics(t)
+	portable := func(name string, s *dataSource) {
 		t.Helper()
 		if s == nil || s.Type != "prometheus" || s.UID != "${datasource}" {
-			t.Errorf("%s: data source is %v, want the variable's", what, s)
+			t.Errorf("%s: data source is %v, want ${datasource}", name, s)
 		}
 	}
 	known := map[string]bool{}
@@ -77,7 +77,7 @@ func TestGrafana(t *testing.T) {
 		if err := json.Unmarshal(v.Query, &query); err != nil || query.Query != v.Definition {
 			t.Errorf("variable %s: its query is %s, %v, want its definition %s", v.Name, v.Query, err, v.Definition)
 		}
-		for _, found := range shown.checkVariable(v.Definition) {
+		for _, found := range metrics.checkVariable(v.Definition) {
 			t.Errorf("variable %s: %s", v.Name, found)
 		}
 	}
@@ -89,7 +89,7 @@ func TestGrafana(t *testing.T) {
 	for _, a := range d.Annotations.List {
 		if a.BuiltIn == 0 {
 			portable("annotation", a.Datasource)
-			for _, found := range shown.check(a.Expr) {
+			for _, found := range metrics.check(a.Expr) {
 				t.Errorf("annotation: %s", found)
 			}
 		}
@@ -97,13 +97,13 @@ func TestGrafana(t *testing.T) {
 	ids, used := map[int]bool{}, [24 * 200]string{}
 	for _, p := range d.Panels {
 		if p.ID == 0 || ids[p.ID] || p.Title == "" {
-			t.Errorf("panel %d %q: want an id of its own, and a title", p.ID, p.Title)
+			t.Errorf("panel %d %q: want a unique id and a title", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				if x >= 24 || used[24*y+x] != "" {
-					t.Fatalf("panel %q lies over %q or beside the page", p.Title, used[24*y+x])
+					t.Fatalf("panel %q overlaps %q or the edge of the page", p.Title, used[24*y+x])
 				}
 				used[24*y+x] = p.Title
 			}
@@ -116,11 +116,11 @@ func TestGrafana(t *testing.T) {
 		}
 		portable("panel "+p.Title, p.Datasource)
 		if len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
+			t.Errorf("panel %q has no query", p.Title)
 		}
 		for _, q := range p.Targets {
 			portable("panel "+p.Title, q.Datasource)
-			for _, found := range shown.check(q.Expr) {
+			for _, found := range metrics.check(q.Expr) {
 				t.Errorf("panel %q: %s", p.Title, found)
 			}
 			for _, v := range variable.FindAllString(q.Expr, -1) {
@@ -129,18 +129,18 @@ func TestGrafana(t *testing.T) {
 				}
 			}
 			if !strings.Contains(q.Expr, `job=~"$job",instance=~"$instance"`) {
-				t.Errorf("panel %q does not heed job and instance: %s", p.Title, q.Expr)
+				t.Errorf("panel %q does not filter by job and instance: %s", p.Title, q.Expr)
 			}
 		}
 	}
 	if len(ids) < 20 {
-		t.Errorf("%d panels, want more: were they read?", len(ids))
+		t.Errorf("found %d panels, want at least 20", len(ids))
 	}
 }
 
-// TestNothingIsLeftOut holds that every metric of sluice is in the dashboard or in
-// an alert, so that a new one is thought of.
-func TestNothingIsLeftOut(t *testing.T) {
+// TestEveryMetricIsUsed checks that every metric of sluice is in the dashboard or in an alert, so
+// that new ones are not forgotten.
+func TestEveryMetricIsUsed(t *testing.T) {
 	t.Parallel()
 	var all []byte
 	for _, file := range []string{"grafana.json", "alerts.yaml"} {
@@ -150,7 +150,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 		}
 		all = append(all, text...)
 	}
-	for name, f := range binaryShows(t) {
+	for name, f := range binaryMetrics(t) {
 		base := name
 		if f.histogram {
 			base = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")

@@ -59,7 +59,8 @@ func (f *fleet) round(n uint64) (actions int) {
 	return actions
 }
 
-// BenchmarkReports measures a report, the division of its bucket, and the taking and confirmation of the actions.
+// BenchmarkReports measures a report, the division of its bucket, and the taking and confirmation
+// of the actions.
 func BenchmarkReports(b *testing.B) {
 	for _, c := range []struct {
 		streams, buckets int
@@ -106,7 +107,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestMemory checks the memory of a bucket with one stream, without its ID, and of each further stream.
+// TestMemory checks the memory of a bucket with one stream, without its ID, and of each further
+// stream.
 func TestMemory(t *testing.T) {
 	const buckets = 20_000
 	measure := func(streams int) float64 {

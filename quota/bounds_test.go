@@ -79,8 +79,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestMemoryIsDividedAmongClients has clients, each with several streams, use as much memory as they can. Each leaves
-// memory for the next one.
+// TestMemoryIsDividedAmongClients has clients, each with several streams, use as much memory as
+// they can. Each leaves memory for the next one.
 func TestMemoryIsDividedAmongClients(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(quota.Options{Fresh: true, MaxBytes: most})
@@ -115,7 +115,8 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 	if n := r.reportMany(1001, 20, hundred); n != 0 {
 		t.Errorf("%d more buckets of the first client are accepted, want none", n)
 	}
-	// An idle bucket of the first client is abandoned after one report, but not one of the last client.
+	// An idle bucket of the first client is abandoned after one report, but not one of the last
+	// client.
 	for h, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: spreadBucket(1)} {
 		_, seq, _ := r.TakeActions(r.now, h, nil, 1000)
 		r.Confirm(r.now, h, seq)
@@ -136,8 +137,8 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 	}
 }
 
-// TestMemoryOfLostShares has a client open streams one after another. Their lost rates stay in effect and count as
-// the client's.
+// TestMemoryOfLostShares has a client open streams one after another. Their lost rates stay in
+// effect and count as the client's.
 func TestMemoryOfLostShares(t *testing.T) {
 	const most = 1 << 20
 	for _, o := range []quota.Options{{Fresh: true, MaxBytes: most}, {MaxBytes: most}} {
@@ -162,8 +163,8 @@ func TestMemoryOfLostShares(t *testing.T) {
 	}
 }
 
-// TestAssignTimeout checks that a stream that can get no assignment is assigned DENY_ALL after the timeout, unless
-// its Envoy may still act on an earlier assignment.
+// TestAssignTimeout checks that a stream that can get no assignment is assigned DENY_ALL after the
+// timeout, unless its Envoy may still act on an earlier assignment.
 func TestAssignTimeout(t *testing.T) {
 	for _, elapsed := range []time.Duration{0, 5 * time.Second} {
 		r := newRig(quota.Options{Fresh: true})

@@ -19,7 +19,8 @@ type bucket struct {
 	dividedAt Time // time of the last division
 	dirty     bool // whether it is in Divider.dirty
 	removed   bool // whether it was removed from Divider.buckets
-	// shadowTokens is the number of tokens of a shadow limit at the time shadowAt; see [Divider.CountShadowHits].
+	// shadowTokens is the number of tokens of a shadow limit at the time shadowAt; see
+	// [Divider.CountShadowHits].
 	shadowTokens float64
 	shadowAt     Time
 }
@@ -27,18 +28,20 @@ type bucket struct {
 // share is the entry of one stream in a bucket.
 type share struct {
 	stream *stream
-	// expiry is when maxRate expires, unless expiryUnknown is set. If maxRate is 0, it is the deadline of a probe, or
-	// of the wait for a first assignment.
+	// expiry is when maxRate expires, unless expiryUnknown is set. If maxRate is 0, it is the
+	// deadline of a probe, or of the wait for a first assignment.
 	expiry   Time
 	reported Time // start of the interval in which counted was counted
-	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They wrap around.
+	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They
+	// wrap around.
 	rateSeq, renewalSeq uint32
-	// maxRate is the greatest rate that may be in effect: the confirmed one, or any taken since. current is the rate
-	// taken last; next is the one in the outbox. For a share that is probed, next is the rate that is reserved until
-	// the answer; without an assignment, it is the rate that the Envoy admitted.
+	// maxRate is the greatest rate that may be in effect: the confirmed one, or any taken since.
+	// current is the rate taken last; next is the one in the outbox. For a share that is probed,
+	// next is the rate that is reserved until the answer; without an assignment, it is the rate
+	// that the Envoy admitted.
 	maxRate, current, next Rate
-	// demand is the estimated number of requests per second, lastRate that of the last interval, and counted the
-	// number of requests since reported.
+	// demand is the estimated number of requests per second, lastRate that of the last interval,
+	// and counted the number of requests since reported.
 	demand, lastRate, counted float32
 	index                     uint32 // index in stream.shares
 	state                     state
@@ -76,14 +79,15 @@ type lost struct {
 	peer   *peer
 	// client is the client of the stream, nil if rates of several were merged.
 	client *client
-	// succeeded is true if the stream was silent from the opening of its peer's next stream until its own end.
+	// succeeded is true if the stream was silent from the opening of its peer's next stream until
+	// its own end.
 	succeeded bool
 	// unknown is true if a predecessor may have assigned the rate to an unknown stream.
 	unknown bool
 }
 
-// mayActOnLost reports whether the Envoy of s may act on a lost rate that was assigned to an earlier stream of it. It
-// gets no assignment until that can be as large.
+// mayActOnLost reports whether the Envoy of s may act on a lost rate that was assigned to an
+// earlier stream of it. It gets no assignment until that can be as large.
 func (b *bucket) mayActOnLost(s *share) bool {
 	return s.state&(assigned|unassigned) == 0 && len(b.lost) > 0 && !b.isLearning()
 }
@@ -146,7 +150,8 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 	return a
 }
 
-// confirm records that the Envoy has received all actions up to batch seq. It reports whether maxRate fell.
+// confirm records that the Envoy has received all actions up to batch seq. It reports whether
+// maxRate fell.
 func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 	before := s.maxRate
 	if s.has(expiryUnknown) && int32(seq-s.renewalSeq) >= 0 {
@@ -214,7 +219,8 @@ func (d *Divider) removeEnded(b *bucket) {
 	}
 }
 
-// detach removes a share from the list of its stream. Its entry in the outbox stays and has no effect.
+// detach removes a share from the list of its stream. Its entry in the outbox stays and has no
+// effect.
 func (s *share) detach() {
 	st, last := s.stream, len(s.stream.shares)-1
 	if moved := st.shares[last]; int(s.index) != last {
@@ -229,8 +235,8 @@ func (s *share) detach() {
 	st.compactSent()
 }
 
-// setLimit sets a limit, withdraws all assignments of the old one that were not taken, and schedules the bucket for
-// the next Tick, however recently it was divided.
+// setLimit sets a limit, withdraws all assignments of the old one that were not taken, and
+// schedules the bucket for the next Tick, however recently it was divided.
 func (d *Divider) setLimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.addUnknown(b)

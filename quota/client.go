@@ -31,8 +31,8 @@ func (d *Divider) joinClient(s *stream, id uint64) {
 	s.client = c
 }
 
-// hasRoom reports whether c may use n more bytes: a client may use at most as much as is then free. So k clients that
-// use all they can leave one part in k+1 to others.
+// hasRoom reports whether c may use n more bytes: a client may use at most as much as is then free.
+// So k clients that use all they can leave one part in k+1 to others.
 func (d *Divider) hasRoom(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
 
 // addBytes adds n bytes to the memory of c, and removes c once it has no memory and no stream.

@@ -44,8 +44,8 @@ func (s *share) addReport(now, patience Time, r Report) {
 	s.counted, s.reported = 0, now
 }
 
-// interval returns the length of the interval that a report covers: the given time since the last report was read, or
-// the time by Envoy's clock if one of the two reports was read late.
+// interval returns the length of the interval that a report covers: the given time since the last
+// report was read, or the time by Envoy's clock if one of the two reports was read late.
 func (r *Report) interval(passed Time) Time {
 	if r.Elapsed > 0 && (passed < r.Elapsed-maxJitter || passed > r.Elapsed+time.Second+maxJitter) {
 		return r.envoyInterval()
@@ -53,8 +53,9 @@ func (r *Report) interval(passed Time) Time {
 	return passed
 }
 
-// envoyInterval returns the time since the last report of the bucket by Envoy's clock. Envoy reports all buckets
-// every 5 s and truncates to whole seconds. The second report of a bucket comes at the next of these times.
+// envoyInterval returns the time since the last report of the bucket by Envoy's clock. Envoy
+// reports all buckets every 5 s and truncates to whole seconds. The second report of a bucket comes
+// at the next of these times.
 func (r *Report) envoyInterval() time.Duration {
 	if r.Elapsed%(5*time.Second) != 0 {
 		return r.Elapsed + time.Second
@@ -62,8 +63,9 @@ func (r *Report) envoyInterval() time.Duration {
 	return r.Elapsed
 }
 
-// endAbandoning ends the abandoning of a bucket that turned out to have requests. If a probed stream took some time,
-// it has few: requests at three times the estimated rate would come that late with a probability of one in twenty.
+// endAbandoning ends the abandoning of a bucket that turned out to have requests. If a probed
+// stream took some time, it has few: requests at three times the estimated rate would come that
+// late with a probability of one in twenty.
 func (s *share) endAbandoning(now Time) {
 	if asking := s.expiry - probeTimeout; s.state&(probing|queued) == probing && s.maxRate == 0 && now > asking {
 		s.demand = min(s.demand, float32(3/(now-asking).Seconds()))
@@ -71,8 +73,8 @@ func (s *share) endAbandoning(now Time) {
 	s.state &^= abandoning | probing | queued
 }
 
-// setUnassigned records that the Envoy has no assignment. If nothing is in effect, it waits for one until the given
-// time.
+// setUnassigned records that the Envoy has no assignment. If nothing is in effect, it waits for one
+// until the given time.
 func (s *share) setUnassigned(until Time) {
 	s.state |= unassigned
 	if s.maxRate == 0 {
@@ -80,13 +82,14 @@ func (s *share) setUnassigned(until Time) {
 	}
 }
 
-// updateDemand updates the demand with the rate of an interval and its denied part. A rate that differs from the last
-// one by more than chance counts as a step; others are smoothed.
+// updateDemand updates the demand with the rate of an interval and its denied part. A rate that
+// differs from the last one by more than chance counts as a step; others are smoothed.
 func (s *share) updateDemand(rate, denied, seconds float32) {
 	last, before := s.lastRate, s.lastRate*float32(s.deniedPart)/math.MaxUint8
 	s.lastRate, s.deniedPart = rate, uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
 	s.state &^= demandFell
-	// chance is the standard deviation of the difference between two counts of a Poisson process, as a rate.
+	// chance is the standard deviation of the difference between two counts of a Poisson process,
+	// as a rate.
 	chance := func(a, b float32) float32 {
 		return float32(math.Sqrt(float64(max((a+b)*seconds, 4)))) / seconds
 	}
@@ -111,9 +114,9 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 	}
 }
 
-// estimateStep returns the rate after a step within an interval, from the rate of that interval, of the one before,
-// and the denied rates of both. Where many requests were denied before, the part of them that is still denied shows
-// when the step was; otherwise it is assumed in the middle.
+// estimateStep returns the rate after a step within an interval, from the rate of that interval, of
+// the one before, and the denied rates of both. Where many requests were denied before, the part of
+// them that is still denied shows when the step was; otherwise it is assumed in the middle.
 func estimateStep(rate, last, denied, before float32) float32 {
 	if rate < last && before > last/8 && denied < before {
 		part := min(denied/before, 0.9)
@@ -122,6 +125,6 @@ func estimateStep(rate, last, denied, before float32) float32 {
 	return min(max(2*rate-last, rate/4), 4*rate)
 }
 
-// demandPerFill returns the demand in tokens per Fill, plus 2 %. A larger margin for random variation comes only from
-// the rest of the limit, since other streams need it more.
+// demandPerFill returns the demand in tokens per Fill, plus 2 %. A larger margin for random
+// variation comes only from the rest of the limit, since other streams need it more.
 func (s *share) demandPerFill() float64 { return float64(s.demand) * 1.02 * Fill.Seconds() }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestDemandAfterAStep checks the demand estimated from the first two reports after a step, for steps at different
-// parts of the interval.
+// TestDemandAfterAStep checks the demand estimated from the first two reports after a step, for
+// steps at different parts of the interval.
 func TestDemandAfterAStep(t *testing.T) {
 	const share = 100.0
 	for _, tt := range []struct {

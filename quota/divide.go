@@ -11,7 +11,8 @@ const never Time = math.MaxInt64
 const (
 	// probeTimeout is how long a probed Envoy has to report the bucket again.
 	probeTimeout = 250 * time.Millisecond
-	// A division visits all shares of a bucket, so the time between two divisions grows with their number.
+	// A division visits all shares of a bucket, so the time between two divisions grows with their
+	// number.
 	divideGapPerShare = 4 * time.Millisecond
 	maxDivideGap      = time.Second
 )
@@ -55,9 +56,10 @@ func (d *Divider) divide(b *bucket) {
 	d.scheduleNext(b)
 }
 
-// retireShare reports whether a share is to be removed, and queues Abandon if that is due. A share without a rate in
-// effect whose Envoy has reported nothing for a TTL is removed even if its last action was never taken or confirmed:
-// that may never happen, and an Envoy that still knows the bucket reports it again.
+// retireShare reports whether a share is to be removed, and queues Abandon if that is due. A share
+// without a rate in effect whose Envoy has reported nothing for a TTL is removed even if its last
+// action was never taken or confirmed: that may never happen, and an Envoy that still knows the
+// bucket reports it again.
 func (d *Divider) retireShare(b *bucket, s *share) bool {
 	switch {
 	case s.maxRate == 0 && d.now-s.reported > d.o.TTL:
@@ -71,8 +73,8 @@ func (d *Divider) retireShare(b *bucket, s *share) bool {
 	return false
 }
 
-// isIdle reports whether a share has had no requests for long enough to be abandoned: one report if the stream or its
-// client uses more than half of its bound, else IdleReports.
+// isIdle reports whether a share has had no requests for long enough to be abandoned: one report if
+// the stream or its client uses more than half of its bound, else IdleReports.
 func (d *Divider) isIdle(s *share) bool {
 	if s.idleReports == 0 {
 		return false
@@ -83,8 +85,8 @@ func (d *Divider) isIdle(s *share) bool {
 	return int(s.idleReports) >= d.o.IdleReports
 }
 
-// apportion computes the allocation of each share, lowers the rates above it, and raises the others from the free
-// part of the limit.
+// apportion computes the allocation of each share, lowers the rates above it, and raises the others
+// from the free part of the limit.
 func (d *Divider) apportion(b *bucket) {
 	starved := d.allocate(b)
 	free, need := b.limit.perFill()-b.lostRate(), int64(0)
@@ -161,8 +163,9 @@ func (d *Divider) scheduleNext(b *bucket) {
 	}
 }
 
-// nextChange returns when a bucket that has just been divided next changes without an event, or never. It is later
-// than now: a share that waits for an action to be taken or confirmed does not change before that.
+// nextChange returns when a bucket that has just been divided next changes without an event, or
+// never. It is later than now: a share that waits for an action to be taken or confirmed does not
+// change before that.
 func (d *Divider) nextChange(b *bucket) Time {
 	next := never
 	for _, l := range b.lost {

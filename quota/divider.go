@@ -2,14 +2,16 @@ package quota
 
 import "time"
 
-// Time is the time elapsed on a monotonic clock since an arbitrary start. A time before the last one counts as the
-// last one. It must not be the wall clock: a forward jump would expire assignments that are still in effect.
+// Time is the time elapsed on a monotonic clock since an arbitrary start. A time before the last
+// one counts as the last one. It must not be the wall clock: a forward jump would expire
+// assignments that are still in effect.
 type Time = time.Duration
 
 // StreamID identifies a stream of an Envoy. IDs are never reused.
 type StreamID uint64
 
-// Bucket identifies a bucket: 128 bits of a keyed hash of domain and bucket ID, the same for all streams.
+// Bucket identifies a bucket: 128 bits of a keyed hash of domain and bucket ID, the same for all
+// streams.
 type Bucket [2]uint64
 
 // Report is a stream's usage report of one bucket.
@@ -21,7 +23,8 @@ type Report struct {
 	Limit *Limit
 	// Allowed and Denied count requests since the stream's last report of the bucket.
 	Allowed, Denied uint64
-	// Elapsed is the time since then by Envoy's clock, truncated to seconds. It is 0 in the first report of a bucket.
+	// Elapsed is the time since then by Envoy's clock, truncated to seconds. It is 0 in the first
+	// report of a bucket.
 	Elapsed time.Duration
 }
 
@@ -41,7 +44,8 @@ type Action struct {
 	Bucket Bucket
 	ID     string // as first reported
 	Kind   Kind
-	// Rate and MaxTokens are set for Assign: tokens_per_fill and max_tokens. The fill_interval is [Fill].
+	// Rate and MaxTokens are set for Assign: tokens_per_fill and max_tokens. The fill_interval is
+	// [Fill].
 	Rate      Rate
 	MaxTokens uint32
 	// TTL is the time to live of an assignment, in whole seconds.
@@ -54,10 +58,11 @@ type Outcome uint8
 const (
 	// Accepted means that the bucket is divided, and an assignment will follow.
 	Accepted Outcome = iota
-	// NoLimit means that no rule matches the bucket. Existing assignments are abandoned, and its requests follow the filter's
-	// no_assignment_behavior. If it has no requests, the Envoy is told to forget it.
+	// NoLimit means that no rule matches the bucket. Existing assignments are abandoned, and its
+	// requests follow the filter's no_assignment_behavior. If it has no requests, it is abandoned.
 	NoLimit
-	// TooManyBuckets means that a bound on buckets is reached. The bucket's requests follow no_assignment_behavior.
+	// TooManyBuckets means that a bound on buckets is reached. The bucket's requests follow
+	// no_assignment_behavior.
 	TooManyBuckets
 )
 
@@ -65,8 +70,8 @@ const (
 type Divider struct {
 	o   Options
 	now Time
-	// learnUntil is when the learning period ends, predecessorExpiry when all assignments of a predecessor have
-	// expired.
+	// learnUntil is when the learning period ends, predecessorExpiry when all assignments of a
+	// predecessor have expired.
 	learnUntil, predecessorExpiry Time
 	buckets                       map[Bucket]*bucket
 	streams                       map[StreamID]*stream
@@ -106,13 +111,15 @@ func New(now Time, o Options) *Divider {
 
 // OpenStream adds a stream. It must precede the first report of the stream.
 //
-// peer, if not 0, identifies its origin, such as a hash of the address. A stream that is opened after the last one of
-// its peer was closed belongs to the same Envoy or to its replacement, and inherits its rates. So does a stream that
-// reports known buckets while the last one is silent until it is closed, since the end of a connection is noticed
-// late. A peer with two streams that report alternately is several Envoys, and its streams inherit nothing.
+// peer, if not 0, identifies its origin, such as a hash of the address. A stream that is opened
+// after the last one of its peer was closed belongs to the same Envoy or to its replacement, and
+// inherits its rates. So does a stream that reports known buckets while the last one is silent
+// until it is closed, since the end of a connection is noticed late. A peer with two streams that
+// report alternately is several Envoys, and its streams inherit nothing.
 //
-// client, if not 0, identifies the client, such as a hash of its certificate or address. Limits and memory are
-// divided among clients first, and then among the streams of each. A stream whose client is 0 is a client of its own.
+// client, if not 0, identifies the client, such as a hash of its certificate or address. Limits and
+// memory are divided among clients first, and then among the streams of each. A stream whose client
+// is 0 is a client of its own.
 func (d *Divider) OpenStream(now Time, id StreamID, peer, client uint64) {
 	d.advance(now)
 	s := d.findStream(id)
@@ -120,8 +127,8 @@ func (d *Divider) OpenStream(now Time, id StreamID, peer, client uint64) {
 	d.joinClient(s, client)
 }
 
-// Report processes the usage report of one bucket. Its effects appear after the next [Divider.Tick], so that a caller
-// can report all buckets of a message first.
+// Report processes the usage report of one bucket. Its effects appear after the next
+// [Divider.Tick], so that a caller can report all buckets of a message first.
 func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 	d.advance(now)
 	s := d.findStream(id)
@@ -159,9 +166,10 @@ func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 	return Accepted
 }
 
-// CloseStream removes a stream. Actions that were taken and not written must not be written afterwards. The stream's
-// assignments stay in effect until their time to live has passed. Its buckets are processed by the next calls of
-// [Divider.Tick], so the cost of CloseStream does not depend on their number.
+// CloseStream removes a stream. Actions that were taken and not written must not be written
+// afterwards. The stream's assignments stay in effect until their time to live has passed. Its
+// buckets are processed by the next calls of [Divider.Tick], so the cost of CloseStream does not
+// depend on their number.
 func (d *Divider) CloseStream(now Time, id StreamID) {
 	d.advance(now)
 	s := d.streams[id]
@@ -202,8 +210,8 @@ func (d *Divider) Confirm(now Time, id StreamID, seq uint64) {
 	s.sent = dropFirst(s.sent, n)
 }
 
-// SetLimit sets the limit of a bucket after the rules have changed, nil if no rule matches any more. Reports set it
-// too, but only when they arrive.
+// SetLimit sets the limit of a bucket after the rules have changed, nil if no rule matches any
+// more. Reports set it too, but only when they arrive.
 func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
 	switch b := d.buckets[key]; {
@@ -215,11 +223,12 @@ func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 	}
 }
 
-// Tick divides the buckets that events have changed and those that are due. It returns when the next call is due;
-// earlier calls are harmless. After visiting [Options].TickShares shares it returns now, at the end of a bucket, so
-// that its caller can release a lock before the next call. Buckets are divided in the order in which they changed,
-// and each is queued at most once. A bucket therefore waits for at most one division of each other bucket, however
-// often clients change those.
+// Tick divides the buckets that events have changed and those that are due. It returns when the
+// next call is due; earlier calls are harmless. After visiting [Options].TickShares shares it
+// returns now, at the end of a bucket, so that its caller can release a lock before the next call.
+// Buckets are divided in the order in which they changed, and each is queued at most once. A bucket
+// therefore waits for at most one division of each other bucket, however often clients change
+// those.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
 	for visited := 0; visited < d.o.TickShares; {
@@ -279,8 +288,8 @@ func (d *Divider) nextClosedBucket() *bucket {
 	return nil
 }
 
-// AppendReady appends the streams that have become ready since the last call: [Divider.TakeActions] has actions for
-// them.
+// AppendReady appends the streams that have become ready since the last call: [Divider.TakeActions]
+// has actions for them.
 func (d *Divider) AppendReady(dst []StreamID) []StreamID {
 	if d.pausedUntil > d.now {
 		return dst
@@ -294,10 +303,11 @@ func (d *Divider) AppendReady(dst []StreamID) []StreamID {
 	return dst
 }
 
-// TakeActions removes up to maxActions queued actions of a stream and appends them to dst, in any order. They count
-// as in effect from now on, so they must be written, in the order in which they were taken, or the stream must be
-// closed. Only the newest action of a bucket is queued. seq identifies the batch for [Divider.Confirm]; it is 0 if
-// there was no action. more reports whether actions are left.
+// TakeActions removes up to maxActions queued actions of a stream and appends them to dst, in any
+// order. They count as in effect from now on, so they must be written, in the order in which they
+// were taken, or the stream must be closed. Only the newest action of a bucket is queued. seq
+// identifies the batch for [Divider.Confirm]; it is 0 if there was no action. more reports whether
+// actions are left.
 func (d *Divider) TakeActions(now Time, id StreamID, dst []Action, maxActions int) (actions []Action, seq uint64, more bool) {
 	d.advance(now)
 	s := d.streams[id]

@@ -99,8 +99,8 @@ func TestLimitChanges(t *testing.T) {
 	}
 }
 
-// TestLimitRemovedWhileQueued removes a limit while assignments are queued, before the next division: only
-// Abandon is sent.
+// TestLimitRemovedWhileQueued removes a limit while assignments are queued, before the next
+// division: only Abandon is sent.
 func TestLimitRemovedWhileQueued(t *testing.T) {
 	const streams = 20
 	r := newRig(quota.Options{Fresh: true})
@@ -196,8 +196,8 @@ func TestLearning(t *testing.T) {
 	}
 }
 
-// TestOverstatedDemandGetsFairShare checks that an overstated demand takes nothing from streams with less than a
-// fair share.
+// TestOverstatedDemandGetsFairShare checks that an overstated demand takes nothing from streams
+// with less than a fair share.
 func TestOverstatedDemandGetsFairShare(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	rates := map[quota.StreamID]int64{}
@@ -226,8 +226,8 @@ func TestOverstatedDemandGetsFairShare(t *testing.T) {
 	}
 }
 
-// TestFallingDemandIsProbed checks that a stream whose demand fell is probed while another stream is denied, and only
-// then.
+// TestFallingDemandIsProbed checks that a stream whose demand fell is probed while another stream
+// is denied, and only then.
 func TestFallingDemandIsProbed(t *testing.T) {
 	for _, tt := range []struct{ last, own, others, want uint64 }{
 		{200, 0, 0, 0},
@@ -303,7 +303,8 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// TestSilentStreamsLeaveNoState checks that all state of silent streams is removed, even after a jump of the clock.
+// TestSilentStreamsLeaveNoState checks that all state of silent streams is removed, even after a
+// jump of the clock.
 func TestSilentStreamsLeaveNoState(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.OpenStream(r.now, 1, 5, 0)
@@ -428,8 +429,8 @@ func ExampleDivider() {
 	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }
 
-// TestPredecessorUntil has another divider divide a limit until some time. Streams keep the rates that they report, and
-// nothing else is assigned until the predecessor's assignments have expired.
+// TestPredecessorUntil has another divider divide a limit until some time. Streams keep the rates
+// that they report, and nothing else is assigned until the predecessor's assignments have expired.
 func TestPredecessorUntil(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.advance(time.Minute)
@@ -457,8 +458,8 @@ func TestPredecessorUntil(t *testing.T) {
 	}
 }
 
-// TestPredecessorAssignedMore has one of two streams report a rate that a predecessor assigned. The other stream gets
-// nothing until that rate has been lowered.
+// TestPredecessorAssignedMore has one of two streams report a rate that a predecessor assigned. The
+// other stream gets nothing until that rate has been lowered.
 func TestPredecessorAssignedMore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.advance(time.Minute)

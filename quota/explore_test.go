@@ -90,7 +90,8 @@ func events() []event {
 	)
 }
 
-// newSettledWorld returns a world in which both Envoys are assigned half of the limit, or one of them the complete limit.
+// newSettledWorld returns a world in which both Envoys are assigned half of the limit, or one of
+// them the complete limit.
 func newSettledWorld(peers bool, who int) *world {
 	w := newWorld(worldOptions{envoys: 2, buckets: 1, peers: peers}.withDefaults(), mutation{})
 	for _, e := range w.envoys {
@@ -154,8 +155,8 @@ func TestAllOrders(t *testing.T) {
 	t.Logf("%d sequences of up to %d events", orders, depth)
 }
 
-// TestWorldDiversity checks that random worlds are not trivial: most of the limit is often assigned, to one or several
-// Envoys, and buckets are abandoned, probed and inherited.
+// TestWorldDiversity checks that random worlds are not trivial: most of the limit is often
+// assigned, to one or several Envoys, and buckets are abandoned, probed and inherited.
 func TestWorldDiversity(t *testing.T) {
 	var checks, full, shared int
 	var counts quota.Counts

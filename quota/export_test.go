@@ -45,7 +45,8 @@ func (d *Divider) ForgetUnconfirmed() {
 	}
 }
 
-// CheckInvariants returns a description of a violated invariant of the divider's data structures, "" if there is none.
+// CheckInvariants returns a description of a violated invariant of the divider's data structures,
+// "" if there is none.
 func (d *Divider) CheckInvariants() string {
 	shares, closed, bytes := 0, 0, map[*client]int{}
 	for _, b := range d.buckets {

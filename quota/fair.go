@@ -29,8 +29,8 @@ func (d *Divider) totalsOf(c *client) *totals {
 // isLive reports whether a share takes part in the division.
 func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
 
-// allocate computes the allocation of each share, that is its rate once all other shares have theirs. It reports
-// whether a share has less than its allocation, or the rates exceed the limit.
+// allocate computes the allocation of each share, that is its rate once all other shares have
+// theirs. It reports whether a share has less than its allocation, or the rates exceed the limit.
 func (d *Divider) allocate(b *bucket) (starved bool) {
 	d.demands = d.demands[:0]
 	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
@@ -40,12 +40,12 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 		inEffect += int64(s.maxRate)
 		isLive := s.isLive()
 		d.demands = append(d.demands, demand{live: isLive, satisfied: !isLive, maxRate: int64(MaxRate)})
-		p := d.totalsOf(s.stream.client)
-		if p.shares++; !isLive {
+		t := d.totalsOf(s.stream.client)
+		if t.shares++; !isLive {
 			continue
 		}
 		live++
-		if p.live++; p.live == 1 {
+		if t.live++; t.live == 1 {
 			clients++
 		}
 		if s.has(denied) {
@@ -79,7 +79,8 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 	return starved || inEffect > b.limit.perFill()-b.lostRate()
 }
 
-// probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other Envoys.
+// probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other
+// Envoys.
 func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	if s.has(denied) && s.isLive() {
 		deniedShares--
@@ -93,10 +94,11 @@ func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	}
 }
 
-// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still acts on a lost
-// rate: the stream claims the rate that it admits, at most that of one lost share. The remaining lost rates of a
-// client count as its own; otherwise a client would get another share each time it reconnects. claimLostRates returns
-// the remaining rates of clients without a live share.
+// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still
+// acts on a lost rate: the stream claims the rate that it admits, at most that of one lost share.
+// The remaining lost rates of a client count as its own; otherwise a client would get another share
+// each time it reconnects. claimLostRates returns the remaining rates of clients without a live
+// share.
 func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	if b.lost == nil {
 		return 0
@@ -119,57 +121,58 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 			continue
 		}
 		w.claim = Rate(min(int64(s.next), largest))
-		p, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
-		own := min(claim, p.lost)
-		p.lost -= own
+		t, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
+		own := min(claim, t.lost)
+		t.lost -= own
 		unclaimed -= min(claim-own, unclaimed)
 	}
 	return unclaimed
 }
 
-// allocateByClient divides capacity among the clients, and the allocation of each client among its shares.
+// allocateByClient divides capacity among the clients, and the allocation of each client among its
+// shares.
 func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		if p.shares > 0 && (len(d.clientTotals) <= p.group || d.clientTotals[p.group] != p) {
-			p.group = len(d.clientDemands)
-			d.clientTotals = append(d.clientTotals, p)
-			d.clientDemands = append(d.clientDemands, demand{rate: float64(p.lost), maxRate: p.lost, live: p.live > 0, satisfied: p.live == 0})
+		t := &b.shares[i].stream.client.totals
+		if t.shares > 0 && (len(d.clientTotals) <= t.group || d.clientTotals[t.group] != t) {
+			t.group = len(d.clientDemands)
+			d.clientTotals = append(d.clientTotals, t)
+			d.clientDemands = append(d.clientDemands, demand{rate: float64(t.lost), maxRate: t.lost, live: t.live > 0, satisfied: t.live == 0})
 		}
-		d.clientDemands[p.group].rate += d.demands[i].rate
-		d.clientDemands[p.group].maxRate += d.demands[i].maxRate
+		d.clientDemands[t.group].rate += d.demands[i].rate
+		d.clientDemands[t.group].maxRate += d.demands[i].maxRate
 	}
 	fillMaxMin(d.clientDemands, capacity, clients)
 	first := 0
-	for _, p := range d.clientTotals {
-		p.first = first
-		first += p.shares
-		p.shares = 0
+	for _, t := range d.clientTotals {
+		t.first = first
+		first += t.shares
+		t.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		d.memberDemands[p.first+p.shares] = d.demands[i]
-		p.shares++
+		t := &b.shares[i].stream.client.totals
+		d.memberDemands[t.first+t.shares] = d.demands[i]
+		t.shares++
 	}
-	for i, p := range d.clientTotals {
-		fillMaxMin(d.memberDemands[p.first:p.first+p.shares], max(d.clientDemands[i].allocation-p.lost, 0), p.live)
-		p.shares = 0
+	for i, t := range d.clientTotals {
+		fillMaxMin(d.memberDemands[t.first:t.first+t.shares], max(d.clientDemands[i].allocation-t.lost, 0), t.live)
+		t.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.totals
-		d.demands[i] = d.memberDemands[p.first+p.shares]
-		p.shares++
+		t := &b.shares[i].stream.client.totals
+		d.demands[i] = d.memberDemands[t.first+t.shares]
+		t.shares++
 	}
 }
 
-// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The remaining ones then
-// all get the same, even those that want less.
+// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The
+// remaining ones then all get the same, even those that want less.
 const maxPasses = 32
 
-// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all others get that
-// level. The rest of the capacity goes to all: half of it evenly, so that new requests find tokens everywhere, and
-// half in proportion to demand.
+// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all
+// others get that level. The rest of the capacity goes to all: half of it evenly, so that new
+// requests find tokens everywhere, and half in proportion to demand.
 func fillMaxMin(demands []demand, capacity int64, live int) {
 	left, unsatisfied := float64(capacity), live
 	for pass, settled := 0, true; settled && unsatisfied > 0 && pass < maxPasses; pass++ {

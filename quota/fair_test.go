@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// clientStreams are streams of several clients whose demand for bucket 0 always exceeds their share.
+// clientStreams are streams of several clients whose demand for bucket 0 always exceeds their
+// share.
 type clientStreams struct {
 	*rig
 	streams []quota.StreamID
@@ -36,8 +37,8 @@ func (c *clientStreams) close(h quota.StreamID) {
 	}
 }
 
-// round makes all streams report that they admitted their share and denied the same amount, and confirms the
-// resulting assignments.
+// round makes all streams report that they admitted their share and denied the same amount, and
+// confirms the resulting assignments.
 func (c *clientStreams) round() {
 	for _, h := range c.streams {
 		n := uint64(c.rates[h]) * 5 / 3600
@@ -97,8 +98,8 @@ func TestClientsGetEqualShares(t *testing.T) {
 	}
 }
 
-// TestReconnectingGainsNothing has a client close its stream and open another one each second, while the lost rates
-// are in effect.
+// TestReconnectingGainsNothing has a client close its stream and open another one each second,
+// while the lost rates are in effect.
 func TestReconnectingGainsNothing(t *testing.T) {
 	c := newClientStreams()
 	c.open(1)
@@ -121,7 +122,8 @@ func TestReconnectingGainsNothing(t *testing.T) {
 	}
 }
 
-// TestRandomStreamsOfClients opens and closes streams of clients at random, and compares the shares of the clients.
+// TestRandomStreamsOfClients opens and closes streams of clients at random, and compares the shares
+// of the clients.
 func TestRandomStreamsOfClients(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 5))

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Fill is the fill_interval of every assigned token bucket. It is constant because Envoy does not notice a change of
-// its seconds. An hour makes rates below one per second whole numbers of tokens; Envoy refills continuously.
+// Fill is the fill_interval of every assigned token bucket. It is constant because Envoy does not
+// notice a change of its seconds. An hour makes rates below one per second whole numbers of tokens;
+// Envoy refills continuously.
 const Fill = time.Hour
 
-// Rate is a number of tokens per [Fill], as in tokens_per_fill. Rates are whole numbers, so that shares never add up
-// to more than the limit. The greatest, [MaxRate], is 1,193,046 per second.
+// Rate is a number of tokens per [Fill], as in tokens_per_fill. Rates are whole numbers, so that
+// shares never add up to more than the limit. The greatest, [MaxRate], is 1,193,046 per second.
 type Rate uint32
 
 // MaxRate is the greatest rate of one share.
@@ -32,19 +33,21 @@ const (
 	DenyAll
 )
 
-// Limit is the limit of a rule for one bucket. It must not be changed after it was passed to a divider. Buckets of
-// one rule may share it. Limits are compared by value.
+// Limit is the limit of a rule for one bucket. It must not be changed after it was passed to a
+// divider. Buckets of one rule may share it. Limits are compared by value.
 type Limit struct {
-	// Hits per Window, for all streams together. More than 2^40 per [Fill] count as 2^40, less than one as 0.
+	// Hits per Window, for all streams together. More than 2^40 per [Fill] count as 2^40, less than
+	// one as 0.
 	Hits   uint64
 	Window time.Duration
-	// Burst is how long a share may accumulate: its token bucket has a capacity of Burst x its rate.
+	// Burst is how long a share may accumulate: its token bucket has a capacity of Burst x its
+	// rate.
 	Burst time.Duration
 	// MinTokens is the smallest capacity of a token bucket; 0 means 4.
 	MinTokens uint32
-	// PredecessorUntil is the time until which another divider may have assigned rates of this limit. The complete
-	// limit counts as in effect until TTL and ExpiryMargin have passed since then, as after a restart: see
-	// [Options].Fresh. 0 if there was none.
+	// PredecessorUntil is the time until which another divider may have assigned rates of this
+	// limit. The complete limit counts as in effect until TTL and ExpiryMargin have passed since
+	// then, as after a restart: see [Options].Fresh. 0 if there was none.
 	PredecessorUntil Time
 	// With a strategy other than Divide all fields above except PredecessorUntil are used only by
 	// [Divider.CountShadowHits].

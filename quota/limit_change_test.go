@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestLimitChangeWithdrawsQueued changes the limit of a bucket while assignments of the old one are queued. None of them
-// can be taken after the change, and lower ones are queued at once, even for a bucket with so many streams that it is
-// divided less often.
+// TestLimitChangeWithdrawsQueued changes the limit of a bucket while assignments of the old one are
+// queued. None of them can be taken after the change, and lower ones are queued at once, even for a
+// bucket with so many streams that it is divided less often.
 func TestLimitChangeWithdrawsQueued(t *testing.T) {
 	limits := map[string]*quota.Limit{
 		"100":       hundred,

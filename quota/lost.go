@@ -9,8 +9,8 @@ import (
 type peer struct {
 	open   int
 	newest StreamID
-	// exclusiveFrom is when successive streams can be told apart again: when all rates that it had while two streams
-	// were open have expired.
+	// exclusiveFrom is when successive streams can be told apart again: when all rates that it had
+	// while two streams were open have expired.
 	exclusiveFrom Time
 	idleSince     Time // when its last stream was closed
 	// sharedUntil is until when its simultaneous streams count as several Envoys.
@@ -39,16 +39,16 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	p.newest = s.id
 }
 
-// checkPeer is called at each event of a stream. An event of a stream that is not its peer's newest shows that
-// several Envoys share the address.
+// checkPeer is called at each event of a stream. An event of a stream that is not its peer's newest
+// shows that several Envoys share the address.
 func (d *Divider) checkPeer(s *stream) {
 	if p := s.peer; p != nil && p.newest != s.id && d.pausedUntil <= d.now { // after a stall streams are read in any order
 		d.markShared(p)
 	}
 }
 
-// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a newer one is the
-// earlier stream of the same Envoy, whose end was noticed late.
+// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a
+// newer one is the earlier stream of the same Envoy, whose end was noticed late.
 func (d *Divider) leavePeer(s *stream) {
 	p := s.peer
 	if p == nil {
@@ -106,7 +106,8 @@ func (l *lost) payer(b *bucket) *client {
 	return l.client
 }
 
-// mergeLost merges the older half of the lost rates: those of the same client, and all of them if that is not enough.
+// mergeLost merges the older half of the lost rates: those of the same client, and all of them if
+// that is not enough.
 func (d *Divider) mergeLost(b *bucket) {
 	older := b.lost[:maxLost/2]
 	kept := make([]lost, 0, maxLost+1)
@@ -140,8 +141,8 @@ func (d *Divider) mergeLost(b *bucket) {
 	b.lost = append(kept, b.lost[maxLost/2:]...)
 }
 
-// expireRates removes expired rates, turns the shares of closed streams into lost rates, and passes lost rates on to
-// peers that came back. It returns the number of shares that it marked ended.
+// expireRates removes expired rates, turns the shares of closed streams into lost rates, and passes
+// lost rates on to peers that came back. It returns the number of shares that it marked ended.
 func (d *Divider) expireRates(b *bucket) (n int) {
 	for i := range b.shares {
 		switch s := &b.shares[i]; {
@@ -175,8 +176,8 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 	return n
 }
 
-// inheritLost passes a lost rate on to the stream that its peer opened next, and reports whether it did. The rate
-// applies until the stream gets another assignment.
+// inheritLost passes a lost rate on to the stream that its peer opened next, and reports whether it
+// did. The rate applies until the stream gets another assignment.
 func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	p := l.peer
 	if p == nil || p.open != 1 || d.now < p.exclusiveFrom {
@@ -194,7 +195,8 @@ func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	return true
 }
 
-// learnPeriod is how long Envoys take to come back after a restart: at their next report, which is due every 5 s.
+// learnPeriod is how long Envoys take to come back after a restart: at their next report, which is
+// due every 5 s.
 const learnPeriod = 6 * time.Second
 
 // addUnknown adds what other dividers may have assigned as a lost rate of unknown streams.
@@ -207,8 +209,8 @@ func (d *Divider) addUnknown(b *bucket) {
 	}
 }
 
-// handoverExpiry returns when all assignments of the divider that had the bucket's limit before have expired, 0 if
-// there was none.
+// handoverExpiry returns when all assignments of the divider that had the bucket's limit before
+// have expired, 0 if there was none.
 func (d *Divider) handoverExpiry(b *bucket) Time {
 	if b.limit == nil || b.limit.PredecessorUntil == 0 {
 		return 0
@@ -220,8 +222,8 @@ func (b *bucket) isLearning() bool {
 	return slices.ContainsFunc(b.lost, func(l lost) bool { return l.unknown })
 }
 
-// adoptReportedRate moves the rate at which an Envoy reports to have admitted requests from the unknown lost rate to
-// its new share: a predecessor must have assigned at least that.
+// adoptReportedRate moves the rate at which an Envoy reports to have admitted requests from the
+// unknown lost rate to its new share: a predecessor must have assigned at least that.
 func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	for i := range b.lost {
 		if l := &b.lost[i]; l.unknown {

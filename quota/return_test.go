@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestPeerReconnectsBeforeClose has an Envoy open another stream before the end of its last one is noticed. The new stream
-// inherits the rates of the last one when that is closed, unless the streams may belong to different Envoys.
+// TestPeerReconnectsBeforeClose has an Envoy open another stream before the end of its last one is
+// noticed. The new stream inherits the rates of the last one when that is closed, unless the
+// streams may belong to different Envoys.
 func TestPeerReconnectsBeforeClose(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -66,9 +67,10 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 	}
 }
 
-// TestReconnectedPeerKeepsShare has one of two Envoys reconnect while most requests of both are denied. Envoy truncates
-// the elapsed time to seconds, so the first report may cover a second more than it says. The next one then looks like a
-// lower demand. The Envoy must keep its half of the limit nevertheless.
+// TestReconnectedPeerKeepsShare has one of two Envoys reconnect while most requests of both are
+// denied. Envoy truncates the elapsed time to seconds, so the first report may cover a second more
+// than it says. The next one then looks like a lower demand. The Envoy must keep its half of the
+// limit nevertheless.
 func TestReconnectedPeerKeepsShare(t *testing.T) {
 	for elapsed := 4 * time.Second; elapsed < 20*time.Second; elapsed += time.Second {
 		r := newRig(quota.Options{Fresh: true})

@@ -64,7 +64,8 @@ func (r *rig) takeAndConfirm(h quota.StreamID) []quota.Action {
 	return actions
 }
 
-// takeRate takes and confirms a single assignment of a stream and returns its rate, -1 if there is none.
+// takeRate takes and confirms a single assignment of a stream and returns its rate, -1 if there is
+// none.
 func (r *rig) takeRate(h quota.StreamID) int64 {
 	a := r.takeAndConfirm(h)
 	if len(a) != 1 || a[0].Kind != quota.Assign {

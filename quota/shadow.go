@@ -2,12 +2,13 @@ package quota
 
 import "time"
 
-// shadowBurst is the burst of a shadow limit: reports come every five seconds, each with the hits of that time.
+// shadowBurst is the burst of a shadow limit: reports come every five seconds, each with the hits
+// of that time.
 const shadowBurst = 5 * time.Second
 
-// CountShadowHits counts hits of a bucket whose limit is in shadow mode, and returns how many of them exceed the
-// limit, that is how many would have been denied if it were divided. The burst is [shadowBurst], or MinTokens. It
-// returns 0 for other buckets.
+// CountShadowHits counts hits of a bucket whose limit is in shadow mode, and returns how many of
+// them exceed the limit, that is how many would have been denied if it were divided. The burst is
+// [shadowBurst], or MinTokens. It returns 0 for other buckets.
 func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	d.advance(now)
 	b := d.buckets[key]

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestCountShadowHits counts hits of two streams that report every five seconds, with a demand below a shadow limit, of
-// twice the limit, and of zero.
+// TestCountShadowHits counts hits of two streams that report every five seconds, with a demand
+// below a shadow limit, of twice the limit, and of zero.
 func TestCountShadowHits(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	limit := &quota.Limit{Strategy: quota.AllowAll, Hits: 100, Window: time.Second}

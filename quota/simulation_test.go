@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
-// simulation simulates Envoys with changing demand in steps of 10 ms. A message takes one step in each direction.
-// Requests are evenly spread, and may be fractions, or are random.
+// simulation simulates Envoys with changing demand in steps of 10 ms. A message takes one step in
+// each direction. Requests are evenly spread, and may be fractions, or are random.
 type simulation struct {
 	n      int
 	limit  quota.Limit
@@ -19,12 +19,13 @@ type simulation struct {
 	end    time.Duration
 	random *rand.Rand // nil: requests are evenly spread
 	dies   func(i int, t time.Duration) bool
-	// killedAt and restartedAt are the times at which the service is killed and restarted, if not 0.
+	// killedAt and restartedAt are the times at which the service is killed and restarted, if not
+	// 0.
 	killedAt, restartedAt time.Duration
 	// byReports is true if a report confirms the actions sent before the previous report.
 	byReports bool
-	// brokenAt is the time at which all streams end, if not 0. peers is true if streams have peers, so that the divider
-	// recognizes the Envoys.
+	// brokenAt is the time at which all streams end, if not 0. peers is true if streams have peers,
+	// so that the divider recognizes the Envoys.
 	brokenAt time.Duration
 	peers    bool
 	// phase is the time within five seconds at which an Envoy reports.
@@ -45,8 +46,9 @@ type simulatedEnvoy struct {
 	extra          float64 // in this step; see result
 }
 
-// result contains, for each step, the numbers of requests and admitted requests, the tokens at its end, and as extra the
-// requests admitted without an assignment and the tokens of new or larger token buckets. rate is R.
+// result contains, for each step, the numbers of requests and admitted requests, the tokens at its
+// end, and as extra the requests admitted without an assignment and the tokens of new or larger
+// token buckets. rate is R.
 type result struct {
 	arrived, admitted, tokens, extra []float64
 	rate                             float64
@@ -232,7 +234,8 @@ func (p *simulatedEnvoy) usage(now quota.Time) quota.Report {
 	}
 }
 
-// utilization returns the ratio of admitted to possible requests between two times: all requests, or R.
+// utilization returns the ratio of admitted to possible requests between two times: all requests,
+// or R.
 func (r result) utilization(from, to time.Duration) float64 {
 	came, admitted := 0.0, 0.0
 	for i := from / simStep; i < to/simStep; i++ {
@@ -242,7 +245,8 @@ func (r result) utilization(from, to time.Duration) float64 {
 	return admitted / min(came, r.rate*(to-from).Seconds())
 }
 
-// maxAdmitted returns the maximum number of requests admitted in any interval of the given length, as a multiple of R.
+// maxAdmitted returns the maximum number of requests admitted in any interval of the given length,
+// as a multiple of R.
 func (r result) maxAdmitted(from, interval time.Duration, rate float64) float64 {
 	n, most, sum := int(interval/simStep), 0.0, 0.0
 	for i, a := range r.admitted {
@@ -258,8 +262,8 @@ func (r result) maxAdmitted(from, interval time.Duration, rate float64) float64 
 	return most / (rate * interval.Seconds())
 }
 
-// maxExcess returns the greatest excess over the bound in any interval of the given length. The bound is R x interval,
-// plus the tokens at its start, plus extra.
+// maxExcess returns the greatest excess over the bound in any interval of the given length. The
+// bound is R x interval, plus the tokens at its start, plus extra.
 func (r result) maxExcess(interval time.Duration, rate float64) float64 {
 	n, admitted, extra, worst := int(interval/simStep), 0.0, 0.0, math.Inf(-1)
 	for i := 1; i < len(r.admitted); i++ {

@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// stallSimulation simulates a service that stalls: it neither reads nor writes, while its kernel buffers the messages of
-// Envoys. An Envoy whose keepalive is not answered closes its connection and opens another stream at its next report.
-// After the stall the service reads the buffered messages of all connections in random order, and divides after each.
+// stallSimulation simulates a service that stalls: it neither reads nor writes, while its kernel
+// buffers the messages of Envoys. An Envoy whose keepalive is not answered closes its connection
+// and opens another stream at its next report. After the stall the service reads the buffered
+// messages of all connections in random order, and divides after each.
 type stallSimulation struct {
 	*simulation
 	from, length time.Duration

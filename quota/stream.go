@@ -23,9 +23,11 @@ type batch struct {
 	end int // index in sent
 }
 
-// maxUntracked bounds the actions for buckets without a share. Buckets beyond it are reported again.
+// maxUntracked bounds the actions for buckets without a share. Buckets beyond it are reported
+// again.
 const maxUntracked = 1024
 
+// findStream returns the stream with the given ID, a new one if there is none.
 func (d *Divider) findStream(id StreamID) *stream {
 	s := d.streams[id]
 	if s == nil {
@@ -35,8 +37,8 @@ func (d *Divider) findStream(id StreamID) *stream {
 	return s
 }
 
-// abandonUntracked queues Abandon for a bucket without a share if it has no requests. One with requests would be
-// reported again at once, so it is left as it is.
+// abandonUntracked queues Abandon for a bucket without a share if it has no requests. One with
+// requests would be reported again at once, so it is left as it is.
 func (d *Divider) abandonUntracked(s *stream, r Report) {
 	n := untrackedBytes + len(r.ID)
 	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.untracked) < maxUntracked && d.hasRoom(s.client, n) {
@@ -118,10 +120,12 @@ func dropFirst(list []*bucket, n int) []*bucket {
 	return list[:left]
 }
 
-// maxStaleEntries is the number of stale entries that a stream's lists may have in addition to those of its shares.
+// maxStaleEntries is the number of stale entries that a stream's lists may have in addition to
+// those of its shares.
 const maxStaleEntries = 64
 
-// compactOutbox removes stale entries, those of removed shares and duplicates, once they are more than half.
+// compactOutbox removes stale entries, those of removed shares and duplicates, once they are more
+// than half.
 func (s *stream) compactOutbox() {
 	if len(s.outbox) <= 2*len(s.shares)+maxStaleEntries {
 		return
@@ -142,7 +146,8 @@ func (s *stream) compactOutbox() {
 	}
 }
 
-// compactSent removes entries that await no confirmation once they are most of the list. A client may never confirm.
+// compactSent removes entries that await no confirmation once they are most of the list. A client
+// may never confirm.
 func (s *stream) compactSent() {
 	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+maxStaleEntries {
 		return

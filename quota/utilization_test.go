@@ -14,8 +14,8 @@ import (
 // demandChange is the time at which demand changes. Simulations end a minute later.
 const demandChange = time.Minute
 
-// demandCases are distributions of demand over Envoys. From from to to, at least goal of min(demand, R) must be used; if
-// goal is 0, the figure is only logged.
+// demandCases are distributions of demand over Envoys. From from to to, at least goal of
+// min(demand, R) must be used; if goal is 0, the figure is only logged.
 var demandCases = []struct {
 	name     string
 	demand   func(i, n int, moved bool) float64 // fraction of the total demand
@@ -67,7 +67,8 @@ func skewed(i, n int, _ bool) float64 {
 	return 0.1 / float64(n-1)
 }
 
-// TestUtilization checks which fraction of a limit is used in simulations with different orders of reports.
+// TestUtilization checks which fraction of a limit is used in simulations with different orders of
+// reports.
 func TestUtilization(t *testing.T) {
 	for _, tt := range []struct {
 		rate   uint64
@@ -94,8 +95,8 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
-// testUtilization checks the fraction of a limit that n Envoys use, for a demand of load x the limit and a distribution
-// of it.
+// testUtilization checks the fraction of a limit that n Envoys use, for a demand of load x the
+// limit and a distribution of it.
 func testUtilization(t *testing.T, spread int, limit quota.Limit, n int, load float64, random bool) {
 	t.Helper()
 	orders := 4
@@ -132,10 +133,10 @@ func testUtilization(t *testing.T, spread int, limit quota.Limit, n int, load fl
 	}
 }
 
-// TestRestart checks utilization and excess around the restart of a service that was unavailable for four seconds, and
-// around the end of all streams. After a restart, assignments stay as they are until the successor knows all Envoys.
-// Streams that known peers open again inherit their rates. Other Envoys keep their rates, and get new assignments once
-// these have expired.
+// TestRestart checks utilization and excess around the restart of a service that was unavailable
+// for four seconds, and around the end of all streams. After a restart, assignments stay as they
+// are until the successor knows all Envoys. Streams that known peers open again inherit their
+// rates. Other Envoys keep their rates, and get new assignments once these have expired.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name               string
@@ -177,8 +178,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestConfirmedByReports logs the utilization if only the second report after an action confirms it, and checks the
-// minimum after 40 s.
+// TestConfirmedByReports logs the utilization if only the second report after an action confirms
+// it, and checks the minimum after 40 s.
 func TestConfirmedByReports(t *testing.T) {
 	for _, n := range []int{2, 5, 10} {
 		for _, tt := range demandCases {
@@ -205,7 +206,8 @@ func TestConfirmedByReports(t *testing.T) {
 	}
 }
 
-// phases returns the time within five seconds at which each Envoy reports, in one of several orders.
+// phases returns the time within five seconds at which each Envoy reports, in one of several
+// orders.
 func phases(n, order int) func(int) time.Duration {
 	return func(i int) time.Duration {
 		at := time.Duration((i*n/2+i*7+order*3)%n) * 5 * time.Second / time.Duration(n)

@@ -10,8 +10,9 @@ import (
 type View struct {
 	ID    string
 	Limit Limit
-	// Rate is the divided limit in tokens per [Fill]. AssignedRate is the part of it that may be in effect, including
-	// LostRate at closed streams and UnconfirmedRate, the part that awaits a confirmation.
+	// Rate is the divided limit in tokens per [Fill]. AssignedRate is the part of it that may be in
+	// effect, including LostRate at closed streams and UnconfirmedRate, the part that awaits a
+	// confirmation.
 	Rate, AssignedRate, LostRate, UnconfirmedRate int64
 	// LostFor is the time until the last lost rate expires.
 	LostFor time.Duration
@@ -88,14 +89,15 @@ func (d *Divider) Summarize(key Bucket) (brief Summary, ok bool) {
 // Buckets returns an iterator over all buckets.
 func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
 
-// Counts are values for metrics. The gauges come first; all others count since the divider was created.
+// Counts are values for metrics. The gauges come first; all others count since the divider was
+// created.
 type Counts struct {
 	Streams, Buckets, Shares int
 	// Bytes is the memory of all buckets, as [Options].MaxBytes counts it.
 	Bytes int
-	// TooManyBuckets counts reports beyond a bound, Abandoned the buckets that were idle or lost their rule, Probed
-	// the buckets abandoned as a probe, Inherited the shares that a reconnected peer inherited, and Divisions the
-	// divisions of buckets.
+	// TooManyBuckets counts reports beyond a bound, Abandoned the buckets that were idle or lost
+	// their rule, Probed the buckets abandoned as a probe, Inherited the shares that a reconnected
+	// peer inherited, and Divisions the divisions of buckets.
 	TooManyBuckets, Abandoned, Probed, Inherited, Divisions uint64
 }
 
@@ -107,10 +109,11 @@ func (d *Divider) Counts() Counts {
 	return c
 }
 
-// EachBucket calls f with up to n of a stream's buckets, those that it has reported and not abandoned. The first call
-// has left = [math.MaxInt]; it returns the value of left for the next call, 0 after the last bucket. Events between
-// two calls cause no bucket to be missed that the stream had at the first call, but some may be repeated. f must not
-// call the divider's methods except [Divider.SetLimit].
+// EachBucket calls f with up to n of a stream's buckets, those that it has reported and not
+// abandoned. The first call has left = [math.MaxInt]; it returns the value of left for the next
+// call, 0 after the last bucket. Events between two calls cause no bucket to be missed that the
+// stream had at the first call, but some may be repeated. f must not call the divider's methods
+// except [Divider.SetLimit].
 func (d *Divider) EachBucket(id StreamID, left, n int, f func(key Bucket, id string)) int {
 	s := d.streams[id]
 	if s == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// spreadKey returns the key and the ID of the bucket with the given number. The keys are spread over the hash space.
+// spreadKey returns the key and the ID of the bucket with the given number. The keys are spread
+// over the hash space.
 func spreadKey(i int) (quota.Bucket, []byte) {
 	return quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, binary.BigEndian.AppendUint32(nil, uint32(i))
 }
@@ -25,8 +26,9 @@ func (r *rig) reportMany(h quota.StreamID, n int, l *quota.Limit) (kept int) {
 	return kept
 }
 
-// TestSilentStreamsCauseNoWork has streams report many buckets once and then stop before they take the actions, before
-// they confirm them, or afterwards. Their buckets are divided a few times and then never again.
+// TestSilentStreamsCauseNoWork has streams report many buckets once and then stop before they take
+// the actions, before they confirm them, or afterwards. Their buckets are divided a few times and
+// then never again.
 func TestSilentStreamsCauseNoWork(t *testing.T) {
 	const streams, buckets = 10, 200
 	for _, tt := range []struct {
@@ -92,8 +94,9 @@ func TestSilentStreamsCauseNoWork(t *testing.T) {
 	}
 }
 
-// TestTicksAreBounded closes a stream with many buckets while others are divided. Each Tick visits a bounded number of
-// shares, and a bucket that changes meanwhile waits only for those that changed before it.
+// TestTicksAreBounded closes a stream with many buckets while others are divided. Each Tick visits
+// a bounded number of shares, and a bucket that changes meanwhile waits only for those that changed
+// before it.
 func TestTicksAreBounded(t *testing.T) {
 	const buckets, tickShares = 20_000, 100
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30, TickShares: tickShares})
@@ -142,8 +145,8 @@ func spreadBucket(i int) quota.Bucket {
 	return key
 }
 
-// TestUnconfirmedActionsAreBounded has one stream take many actions without confirming any, and another report buckets
-// without ever taking an action. The memory does not grow.
+// TestUnconfirmedActionsAreBounded has one stream take many actions without confirming any, and
+// another report buckets without ever taking an action. The memory does not grow.
 func TestUnconfirmedActionsAreBounded(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	for range 2000 {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
-// world is a divider, Envoys, and streams between them with arbitrary delays. Package filter models how Envoys apply
-// actions. A chooser selects the events.
+// world is a divider, Envoys, and streams between them with arbitrary delays. Package filter models
+// how Envoys apply actions. A chooser selects the events.
 type world struct {
 	worldOptions
 	now    quota.Time
@@ -18,7 +18,8 @@ type world struct {
 	envoys []*envoy
 	links  []*link // links that have not ended at both ends
 	limits []*quota.Limit
-	// maxRates is the rate that may be in effect for each bucket: its limit, or more while that has just been lowered.
+	// maxRates is the rate that may be in effect for each bucket: its limit, or more while that has
+	// just been lowered.
 	maxRates          []int64
 	predecessorExpiry quota.Time // when all assignments of the divider's predecessor have expired
 	last              quota.StreamID
@@ -272,8 +273,8 @@ func (w *world) changeLimit(i, to int) {
 	w.d.SetLimit(w.clock(), bucketOf(i), limit)
 }
 
-// restart restarts the service, which loses its state, or an Envoy. The service is not restarted while the rates in effect
-// exceed a lowered limit, since its successor cannot know about that.
+// restart restarts the service, which loses its state, or an Envoy. The service is not restarted
+// while the rates in effect exceed a lowered limit, since its successor cannot know about that.
 func (w *world) restart(service bool, e *envoy) {
 	if !service {
 		if e.link != nil {
@@ -303,7 +304,8 @@ func (w *world) restart(service bool, e *envoy) {
 	w.predecessorExpiry = w.now + w.o.TTL + w.o.ExpiryMargin
 }
 
-// removeEnded ends links at the Envoy once their time has come, and removes links that have ended at both ends.
+// removeEnded ends links at the Envoy once their time has come, and removes links that have ended
+// at both ends.
 func (w *world) removeEnded() {
 	kept := w.links[:0]
 	for _, l := range w.links {
@@ -334,8 +336,9 @@ func (w *world) rateInEffect(i int) int64 {
 	return sum
 }
 
-// check returns a description of a violated invariant, "" if there is none. The ledger contains all rates in effect, and
-// it exceeds the limit only after the limit was lowered, and then does not grow.
+// check returns a description of a violated invariant, "" if there is none. The ledger contains all
+// rates in effect, and it exceeds the limit only after the limit was lowered, and then does not
+// grow.
 func (w *world) check() string {
 	for i, limit := range w.limits {
 		actual := w.rateInEffect(i)

@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestConnectionsEndAtTheirAge holds a call for longer than its connection may
-// last: the server says goodbye (GOAWAY), the call gets the grace and no more, and
-// the next one goes over a new connection.
+// TestConnectionsEndAtTheirAge delays a reply for longer than its connection may last. The server
+// sends GOAWAY, the call may use the grace period but no more, and the next call uses a new
+// connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
 	t.Parallel()
-	// The second call within three seconds is held until they have passed, which is longer than the
-	// short grace even if a transport looks at its connections' ages each second only.
+	// The second call within three seconds is delayed until they have passed. This is longer than
+	// the short grace, even if a transport checks ages only once a second.
 	const held = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
 	for _, tt := range []struct {
 		name  string

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// bytesCodec sends and receives bytes as they are.
+// bytesCodec sends and receives raw bytes.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "proto" }

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Bounds on the memory for bodies of /json requests in flight, in bytes: in total and per client address. The first freeBody bytes of a
-// body, enough for most requests, are not counted.
+// Bounds on the memory for bodies of /json requests in flight, in bytes: in total and per client
+// address. The first freeBody bytes of a body, enough for most requests, are not counted.
 const (
 	freeBody           = 4 << 10
 	maxBodies          = 16 << 20
@@ -38,7 +38,7 @@ func (b *bodyBudget) open(r *http.Request) *body {
 	return &body{bytes: make([]byte, 0, freeBody), budget: b, address: clientAddress(r)}
 }
 
-// read reads in completely, at maxBytes maxBytes.
+// read reads in to its end. The caller bounds in to maxBytes bytes.
 func (b *body) read(in io.Reader, maxBytes int) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TestLargeBodiesHaveABound holds that clients that send large requests slowly, or a part of them, keep out the large
-// requests of their own address alone, and that nothing is counted after their end.
+// TestLargeBodiesHaveABound checks that clients that send large requests slowly or incompletely
+// only exclude large requests of their own address, and that nothing is counted after they end.
 func TestLargeBodiesHaveABound(t *testing.T) {
 	j := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
 	post := func(from string, body io.Reader) int {
@@ -39,7 +39,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 			post("192.0.2.1:1", in)
 			_ = in.Close()
 		})
-		_, _ = io.CopyN(out, ask(60<<10), 60<<10-1) // it may be rejected on the way
+		_, _ = io.CopyN(out, ask(60<<10), 60<<10-1) // may fail: the request may be rejected before its end
 	}
 	for _, test := range []struct {
 		from string
@@ -63,9 +63,9 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 	}
 }
 
-// TestHeldRepliesHaveTimeToBeRead holds that the time in which a client must read a reply begins with the reply, which
-// may have been held for longer.
-func TestHeldRepliesHaveTimeToBeRead(t *testing.T) {
+// TestDelayedRepliesHaveFullWriteTimeout checks that the write timeout of a reply starts after its
+// delay, which may be longer than the timeout.
+func TestDelayedRepliesHaveFullWriteTimeout(t *testing.T) {
 	h := answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false)
 	w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))

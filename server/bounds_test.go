@@ -19,17 +19,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestRequestsHaveBounds asks at each bound and one beyond it, wherever requests
-// come in.
+// TestRequestsHaveBounds sends requests at each bound and one beyond it, to each listener.
 func TestRequestsHaveBounds(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		bounds  answer.Bounds
 		at      int                                        // the bound
-		set     func(request *rls.RateLimitRequest, n int) // to n
+		set     func(request *rls.RateLimitRequest, n int) // sets the bounded quantity to n
 		message string
 		count   func(*answer.Service) prometheus.Counter
-		lookUp  bool // /counters can ask for so much, too
+		lookUp  bool // a query of /counters can reach the bound too
 	}{
 		{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
 		{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
@@ -99,7 +98,7 @@ func setKey(r *rls.RateLimitRequest, n int) {
 	r.Descriptors[0].Entries[0].Key = strings.Repeat("k", n)
 }
 
-// setMessage makes the whole request n bytes long, by a long value.
+// setMessage makes the encoded request n bytes long, by a long value.
 func setMessage(r *rls.RateLimitRequest, n int) {
 	e := r.GetDescriptors()[0].GetEntries()[0]
 	for e.Value = ""; proto.Size(r) < n; e.Value += "v" {
@@ -111,7 +110,7 @@ func countEntries(s *answer.Service) prometheus.Counter     { return s.Metrics()
 func countKey(s *answer.Service) prometheus.Counter         { return s.Metrics().Rejected.KeyLength }
 func countMessage(s *answer.Service) prometheus.Counter     { return s.Metrics().Rejected.Message }
 
-// written is a descriptor as people write it.
+// written returns a descriptor in the form k=v,k2=v2.
 func written(d *rlcommon.RateLimitDescriptor) string {
 	var parts []string
 	for _, e := range d.GetEntries() {

@@ -32,17 +32,17 @@ import (
 
 const shopEnvoy = "spiffe://cluster.local/ns/shop/sa/envoy"
 
-// guarded is a server with an allow-list, and the authority of its clients.
-type guarded struct {
+// allowListServer is a server with an allow list, and the authority of its clients.
+type allowListServer struct {
 	*running
 	service *answer.Service
 	ours    *testcert.Authority
 	files   testcert.Files
 }
 
-func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
+func serveGuarded(t *testing.T, options Options, allow ...string) *allowListServer {
 	t.Helper()
-	g := new(guarded)
+	g := new(allowListServer)
 	g.ours, g.files = serverFiles(t)
 	g.service = service(t, answer.Settings{Allow: allowList(t, allow...)}, oneRule)
 	options.TLS = serverTLS(t, access.TLSOptions{
@@ -52,14 +52,14 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 	return g
 }
 
-// as returns a connection with a certificate for these names.
-func (g *guarded) as(t *testing.T, names ...string) *grpc.ClientConn {
+// as returns a connection with a certificate for the given names.
+func (g *allowListServer) as(t *testing.T, names ...string) *grpc.ClientConn {
 	t.Helper()
 	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
 	return g.dialTLS(t, clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
 }
 
-func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
+func (g *allowListServer) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+g.addr["grpc"], grpc.WithTransportCredentials(creds))
 	if err != nil {
@@ -69,8 +69,8 @@ func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) 
 	return conn
 }
 
-// askFor asks for one domain.
-func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
+// requestDomain sends a request for one domain.
+func requestDomain(t *testing.T, conn *grpc.ClientConn, domain string) error {
 	t.Helper()
 	request := simpleRequest()
 	request.Domain = domain
@@ -78,9 +78,8 @@ func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
 	return err
 }
 
-// TestClientsAskForTheirDomains asks with every kind of certificate for every kind
-// of domain.
-func TestClientsAskForTheirDomains(t *testing.T) {
+// TestAllowListByDomain requests each kind of domain with each kind of certificate.
+func TestAllowListByDomain(t *testing.T) {
 	g := serveGuarded(t, Options{}, shopEnvoy+"=d,e", "edge.example.com=*")
 	denied := 0
 	for _, tt := range []struct {
@@ -90,8 +89,8 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 		text   string
 	}{
 		{[]string{shopEnvoy}, "d", codes.OK, ""},
-		{[]string{shopEnvoy}, "e", codes.OK, ""}, // without rules
-		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not ask for domain "other": --grpc-allow does not grant it`},
+		{[]string{shopEnvoy}, "e", codes.OK, ""}, // the domain has no rules
+		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not request domain "other": --grpc-allow does not grant it`},
 		{[]string{shopEnvoy}, "", codes.Unknown, "domain must not be empty"},
 		{[]string{"edge.example.com"}, "d", codes.OK, ""},
 		{[]string{"edge.example.com"}, "other", codes.OK, ""},
@@ -101,8 +100,8 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 		{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
 	} {
 		conn := g.as(t, tt.names...)
-		for range 2 { // the second time the connection is known
-			err := askFor(t, conn, tt.domain)
+		for range 2 { // the second call reuses the connection
+			err := requestDomain(t, conn, tt.domain)
 			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
 				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
 			}
@@ -110,7 +109,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 				denied++
 			}
 		}
-		// Health and reflection are for each client that has a certificate.
+		// Each client with a certificate may use health and reflection.
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 			t.Errorf("%q asks for health: %v", tt.names, err)
 		}
@@ -130,16 +129,16 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 	if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
 		t.Errorf("%v denials counted, want %d", got, denied)
 	}
-	// One line names the client and the domain. Further ones are only counted.
+	// One line names the client and the domain. Further denials are only counted.
 	lines := g.logs.FilterMessageSnippet("request denied").All()
-	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds were over meanwhile
+	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds have passed
 		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
 	}
 	if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
 		t.Errorf("the line says %v", m)
 	}
 
-	// A client without a certificate, or with one of another authority, does not get so far.
+	// A client without a certificate, or with one of another authority, fails in the handshake.
 	strangers := authority(t)
 	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
 	for name, creds := range map[string]credentials.TransportCredentials{
@@ -147,7 +146,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 		"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
 	} {
 		conn := g.dialTLS(t, creds)
-		if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
+		if err := requestDomain(t, conn, "d"); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v, want no connection", name, err)
 		}
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
@@ -156,8 +155,8 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 	}
 }
 
-// TestAnAllowListHoldsForEveryListener tries to get past it.
-func TestAnAllowListHoldsForEveryListener(t *testing.T) {
+// TestAllowListAppliesToEveryListener tries to bypass the allow list.
+func TestAllowListAppliesToEveryListener(t *testing.T) {
 	for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
 		t.Run("json "+jsonAddr, func(t *testing.T) {
 			g := serveGuarded(t, Options{JSONAddr: jsonAddr}, shopEnvoy+"=d")
@@ -206,7 +205,7 @@ func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 					t.Errorf("%q asks for %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
 				}
 			}
-			// Two that had a certificate but no right to the domain.
+			// Two requests had a certificate without a right to the domain.
 			if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != 2 {
 				t.Errorf("%v denials counted, want 2", got)
 			}
@@ -220,15 +219,15 @@ func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
 				t.Errorf("in plain text the answer is %s", text)
 			}
-			eventually(t, "the failed handshakes are counted", func() bool {
+			waitFor(t, "the failed handshakes are counted", func() bool {
 				return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
 			})
 		})
 	}
 }
 
-// post asks the listener of JSON with a certificate.
-func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
+// post sends a request to the JSON listener with a certificate.
+func (g *allowListServer) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
 	t.Helper()
 	config := &tls.Config{ServerName: host, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(g.ours.PEM)
@@ -251,9 +250,9 @@ func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) 
 	return response.StatusCode, string(text), err
 }
 
-// TestAnAllowListNeedsCertificates holds that a server does not begin where it
-// could not tell clients apart.
-func TestAnAllowListNeedsCertificates(t *testing.T) {
+// TestAllowListRequiresCertificates checks that a server does not start if it cannot identify
+// clients.
+func TestAllowListRequiresCertificates(t *testing.T) {
 	s := service(t, answer.Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
 	_, f := serverFiles(t)
 	for name, o := range map[string]Options{
@@ -276,9 +275,9 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 	}
 }
 
-// TestAChangedCertificateCountsAtTheNextHandshake replaces a client's certificate by
-// one with another name while it is connected.
-func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
+// TestChangedCertificateAppliesAtNextHandshake replaces the certificate of a connected client by
+// one with another name.
+func TestChangedCertificateAppliesAtNextHandshake(t *testing.T) {
 	g := serveGuarded(t, Options{}, "one.example.com=d", "two.example.com=e")
 	dir := t.TempDir()
 	files, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"one.example.com"}}), g.ours.PEM)
@@ -292,26 +291,26 @@ func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
 	defer func() { cancel(); <-done }()
 
 	old := g.dialTLS(t, own)
-	if err := askFor(t, old, "d"); err != nil {
+	if err := requestDomain(t, old, "d"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new connection is one of the new name", func() bool {
+	waitFor(t, "a new connection is one of the new name", func() bool {
 		conn := g.dialTLS(t, own)
 		defer conn.Close()
-		return askFor(t, conn, "e") == nil && status.Code(askFor(t, conn, "d")) == codes.PermissionDenied
+		return requestDomain(t, conn, "e") == nil && status.Code(requestDomain(t, conn, "d")) == codes.PermissionDenied
 	})
-	if err := askFor(t, old, "d"); err != nil {
+	if err := requestDomain(t, old, "d"); err != nil {
 		t.Errorf("the old connection: %v, want it as it was", err)
 	}
-	if err := askFor(t, old, "e"); status.Code(err) != codes.PermissionDenied {
+	if err := requestDomain(t, old, "e"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
 	}
 }
 
-func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
+func TestPlainJSONWithClientCertificatesIsLogged(t *testing.T) {
 	_, f := serverFiles(t)
 	secure := serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	for _, tt := range []struct {
@@ -346,8 +345,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 	}
 }
 
-// TestAllowedRequestsDoNotAllocate holds that checking the allow-list costs a
-// request no memory.
+// TestAllowedRequestsDoNotAllocate checks that checking the allow list does not allocate.
 func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	open := service(t, answer.Settings{Clock: clock.New()}, oneRule)
 	allow := allowList(t, shopEnvoy+"=d")
@@ -372,8 +370,8 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+// waitFor waits until a condition is true.
+func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
 	for !holds() {

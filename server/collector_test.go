@@ -26,7 +26,7 @@ type collector struct {
 	received []*tracepb.ResourceSpans
 }
 
-// newCollector starts a collector for a protocol, to which the exporters of t send.
+// newCollector starts a collector for a protocol and configures the exporters of t to use it.
 func newCollector(t *testing.T, protocol string) *collector {
 	t.Helper()
 	c := &collector{}
@@ -60,7 +60,7 @@ func newCollector(t *testing.T, protocol string) *collector {
 	return c
 }
 
-// Export takes spans.
+// Export records spans.
 func (c *collector) Export(_ context.Context, r *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *collector) Export(_ context.Context, r *collectorpb.ExportTraceServiceR
 	return &collectorpb.ExportTraceServiceResponse{}, nil
 }
 
-// spans returns the spans in the order in which they began.
+// spans returns the recorded spans, sorted by start time.
 func (c *collector) spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,15 +78,14 @@ func (c *collector) spans() []*tracepb.Span {
 			all = append(all, s.GetSpans()...)
 		}
 	}
-	// They are sent as they end, and a call's span may end after its client has
-	// begun the next one.
+	// Spans are sent when they end, which may be after the client has started the next call.
 	slices.SortFunc(all, func(a, b *tracepb.Span) int {
 		return cmp.Compare(a.GetStartTimeUnixNano(), b.GetStartTimeUnixNano())
 	})
 	return all
 }
 
-// resource returns the attributes of the process that sent spans.
+// resource returns the attributes of the process that sent the spans.
 func (c *collector) resource() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +95,7 @@ func (c *collector) resource() map[string]any {
 	return attributes(c.received[0].GetResource().GetAttributes())
 }
 
-// attributes returns texts, numbers and lists of texts.
+// attributes converts attributes of the types text, number and list of texts.
 func attributes(all []*commonpb.KeyValue) map[string]any {
 	m := map[string]any{}
 	for _, a := range all {

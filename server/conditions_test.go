@@ -22,13 +22,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// activeConditions returns the conditions of a service now.
+// activeConditions returns the active conditions of a service.
 func activeConditions(s *answer.Service) []telemetry.Condition {
 	return s.Metrics().Conditions.Active(time.Now())
 }
 
-// expectCondition fails the test unless this is the only condition, which has occurred count times, and which has ended two minutes
-// later. It returns the condition.
+// expectCondition fails the test unless code is the only active condition, has occurred count
+// times, and ends within two minutes. It returns the condition.
 func expectCondition(t *testing.T, s *answer.Service, code telemetry.Code, count uint64) telemetry.Condition {
 	t.Helper()
 	active := activeConditions(s)
@@ -41,7 +41,8 @@ func expectCondition(t *testing.T, s *answer.Service, code telemetry.Code, count
 	return active[0]
 }
 
-// expectRare fails the test unless the log has one line about a condition, with the last peer and a remedy.
+// expectRare fails the test unless the log has exactly one line about the condition, with the last
+// peer and a remedy.
 func expectRare(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Condition) {
 	t.Helper()
 	lines := logs.FilterField(zap.String("condition", string(c.Code))).All()
@@ -57,7 +58,7 @@ func expectRare(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Conditio
 	}
 }
 
-// TestConditionsOfRejectedRequests sends requests of each kind that gets an error, over gRPC and to /json.
+// TestConditionsOfRejectedRequests sends each kind of invalid request, over gRPC and to /json.
 func TestConditionsOfRejectedRequests(t *testing.T) {
 	const times = 20
 	for name, tt := range map[string]struct {
@@ -103,8 +104,8 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 	})
 }
 
-// TestGoodRequestsAreNoCondition makes requests that are admitted and denied.
-func TestGoodRequestsAreNoCondition(t *testing.T) {
+// TestValidRequestsRaiseNoCondition checks that admitted and denied requests raise no condition.
+func TestValidRequestsRaiseNoCondition(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{})
 	conn := r.dial(t)
@@ -116,12 +117,12 @@ func TestGoodRequestsAreNoCondition(t *testing.T) {
 	}
 }
 
-// TestConditionOfDeniedRequests asks for a domain that --grpc-allow does not grant.
+// TestConditionOfDeniedRequests requests a domain that --grpc-allow does not grant.
 func TestConditionOfDeniedRequests(t *testing.T) {
 	g := serveGuarded(t, Options{}, shopEnvoy+"=d")
 	conn := g.as(t, shopEnvoy)
 	for range 3 {
-		if err := askFor(t, conn, "other"); err == nil {
+		if err := requestDomain(t, conn, "other"); err == nil {
 			t.Fatal("the request has a reply, want an error")
 		}
 	}
@@ -129,8 +130,8 @@ func TestConditionOfDeniedRequests(t *testing.T) {
 	expectRare(t, g.logs, &c)
 }
 
-// TestConditionOfGRPCOnHTTPPorts speaks gRPC to each listener of HTTP/1: with the preface of HTTP/2, and in a request of HTTP/1 that
-// asks for an upgrade, as clients without prior knowledge do.
+// TestConditionOfGRPCOnHTTPPorts sends gRPC to each HTTP/1 listener: with the HTTP/2 preface, and
+// in an HTTP/1 upgrade request, as clients without prior knowledge do.
 func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 	upgrade := "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc+proto\r\n" +
 		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 0\r\n\r\n"
@@ -166,7 +167,7 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 	}
 }
 
-// TestConditionOfRejectedConnections has connections that are not admitted.
+// TestConditionOfRejectedConnections opens more connections than are admitted.
 func TestConditionOfRejectedConnections(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: 1}})
@@ -177,10 +178,10 @@ func TestConditionOfRejectedConnections(t *testing.T) {
 	expectCondition(t, s, telemetry.ConnectionsRejected, 1)
 }
 
-// TestConditionOfTheDrain stops a server while a store decides.
-func TestConditionOfTheDrain(t *testing.T) {
-	store := &lateStore{held: true}
-	s := storing(t, store, shaping)
+// TestConditionOfDrain stops a server while a store is deciding.
+func TestConditionOfDrain(t *testing.T) {
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{}, func(srv *Server) { srv.logger = s.Metrics().Events.Watch(srv.logger) })
 	result := make(chan error, 1)
 	client := rls.NewRateLimitServiceClient(r.dial(t))
@@ -204,7 +205,8 @@ func TestConditionOfTheDrain(t *testing.T) {
 	await(t, "the drain has ended", func() bool { return len(codes()) == 0 })
 }
 
-// TestPeersAreBoundedAndSanitised has a client choose its address, as one of a unix socket can.
+// TestPeersAreBoundedAndSanitised lets a client choose its address, as the client of a Unix socket
+// can.
 func TestPeersAreBoundedAndSanitised(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	h := answer.NewHandler(s, zap.NewNop(), nil, false)

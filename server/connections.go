@@ -15,16 +15,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// defaultRetireTimeout bounds the time of a graceful close, and maxRetiring the number of connections that are closing gracefully in
-// addition to the bound.
+// defaultRetireTimeout bounds the time of a graceful close, and maxRetiring the number of
+// connections that are closing gracefully in addition to the bound.
 const (
 	defaultRetireTimeout = 2 * time.Second
 	maxRetiring          = 64
 )
 
-// boundedListener bounds the open connections of a listener and gives each client address a fair share. To admit one more connection, it
-// closes an idle one; see [compareRanks]. So a client cannot exclude probes, scrapes and other proxies with connections that it does not
-// use.
+// boundedListener bounds the open connections of a listener and gives each client address a fair
+// share. To admit one more connection, it closes an idle one; see [compareRanks]. So a client
+// cannot exclude probes, scrapes and other proxies with connections that it does not use.
 type boundedListener struct {
 	net.Listener
 	max           int
@@ -68,7 +68,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address that identifies a client; see [access.AddressOf]. All clients of a Unix socket have the same.
+// addressOf returns the address that identifies a client; see [access.AddressOf]. All clients of a
+// Unix socket have the same.
 func addressOf(addr net.Addr) netip.Addr {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return access.AddressOf(tcp.AddrPort().Addr())
@@ -85,7 +86,8 @@ func clientAddress(r *http.Request) netip.Addr {
 	return access.AddressOf(addr.Addr())
 }
 
-// admit counts c as open if the bound allows it, possibly after closing another connection, and reports whether it did.
+// admit counts c as open if the bound allows it, possibly after closing another connection, and
+// reports whether it did.
 func (l *boundedListener) admit(c *boundedConn) bool {
 	l.mu.Lock()
 	var retired, late *boundedConn
@@ -130,8 +132,8 @@ func (l *boundedListener) removeLocked(c *boundedConn) {
 	}
 }
 
-// retireLocked adds c to the connections that are closing gracefully. If there are too many, it returns the oldest one, which must be
-// closed now.
+// retireLocked adds c to the connections that are closing gracefully. If there are too many, it
+// returns the oldest one, which must be closed now.
 func (l *boundedListener) retireLocked(c *boundedConn) (late *boundedConn) {
 	if len(l.retiring) >= min(max(l.max/16, 1), maxRetiring) {
 		late, l.retiring = l.retiring[0], l.retiring[1:]
@@ -198,7 +200,8 @@ func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// CloseWrite lets net/http close the write half first, so that a client can read why it was rejected before the connection is closed.
+// CloseWrite lets net/http close the write half first, so that a client can read why it was
+// rejected before the connection is closed.
 func (c *boundedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -22,10 +22,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// standing is a clock that stands still.
-func standing() time.Duration { return time.Second }
+// stoppedClock is a clock that does not advance.
+func stoppedClock() time.Duration { return time.Second }
 
-// dialFrom connects to the gRPC listener from an address of this machine, and sends the beginning of a connection.
+// dialFrom connects to the gRPC listener from a local address and sends the first bytes.
 func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -34,11 +34,11 @@ func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_, _ = io.WriteString(conn, begin) // it may have been closed
+	_, _ = io.WriteString(conn, begin) // the server may have closed the connection
 	return conn
 }
 
-// pool is a client with several connections. It never dials again without being counted.
+// pool is a client with several connections. It counts every dial.
 type pool struct {
 	conns []*grpc.ClientConn
 	dials atomic.Int64
@@ -56,7 +56,7 @@ func (p *pool) grow(t *testing.T, r *running, n int) {
 	}
 }
 
-// check makes a call on each connection, which must be the one that was dialled first.
+// check makes a call on each connection. None must have been dialled again.
 func (p *pool) check(t *testing.T) {
 	t.Helper()
 	for _, conn := range p.conns {
@@ -67,9 +67,9 @@ func (p *pool) check(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsOfOneAddressLeaveRoom holds that an address with any number of idle connections, also of those
-// that made a call, keeps none of the connections of another address out and closes none.
-func TestIdleConnectionsOfOneAddressLeaveRoom(t *testing.T) {
+// TestIdleConnectionsDoNotExcludeOthers checks that idle connections of one address, used or
+// unused and however many, neither exclude nor close connections of another address.
+func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
 	const most = 100
 	request := simpleCall(t, 1)
 	for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
@@ -129,7 +129,7 @@ func simpleCall(t *testing.T, stream uint32) string {
 	return out.String()
 }
 
-// watch opens a stream on conn that stays open.
+// watch opens a stream on conn that stays open until cancel.
 func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,8 +144,9 @@ func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
 	return cancel
 }
 
-// TestConnectionsBeyondTheLimitAreClosed holds that a connection with an open call never makes room for another one of
-// the same address, which is closed instead, and that it does once the call has ended.
+// TestConnectionsBeyondTheLimitAreClosed checks that a connection with an open call is not closed
+// in favour of another one of its address, which is rejected instead, and that it is once the call
+// has ended.
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
@@ -161,12 +162,13 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	}
 	checkOK(t, first)
 	cancel()
-	// There is room once the server has seen the end of the stream; until then a client that waits for readiness
-	// dials again.
+	// The connection can be replaced once the server has seen the end of the stream. Until then, a
+	// client that waits for readiness dials again.
 	checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
 
-// TestEachAddressHasASlot holds that an address whose connections all have open calls leaves room for another.
+// TestEachAddressHasASlot checks that a new address is admitted even if all connections of another
+// one have open calls.
 func TestEachAddressHasASlot(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 4}})
@@ -180,9 +182,9 @@ func TestEachAddressHasASlot(t *testing.T) {
 	honest.check(t)
 }
 
-// TestUsedConnectionsMakeRoomGently holds that the client of a used connection learns that it ends, and that its
-// calls that have begun by then are answered.
-func TestUsedConnectionsMakeRoomGently(t *testing.T) {
+// TestUsedConnectionsAreClosedGracefully checks that a used connection is closed gracefully: its
+// client is notified, and calls that have begun are answered.
+func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
 		if l, ok := s.grpcConn.(*boundedListener); ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestDebugListenerSaysThatItIsOpen holds the log line of one that is not on
-// loopback, and that /counters is off for clients of another address.
-func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
+// TestOpenDebugListenerIsLogged checks the log line of a debug listener that is not on
+// loopback, and that clients of another address cannot use /counters.
+func TestOpenDebugListenerIsLogged(t *testing.T) {
 	const warning = "the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine"
 	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, abstractSocket(t): 0} {
 		core, logs := observer.New(zap.WarnLevel)
@@ -32,7 +32,8 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 	}
 }
 
-// abstractSocket returns an address that no other process uses: such names are those of the whole machine.
+// abstractSocket returns an abstract socket address that no other process uses. Such names are
+// shared by the whole machine.
 func abstractSocket(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("unix:@%s-%d", t.Name(), os.Getpid())
@@ -52,7 +53,7 @@ func TestCountersOverAUnixSocket(t *testing.T) {
 		}
 	}
 	expectUsed(`user=a&b\=c`, 2)
-	long := strings.Repeat("ü", 30_000) // of a request of 64 KiB, and six bytes each in a query
+	long := strings.Repeat("ü", 30_000) // fits a request of 64 KiB, and needs six bytes per character in a query
 	servertest.Hit(t, s, "user", long, 3, nil)
 	expectUsed("user="+long, 3)
 	_, err := c.Counters(t.Context(), client.CounterQuery{Domain: "d", Descriptor: "user=" + strings.Repeat(long, 10)})

@@ -1,5 +1,6 @@
-// Package server serves envoy.service.ratelimit.v3 over gRPC and HTTP. It contains the listeners and the lifecycle of a [Server]: it opens
-// the ports, reports its health, serves, and drains. The subpackages do the rest.
+// Package server serves envoy.service.ratelimit.v3 over gRPC and HTTP. It contains the listeners
+// and the lifecycle of a [Server]: it opens the ports, reports its health, serves, and drains. The
+// subpackages do the rest.
 //
 // # The path of a request
 //
@@ -27,21 +28,24 @@
 //	  v
 //	Envoy
 //
-// If the counters are in memory, a single goroutine does all of this, from the read to the write. It only holds the lock of the connection
-// and does not allocate. With a store, the goroutine continues with other calls after Service.Begin, and the store queues the decision
-// for the connection.
+// If the counters are in memory, a single goroutine does all of this, from the read to the write.
+// It only holds the lock of the connection and does not allocate. With a store, the goroutine
+// continues with other calls after Service.Begin, and the store queues the decision for the
+// connection.
 //
-// Health, reflection and the services of [Options].Register are written for grpc-go. The built-in transport runs each of their calls in a
-// goroutine.
+// Health, reflection and the services of [Options].Register are written for grpc-go. The built-in
+// transport runs each of their calls in a goroutine.
 //
 // # HTTP
 //
-// /json converts JSON to the same bytes and calls the same Handler. This package also serves /healthcheck, the metrics and profiles. The
-// other pages of the debug listener are in package admin, the API for operators. Package web contains the bounds that both share, and
-// package client the client for the commands.
+// /json converts JSON to the same bytes and calls the same Handler. This package also serves
+// /healthcheck, the metrics and profiles. The other pages of the debug listener are in package
+// admin, the API for operators. Package web contains the bounds that both share, and package client
+// the client for the commands.
 //
 // # Shutdown
 //
-// [Server.Run] shuts down when its context is done. First the server turns unhealthy, so that clients use other servers while calls are
-// still answered. After the drain delay it ends gRPC, waiting for calls in flight, and last the listeners for operators.
+// [Server.Run] shuts down when its context is done. First the server turns unhealthy, so that
+// clients use other servers while calls are still answered. After the drain delay it ends gRPC,
+// waiting for calls in flight, and last the listeners for operators.
 package server

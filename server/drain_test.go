@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestCallsInFlightAreAnswered stops a server while calls go on: none fails.
+// TestCallsInFlightAreAnswered stops a server during calls. None fails.
 func TestCallsInFlightAreAnswered(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.dial(t)
@@ -23,8 +23,7 @@ func TestCallsInFlightAreAnswered(t *testing.T) {
 			client := rls.NewRateLimitServiceClient(conn)
 			for n := 0; ; n++ {
 				if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
-					// The connection is gone and nobody listens any more: the call never
-					// reached the server.
+					// The listener is closed, so the call never reached the server.
 					if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "connection refused") {
 						failed <- err
 						return

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestFloodsEndOverPlainTextAndTLS has a client send what asks for nothing, over each
-// kind of connection, while a neighbour calls.
+// TestFloodsEndOverPlainTextAndTLS floods the server with useless frames over each kind of
+// connection, while another client makes calls.
 func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 	ca, pair := serverFiles(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -51,8 +51,8 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			go func() { _, _ = conn.Write(flood.Bytes()) }() // it is ended meanwhile
-			_, err = io.Copy(io.Discard, conn)               // until it is
+			go func() { _, _ = conn.Write(flood.Bytes()) }() // fails when the server closes the connection
+			_, err = io.Copy(io.Discard, conn)               // until the server closes the connection
 			t.Logf("the connection ended: %v", err)
 			if diff := cmp.Diff(map[string]float64{"flood": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)

@@ -28,12 +28,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// transportGRPC is the other value of [Options].Transport.
+// transportGRPC is the value of [Options].Transport for grpc-go.
 const transportGRPC = "grpc-go"
 
-// TestGRPCGoAnswersAlike makes the same calls over both transports: replies, codes, messages, headers and trailers are
-// equal.
-func TestGRPCGoAnswersAlike(t *testing.T) {
+// TestGRPCGoRepliesAreEqual makes the same calls over both transports and compares replies, codes,
+// messages, headers and trailers.
+func TestGRPCGoRepliesAreEqual(t *testing.T) {
 	const limitPath, healthPath = "/" + answer.ServiceName + "/ShouldRateLimit", "/grpc.health.v1.Health/Check"
 	request := func(change func(r *rls.RateLimitRequest)) []byte {
 		r := simpleRequest()
@@ -71,7 +71,7 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 			if call.path == limitPath && err == nil {
 				reply = withoutReset(t, reply)
 			}
-			header.Delete("content-type") // grpc-go repeats the request's
+			header.Delete("content-type") // grpc-go repeats that of the request
 			trailer.Delete("content-type")
 			got[name] = append(got[name], fmt.Sprintf("%s: %q %v %v %v", call.name, reply, err, header, trailer))
 		}
@@ -84,7 +84,7 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 	}
 }
 
-// withoutReset returns a reply without the time until its limits are reset, which passes between two calls.
+// withoutReset returns a reply without the time until reset, which differs between two calls.
 func withoutReset(t *testing.T, reply []byte) []byte {
 	t.Helper()
 	var m rls.RateLimitResponse
@@ -97,9 +97,9 @@ func withoutReset(t *testing.T, reply []byte) []byte {
 	return marshal(t, &m)
 }
 
-// TestGRPCGoDrains stops a server with a held call, a watch, a stream of reflection and two of quotas, one of which the
-// client does not read. The call is answered, the streams end with UNAVAILABLE, and the end does not wait for the client
-// that does not read.
+// TestGRPCGoDrains stops a server with a delayed call, a health watch, a reflection stream and two
+// quota streams, one of which the client does not read. The call is answered, the streams end with
+// UNAVAILABLE, and the shutdown does not wait for the client that does not read.
 func TestGRPCGoDrains(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, `
@@ -151,7 +151,7 @@ descriptors:
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	quotas(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10)), report(600, 900)) // 540 kB of answers
+	quotas(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10)), report(600, 900)) // 540 kB of responses
 	await(t, "answers wait for the client", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) > 100 })
 
 	limits := rls.NewRateLimitServiceClient(conn)
@@ -178,13 +178,13 @@ descriptors:
 		}
 	}
 	err = <-r.done
-	r.done <- err // for the end of the test
+	r.done <- err // received again by the cleanup
 	if n := r.logs.FilterMessageSnippet("still in flight").Len(); n > 0 {
 		t.Error("the end waits for the client that does not read")
 	}
 }
 
-// TestGRPCGoChecksClients has clients with a certificate and without call over TLS.
+// TestGRPCGoChecksClients connects over TLS with and without a certificate, without making a call.
 func TestGRPCGoChecksClients(t *testing.T) {
 	ca, files := serverFiles(t)
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
@@ -203,7 +203,7 @@ func TestGRPCGoChecksClients(t *testing.T) {
 	}
 }
 
-// TestGRPCGoHasBounds holds a connection, a call and headers against their bounds.
+// TestGRPCGoHasBounds exceeds the bounds of a connection, of a call and of headers.
 func TestGRPCGoHasBounds(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{Transport: transportGRPC, Limits: transport.Limits{MaxConnections: 1, MaxHeaderBytes: 2 << 10}})
@@ -222,15 +222,16 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	checkOK(t, conn)
 }
 
-// TestGRPCGoEndsConnectionsThatDoNotBegin stops a server while a client has connected and sends nothing. grpc-go alone would wait for
-// --connection-timeout until it tells the other clients, and so would its Stop.
-func TestGRPCGoEndsConnectionsThatDoNotBegin(t *testing.T) {
+// TestGRPCGoClosesSilentConnections stops a server while a connected client sends nothing.
+// grpc-go alone would wait for --connection-timeout before it notifies the other clients, as would
+// its Stop.
+func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
 		Transport: transportGRPC, DrainTimeout: time.Hour, Limits: transport.Limits{ConnectionTimeout: time.Hour},
 	})
 	silent := r.connect(t, "", time.Minute)
-	checkOK(t, r.dial(t)) // which came later
+	checkOK(t, r.dial(t)) // a later client
 	r.stop()
 	if err := ended(silent); err != nil {
 		t.Errorf("the connection that has not begun: %v, want its end", err)

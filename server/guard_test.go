@@ -36,11 +36,12 @@ const (
 	alice      = "spiffe://cluster.local/ns/ops/sa/alice"
 )
 
-// rightsServer is a running service whose debug listener asks for rights, and what its clients need.
+// rightsServer is a running service whose debug listener requires rights, with the credentials of
+// its clients.
 type rightsServer struct {
 	*running
 	service *answer.Service
-	names   map[string]testcert.Files // of clients
+	names   map[string]testcert.Files // certificates of clients, by name
 }
 
 func serveRights(t *testing.T) *rightsServer {
@@ -73,8 +74,8 @@ func serveRights(t *testing.T) *rightsServer {
 	return g
 }
 
-// ask asks as another machine does, under the listener's own name. Authorization is the header; who is the name of a
-// certificate, or empty.
+// ask sends a request as from another machine, to the listener's own name. Authorization is the
+// value of the header; who is the name of a certificate, or empty.
 func (g *rightsServer) ask(t *testing.T, method, path, who, authorization string, header ...string) (int, http.Header, string, error) {
 	t.Helper()
 	options := access.TLSOptions{CA: g.names["alice"].CA}
@@ -106,7 +107,8 @@ func (g *rightsServer) ask(t *testing.T, method, path, who, authorization string
 	return resp.StatusCode, resp.Header, string(body), err
 }
 
-// TestRights asks from elsewhere, by tokens and by certificates, for all that the debug listener has.
+// TestRights requests every page of the debug listener from another machine, with tokens and with
+// certificates.
 func TestRights(t *testing.T) {
 	g := serveRights(t)
 	bearer := func(token string) string { return "Bearer " + token }
@@ -117,13 +119,13 @@ func TestRights(t *testing.T) {
 	}
 	type asker struct {
 		certificate, authorization string
-		code                       int // of what only reads
+		code                       int // status of requests that only read
 		change                     int
 	}
 	for _, a := range []asker{
 		{"", "", 401, 401},
 		{"", bearer(nobodys), 401, 401},
-		{"", bearer(""), 401, 401}, // as none
+		{"", bearer(""), 401, 401}, // like no token
 		{"", bearer(readToken + "0"), 401, 401},
 		{"", "Digest " + writeToken, 401, 401},
 		{"", bearer(readToken), 200, 403},
@@ -136,7 +138,7 @@ func TestRights(t *testing.T) {
 		{"alice", "", 200, 200},
 		{"nobody", "", 403, 403},
 		{"nobody", bearer(writeToken), 200, 200},
-		{"alice", bearer(nobodys), 401, 401}, // who shows a token is judged by it
+		{"alice", bearer(nobodys), 401, 401}, // a token takes precedence over a certificate
 		{"alice", bearer(readToken), 200, 403},
 	} {
 		for _, what := range []struct{ method, path string }{
@@ -193,8 +195,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWhoReset holds that log and events name the token or the certificate, and that nobody repeats a token.
-func TestWhoReset(t *testing.T) {
+// TestResetsAreAttributed checks that logs and events name the token or the certificate, and never
+// contain a token.
+func TestResetsAreAttributed(t *testing.T) {
 	g := serveRights(t)
 	for _, a := range []struct{ certificate, authorization, by string }{
 		{"", "Bearer " + writeToken, "token bob from 127.0.0.1:"},
@@ -231,8 +234,8 @@ func TestWhoReset(t *testing.T) {
 	}
 }
 
-// TestPageIsForItsReader holds that who may only read sees no button to reset.
-func TestPageIsForItsReader(t *testing.T) {
+// TestPageWithoutRightToWrite checks that a caller that may only read sees no reset button.
+func TestPageWithoutRightToWrite(t *testing.T) {
 	g := serveRights(t)
 	for range 5 {
 		servertest.Hit(t, g.service, "user", "al", 1, nil)
@@ -245,8 +248,9 @@ func TestPageIsForItsReader(t *testing.T) {
 	}
 }
 
-// TestThisMachineHasRights holds that kubectl port-forward needs no token, and that who sends one is judged by it.
-func TestThisMachineHasRights(t *testing.T) {
+// TestLocalRequestsHaveRights checks that kubectl port-forward needs no token, and that the right
+// of a token applies if one is sent.
+func TestLocalRequestsHaveRights(t *testing.T) {
 	g := serveRights(t)
 	c := client.Debug{Addr: g.addr["debug"], TLS: clientTLS(t, access.TLSOptions{CA: g.names["alice"].CA})}
 	for range 5 {
@@ -272,7 +276,7 @@ func TestThisMachineHasRights(t *testing.T) {
 	}
 }
 
-// TestRightsNeedTLS holds that no token is ever asked for in plain text.
+// TestRightsNeedTLS checks that tokens are never required over plain text.
 func TestRightsNeedTLS(t *testing.T) {
 	clients, err := access.ParseRights([]string{"a=read"})
 	if err != nil {

@@ -12,13 +12,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// healthNames contains the service names for health checks: of the server, of envoyproxy/ratelimit and of the gRPC service.
+// healthNames contains the service names for health checks: of the server, of envoyproxy/ratelimit
+// and of the gRPC service.
 var healthNames = []string{"", "ratelimit", answer.ServiceName}
 
-// quotaHealthPrefix and a domain are the name under which Envoys ask who divides the quotas of the domain.
+// quotaHealthPrefix followed by a domain is the service name that is healthy on the server that
+// divides the quotas of the domain.
 const quotaHealthPrefix = "quota."
 
-// healthPeriod is the interval at which the state of the store is checked. Proxies check health every few seconds.
+// healthPeriod is the interval at which the state of the store is checked. Proxies check health
+// every few seconds.
 const healthPeriod = 100 * time.Millisecond
 
 // healthState is the server's health for gRPC and HTTP. Its methods may be called concurrently.
@@ -30,19 +33,21 @@ type healthState struct {
 	healthy atomic.Bool
 
 	updating sync.Mutex // held during updates, so that they are sent in order
-	// divides says of each domain with quotas whether this server divides it, nil where none does;
-	// divided is what it has ever named.
+	// divides returns the domains with quotas, and whether this server divides their quotas. It is
+	// nil without a quota service.
 	divides func() map[string]bool
+	// divided contains all domains that divides has ever returned. Removed ones are NOT_SERVING.
 	divided map[string]bool
 }
 
-func newHealthState(able func() bool) *healthState {
-	l := &healthState{grpc: health.NewServer(), ready: able}
+func newHealthState(ready func() bool) *healthState {
+	l := &healthState{grpc: health.NewServer(), ready: ready}
 	l.update()
 	return l
 }
 
-// setQuotaDomains has the health say of each domain with quotas whether this server divides it.
+// setQuotaDomains sets the function that returns the domains with quotas, and whether this server
+// divides their quotas. Their health names are then updated too.
 func (l *healthState) setQuotaDomains(divides func() map[string]bool) {
 	l.updating.Lock()
 	l.divides = divides
@@ -73,7 +78,8 @@ func (l *healthState) poll(ctx context.Context) {
 	}
 }
 
-// update computes the health and sends it to clients that watch it. It must be called after each change of the rules.
+// update computes the health and sends it to clients that watch it. It must be called after each
+// change of the rules.
 func (l *healthState) update() {
 	l.updating.Lock()
 	defer l.updating.Unlock()

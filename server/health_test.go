@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// checkHealth asks for the health by all of its names, over gRPC and HTTP.
+// checkHealth checks the health by all of its names, over gRPC and HTTP.
 func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	t.Helper()
 	health := grpc_health_v1.NewHealthClient(r.dial(t))
@@ -34,7 +34,7 @@ func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	}
 }
 
-// serving returns the status of a server that is healthy, or is not.
+// serving returns the status of a healthy or an unhealthy server.
 func serving(healthy bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if healthy {
 		return grpc_health_v1.HealthCheckResponse_SERVING
@@ -42,8 +42,8 @@ func serving(healthy bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
 }
 
-// watchHealth watches the health of a service. The function that it returns fails the test if the next message says
-// something else.
+// watchHealth watches the health of a service. The returned function fails the test if the next
+// message differs.
 func (r *running) watchHealth(t *testing.T, service string) (next func(want bool)) {
 	t.Helper()
 	watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
@@ -69,10 +69,10 @@ func (l acceptHook) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestTheFirstClientIsToldTheHealth holds the server where it turns healthy: no
-// listener accepts before, so a client that connects as soon as its address is logged is told
-// the same as those after it.
-func TestTheFirstClientIsToldTheHealth(t *testing.T) {
+// TestFirstClientSeesHealthy blocks the server when it turns healthy. No listener accepts
+// before that, so a client that connects as soon as its address is logged sees the same health as
+// later ones.
+func TestFirstClientSeesHealthy(t *testing.T) {
 	s := service(t, answer.Settings{}, "")
 	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(transport.Limits{})}, s, zap.NewNop())
 	if err := r.Listen(t.Context()); err != nil {
@@ -103,11 +103,11 @@ func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 	}
 }
 
-func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
+func TestUnhealthyWithoutStore(t *testing.T) {
 	for _, follows := range []bool{false, true} {
-		store := &lateStore{}
+		store := &asyncStore{}
 		store.down.Store(1)
-		r := serve(t, storing(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
+		r := serve(t, serviceWithStore(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
 		r.checkHealth(t, "before the store is there", !follows)
 		next := r.watchHealth(t, "")
 		next(!follows)
@@ -122,7 +122,7 @@ func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
 	}
 }
 
-func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
+func TestUnhealthyWithoutRules(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		s := service(t, answer.Settings{}, "")
 		r := serve(t, s, Options{UnhealthyWithoutRules: follows})

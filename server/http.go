@@ -37,8 +37,8 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 	}
 }
 
-// withWriteTimeout bounds the time of each response to [web.WriteTimeout] plus the duration of the requested profile. The timeout of
-// [http.Server] would be the same for all pages.
+// withWriteTimeout bounds the time of each response to [web.WriteTimeout] plus the duration of the
+// requested profile. The timeout of [http.Server] would be the same for all pages.
 func withWriteTimeout(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.SetWriteTimeout(w, web.WriteTimeout+profileDuration(r)) != nil {
@@ -62,7 +62,8 @@ func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	return mux
 }
 
-// forbidden returns a handler for /json where it is disabled, or where it would bypass client certificates.
+// forbidden returns a handler for /json where it is disabled, or where it would bypass client
+// certificates.
 func forbidden(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Forbidden: /json is "+why, http.StatusForbidden)
@@ -74,9 +75,10 @@ var (
 	jsonDisabled = forbidden("disabled by --no-json")
 )
 
-// jsonHandler answers RateLimitRequests in proto3 JSON: status 200 or 429 with the response in JSON, and 400 for errors, as in
-// envoyproxy/ratelimit. Unlike there, the body of an error describes it, and a domain that the client may not request gets 403. So do web
-// pages of other origins, which could otherwise charge, refund and release leases through an operator's browser.
+// jsonHandler answers RateLimitRequests in proto3 JSON: status 200 or 429 with the response in
+// JSON, and 400 for errors, as in envoyproxy/ratelimit. Unlike there, the body of an error
+// describes it, and a domain that the client may not request gets 403. So do web pages of other
+// origins, which could otherwise charge, refund and release leases through an operator's browser.
 type jsonHandler struct {
 	*answer.Handler
 	maxBytes int
@@ -87,7 +89,8 @@ func newJSONHandler(h *answer.Handler, maxBytes int) jsonHandler {
 	return jsonHandler{h, maxBytes, &bodyBudget{}}
 }
 
-// jsonTypes contains the accepted content types. The last one is that of curl -d, which the documentation of envoyproxy/ratelimit uses.
+// jsonTypes contains the accepted content types. The last one is that of curl -d, which the
+// documentation of envoyproxy/ratelimit uses.
 var jsonTypes = []string{"", "application/json", "application/x-www-form-urlencoded"}
 
 // admitJSON reports whether r is a valid request for /json. If not, it writes the error.
@@ -200,8 +203,9 @@ func servePath(path string, h http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics returns status 500 if h panics. If the response has started, it aborts the connection, so that the client does not take
-// the partial response for a complete one. Without this, net/http would log the value of the panic.
+// recoverPanics returns status 500 if h panics. If the response has started, it aborts the
+// connection, so that the client does not take the partial response for a complete one. Without
+// this, net/http would log the value of the panic.
 func recoverPanics(h http.Handler, panics *telemetry.Panics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		response := &response{ResponseWriter: w}

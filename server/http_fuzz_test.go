@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// FuzzJSON posts any body to /json. It is answered as its verdict says, with a
-// status for each descriptor, or rejected with 400 or, if too large, 413.
+// FuzzJSON posts any body to /json. The status matches the decision and there is a status for each
+// descriptor, or the body is rejected with 400 or, if too large, with 413.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`,
@@ -26,7 +26,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	const most = 4 << 10
-	// Of the bounds only the one on descriptors, which a mutation may reach by chance.
+	// Mutations cannot exceed a bound by chance.
 	s := service(f, answer.Settings{Bounds: answer.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
 	h := newJSONHandler(answer.NewHandler(s, zap.NewNop(), nil, false), most)
 	f.Fuzz(func(t *testing.T, body []byte) {

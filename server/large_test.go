@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestRequestsOfAnySize are answered, many at once on one connection, whether they fit
-// a stream's first window or grow it.
+// TestRequestsOfAnySize sends requests concurrently on one connection, smaller and larger than the
+// initial window of a stream.
 func TestRequestsOfAnySize(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{})

@@ -23,14 +23,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// Frames of HTTP/2, which no client library sends as they are here.
+// HTTP/2 frames that no client library would send.
 const (
 	beginning = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // preface and empty SETTINGS
 	ping      = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
 )
 
-// connect connects to the gRPC listener and sends what it is to begin with. Waits
-// end long before the defaults would end the connection.
+// connect connects to the gRPC listener and sends the first bytes. Its reads end after wait, long
+// before the default timeouts would close the connection.
 func (r *running) connect(t *testing.T, begin string, wait time.Duration) net.Conn {
 	t.Helper()
 	return r.connectTo(t, "grpc", begin, wait)
@@ -52,17 +52,17 @@ func (r *running) connectTo(t *testing.T, listener, begin string, wait time.Dura
 	return conn
 }
 
-// ended reports how a connection ends.
+// ended returns how a connection ends, nil for EOF or a reset.
 func ended(conn net.Conn) error {
 	_, err := io.Copy(io.Discard, conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	return nil // a reset is an end, too
+	return nil // a reset also closes the connection
 }
 
-// TestHTTPConnectionsHaveABound holds that each HTTP listener closes the connection that has waited for its client for
-// longest to admit another one: also one in the middle of a request, and one after a request.
+// TestHTTPConnectionsHaveABound checks that a full HTTP listener closes the connection that has
+// waited longest for its client, even during or after a request.
 func TestHTTPConnectionsHaveABound(t *testing.T) {
 	t.Parallel()
 	_, f := serverFiles(t)
@@ -72,7 +72,7 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	})
 	rejected := 0.0
 	for _, listener := range []string{"http", "json", "metrics", "debug"} {
-		first := r.connectTo(t, listener, "G", time.Minute) // of GET, which never goes on
+		first := r.connectTo(t, listener, "G", time.Minute) // the first byte of GET; the rest is never sent
 		second := r.connectTo(t, listener, "", time.Minute)
 		third := r.connectTo(t, listener, "", time.Minute)
 		if err := ended(first); err != nil {
@@ -85,8 +85,8 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	}
 }
 
-// TestListenersForOperatorsHaveFewConnections holds that the listeners for operators, whose requests may have long
-// headers, have fewer connections than others.
+// TestListenersForOperatorsHaveFewConnections checks that the listeners for operators, whose
+// requests may have long headers, admit fewer connections.
 func TestListenersForOperatorsHaveFewConnections(t *testing.T) {
 	for listener, want := range map[string]float64{"http": 0, "metrics": 2, "debug": 2} {
 		s := service(t, answer.Settings{}, oneRule)
@@ -94,15 +94,16 @@ func TestListenersForOperatorsHaveFewConnections(t *testing.T) {
 		for range maxOperatorConnections + 1 {
 			r.connectTo(t, listener, "", time.Minute)
 		}
-		get(t, "http://"+r.addr[listener]+"/") // it is accepted after the others
+		get(t, "http://"+r.addr[listener]+"/") // accepted after the others
 		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != want {
 			t.Errorf("%s: %v connections are ended, want %v", listener, got, want)
 		}
 	}
 }
 
-// TestUsedHTTPConnectionsStay holds that a connection with a running handler is never closed for another one, which is
-// rejected instead, and that it may be once the handler waits for the client or has ended.
+// TestUsedHTTPConnectionsStay checks that a connection with a running handler is not closed in
+// favour of another, which is rejected instead, and that it is once the handler reads from the
+// client or has returned.
 func TestUsedHTTPConnectionsStay(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +111,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	rejected := prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	running, release := make(chan struct{}), make(chan struct{})
-	bounded := &boundedListener{Listener: l, max: 1, elapsed: standing, rejected: rejected}
+	bounded := &boundedListener{Listener: l, max: 1, elapsed: stoppedClock, rejected: rejected}
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
 			whileReading(r, func() {
@@ -161,7 +162,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	_ = response.Body.Close()
 
-	for range 2 { // for the second, the first is closed, which waits for its body
+	for range 2 { // the second request closes the first connection, which waits for its body
 		connect("POST /waits HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
 		<-running
 	}
@@ -192,7 +193,7 @@ func TestPingsTooOftenEndAConnection(t *testing.T) {
 	if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
 		t.Errorf("four pings at once: %v, want the connection's end", err)
 	}
-	// Pings that are as far apart as they must be.
+	// Pings at the minimum interval.
 	r = serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Millisecond}})
 	conn := r.connect(t, beginning, 30*time.Second)
 	pace := time.NewTicker(20 * time.Millisecond)
@@ -232,7 +233,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	checkOK(t, conn)
 }
 
-// TestHeadersOverHTTPHaveABound asks with headers beyond it.
+// TestHeadersOverHTTPHaveABound sends headers beyond the bound.
 func TestHeadersOverHTTPHaveABound(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	for _, listener := range []string{"http", "metrics"} {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. With reusePort, other processes of the same user may
-// listen on the same TCP port if they also set SO_REUSEPORT. Mode is the mode of a socket file.
+// listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. With
+// reusePort, other processes of the same user may listen on the same TCP port if they also set
+// SO_REUSEPORT. Mode is the mode of a socket file.
 func listen(ctx context.Context, addr string, reusePort bool, mode fs.FileMode) (net.Listener, error) {
 	var config net.ListenConfig
 	if reusePort {

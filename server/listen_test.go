@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestTakenPort holds that a taken port ends the start, unless its listener is optional.
-func TestTakenPort(t *testing.T) {
+// TestPortInUse checks that a port in use fails the start, unless the listener is optional.
+func TestPortInUse(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestTakenPort(t *testing.T) {
 	for name, options := range map[string]Options{
 		"http": {HTTPAddr: addr, Optional: map[string]string{"metrics": "--b"}},
 		"grpc": {GRPCAddr: addr, Optional: map[string]string{"grpc": "--c"}},
-		// Only a taken port is excused; this machine has no such address.
+		// Only a port in use is tolerated; this machine does not have this address.
 		"metrics": {MetricsAddr: "192.0.2.1:0", Optional: map[string]string{"metrics": "--b"}},
 	} {
 		s := service(t, answer.Settings{}, oneRule)
@@ -56,7 +56,7 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-// TestReusePort holds that two servers listen on the same ports, if both are told to.
+// TestReusePort checks that two servers can listen on the same ports if both set ReusePort.
 func TestReusePort(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SO_REUSEPORT")
@@ -74,7 +74,7 @@ func TestReusePort(t *testing.T) {
 	if err := <-old.done; err != nil {
 		t.Fatal(err)
 	}
-	old.done <- nil // for the end of the test
+	old.done <- nil // received again by the cleanup
 	checkOK(t, young.dial(t))
 	if _, body := get(t, "http://"+old.addr["http"]+"/healthcheck"); body != "OK" {
 		t.Errorf("/healthcheck = %q, want OK", body)
@@ -96,7 +96,7 @@ func TestUnixSockets(t *testing.T) {
 		})
 	}
 
-	// A process that was killed leaves its socket behind.
+	// A killed process leaves its socket file.
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestUnixSockets(t *testing.T) {
 	checkOK(t, r.dial(t))
 }
 
-// TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.
+// TestSocketMode checks that the configured mode applies to the gRPC socket only.
 func TestSocketMode(t *testing.T) {
 	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
 		grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
@@ -122,7 +122,7 @@ func TestSocketMode(t *testing.T) {
 	}
 }
 
-func TestListenKeepsAFileInTheWay(t *testing.T) {
+func TestListenKeepsOtherFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -157,15 +157,15 @@ func TestListenOpensAllOrNone(t *testing.T) {
 	}
 }
 
-// leadershipRequests counts the requests for leaderships.
+// leadershipRequests counts requests for leaderships.
 type leadershipRequests struct{ atomic.Int64 }
 
 func (r *leadershipRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
 	r.Add(1)
 }
 
-// TestListenEndsQuotas lets each listener fail. The quota service of the server, which periodically requests
-// leaderships, must end.
+// TestListenEndsQuotas makes each listener fail. The quota service, which requests leaderships
+// periodically, must stop.
 func TestListenEndsQuotas(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -192,9 +192,9 @@ func TestListenEndsQuotas(t *testing.T) {
 	}
 }
 
-// TestBoundedConnectionsShowTheirFile holds that the built-in transport can read from them without a buffer of
-// its own: a connection that is idle would cost as much more.
-func TestBoundedConnectionsShowTheirFile(t *testing.T) {
+// TestBoundedConnImplementsSyscallConn checks that the built-in transport can read from a
+// boundedConn without a buffer per connection.
+func TestBoundedConnImplementsSyscallConn(t *testing.T) {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = errors.Join(client.Close(), server.Close()) })
 	if _, err := (&boundedConn{Conn: server}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
@@ -210,7 +210,7 @@ func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: standing}).Accept()
+	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: stoppedClock}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

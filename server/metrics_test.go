@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// expectSeries checks that the page of metrics has all these lines, whole ones.
+// expectSeries checks that the metrics page contains all given lines.
 func expectSeries(t *testing.T, page string, want ...string) {
 	t.Helper()
 	lines := strings.Split(page, "\n")
@@ -41,7 +41,7 @@ func (r *running) metricsPage(t *testing.T) string {
 	return page
 }
 
-// TestCallsAreCountedByMethodAndCode asks every service that the server has.
+// TestCallsAreCountedByMethodAndCode calls every service of the server.
 func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{MetricsPath: "/stats/of{it}"})
 	conn := r.dial(t)
@@ -85,8 +85,7 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 	}
 }
 
-// TestLabelsOfRules has a domain and values that envoyproxy/ratelimit does not
-// take as they are.
+// TestLabelsOfRules uses a domain and values that envoyproxy/ratelimit rewrites in metrics.
 func TestLabelsOfRules(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, `
 domain: "a|b:c.10.0.0.1.d"
@@ -108,7 +107,7 @@ descriptors:
 	refund := func(d *rlcommon.RateLimitDescriptor) { d.IsNegativeHits = true }
 	ask(entry("ip", "10.0.0.1:80"), plain)
 	ask(entry("ip", "10.0.0.1:80"), refund)
-	ask(entry("ip", "10.0.0.1:80"), refund) // of nothing
+	ask(entry("ip", "10.0.0.1:80"), refund) // a refund without hits
 	ask(entry("user", "\"quoted\"\n\\é"), plain)
 	ask(entry("user", "x"), func(d *rlcommon.RateLimitDescriptor) {
 		d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: typev3.RateLimitUnit_DAY}
@@ -134,8 +133,8 @@ descriptors:
 	}
 }
 
-// TestBytesThatAreNoTextDoNotBreakMetrics sends values that cannot be labels.
-func TestBytesThatAreNoTextDoNotBreakMetrics(t *testing.T) {
+// TestInvalidUTF8InMetrics sends values that are not valid labels.
+func TestInvalidUTF8InMetrics(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]}"), Options{})
 	m := simpleRequest()
 	m.Descriptors[0].Entries[0].Value = "!!"

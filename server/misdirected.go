@@ -21,13 +21,14 @@ func (httpPeer) Network() string { return "tcp" }
 // String implements [net.Addr].
 func (p httpPeer) String() string { return string(p) }
 
-// isGRPC reports whether r is gRPC sent to an HTTP/1 listener. Most clients send the HTTP/2 preface, which net/http parses as a request
-// with the method PRI.
+// isGRPC reports whether r is gRPC sent to an HTTP/1 listener. Most clients send the HTTP/2
+// preface, which net/http parses as a request with the method PRI.
 func isGRPC(r *http.Request) bool {
 	return r.Method == "PRI" && r.ProtoMajor == 2 || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 }
 
-// rejectGRPC returns an error to gRPC clients that names the right port, and reports it. Other requests are handled by next.
+// rejectGRPC returns an error to gRPC clients that names the right port, and reports it. Other
+// requests are handled by next.
 func rejectGRPC(listener string, h *answer.Handler, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isGRPC(r) {

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Options configure a [Server]. Most fields define a flag by their tags. An empty address disables a listener.
+// Options configure a [Server]. Most fields define a flag by their tags. An empty address disables
+// a listener.
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"Listen address of the rate limit service: host:port, unix:///path or unix:@name."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"File mode of the Unix socket of --grpc-addr: 0660 lets its user and group connect, 0666 everyone who can reach the file."`
@@ -39,34 +40,35 @@ type Options struct {
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time after SIGTERM between reporting unhealthy and rejecting new calls."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Maximum time to wait for calls in flight when draining."`
 
-	// Elector elects the replica that divides the quotas of a domain. If it is nil, this server divides all.
-	// Name is the name of this replica in messages.
+	// Elector elects the replica that divides the quotas of a domain. If it is nil, this server
+	// divides all. Name is the name of this replica in messages.
 	Elector rlqs.Elector `kong:"-"`
 	Name    string       `kong:"-"`
-	// Optional contains the HTTP listeners that are skipped, with a warning, if their port is in use. The value is the flag that moves the
-	// listener.
+	// Optional contains the HTTP listeners that are skipped, with a warning, if their port is in
+	// use. The value is the flag that moves the listener.
 	Optional map[string]string `kong:"-"`
-	// TLS secures the gRPC listener and JSONAddr. Nil means plain text. The caller must run it. [answer.Settings].Allow requires one that
-	// checks client certificates.
+	// TLS secures the gRPC listener and JSONAddr. Nil means plain text. The caller must run it.
+	// [answer.Settings].Allow requires one that checks client certificates.
 	TLS *access.TLS `kong:"-"`
-	// DebugTLS secures the debug listener. Nil means plain text. DebugRights require it. The caller must run it and the tokens of
-	// DebugRights.
+	// DebugTLS secures the debug listener. Nil means plain text. DebugRights require it. The caller
+	// must run it and the tokens of DebugRights.
 	DebugTLS    *access.TLS  `kong:"-"`
 	DebugRights admin.Rights `kong:"-"`
 	// Tracing creates a span for each rate-limit request over gRPC. Optional.
 	Tracing *telemetry.Tracing `kong:"-"`
-	// Register registers further gRPC services, such as those of conformance suites. Then the headers of all calls are kept. Optional.
+	// Register registers further gRPC services, such as those of conformance suites. Then the
+	// headers of all calls are kept. Optional.
 	Register func(grpc.ServiceRegistrar) `kong:"-"`
 }
 
 // http1Hint returns the response to HTTP/1 clients of the gRPC port.
 func (o *Options) http1Hint() []byte {
-	text := "This port speaks gRPC over HTTP/2, and you speak HTTP/1. Try grpcurl, sluice call, or curl --http2-prior-knowledge.\n"
+	text := "This port speaks gRPC over HTTP/2, but the request is HTTP/1. Try grpcurl, sluice call, or curl --http2-prior-knowledge.\n"
 	switch {
 	case o.JSONAddr != "":
-		text += fmt.Sprintf("/json is over TLS on %s, as --json-addr says.\n", o.JSONAddr)
+		text += fmt.Sprintf("/json is over TLS on %s, set by --json-addr.\n", o.JSONAddr)
 	case o.JSON && o.HTTPAddr != "":
-		text += fmt.Sprintf("/json is on %s, as --http-addr says.\n", o.HTTPAddr)
+		text += fmt.Sprintf("/json is on %s, set by --http-addr.\n", o.HTTPAddr)
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TestOtherSitesReadNothing holds that no page of the debug listener can be read through the browser of an operator by
-// a web page of another site, nor by one whose name was bound to loopback.
-func TestOtherSitesReadNothing(t *testing.T) {
+// TestCrossSiteRequestsAreRejected checks that web pages of other sites, also by DNS rebinding,
+// cannot read the debug listener through an operator's browser.
+func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	h := serve(t, s, Options{}).admin.Handler(debugPages(s.Metrics()))
 	for _, path := range []string{"/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
@@ -39,9 +39,9 @@ func TestOtherSitesReadNothing(t *testing.T) {
 	}
 }
 
-// TestJSONIsForPrograms holds that /json answers programs, as curl, and no web page of another origin, which could
-// charge and refund through the browser of an operator.
-func TestJSONIsForPrograms(t *testing.T) {
+// TestJSONRejectsWebPages checks that /json answers programs such as curl, but not web pages of
+// other origins, which could charge and refund through an operator's browser.
+func TestJSONRejectsWebPages(t *testing.T) {
 	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
 	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
 	for _, tt := range []struct {
@@ -58,7 +58,7 @@ func TestJSONIsForPrograms(t *testing.T) {
 		{"POST", "localhost:8080", []string{"Content-Type", "application/json", "Origin", "http://evil.example"}, 403},
 		{"POST", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{"POST", "localhost:8080", []string{"Origin", "null"}, 403},
-		{"POST", "evil.example", []string{"Content-Type", "application/json", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"}, 403}, // bound to loopback
+		{"POST", "evil.example", []string{"Content-Type", "application/json", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"}, 403}, // DNS rebinding
 		{"GET", "localhost:8080", nil, 405},
 		{"PUT", "localhost:8080", nil, 405},
 	} {

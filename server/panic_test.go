@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// panicLine is what is logged of a panic.
+// panicLine is the log message of a panic.
 const panicLine = "panic in a request; more within ten seconds are only counted"
 
-// TestPanicsKeepTheirSecrets throws parts of a request: above debug, only the type is logged,
-// and the text of Go's own errors, which hold none.
+// TestPanicsKeepTheirSecrets panics with parts of a request. Above level debug, only the type is
+// logged, and the text of Go's runtime errors, which contain no values.
 func TestPanicsKeepTheirSecrets(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	metrics := newMetrics(t)
@@ -68,8 +68,9 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 	recoverPanics(http.HandlerFunc(abort), telemetry.NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
 }
 
-// TestPanicsEndAResponseThatHasBegun holds that a client never takes the beginning of a response for all of it.
-func TestPanicsEndAResponseThatHasBegun(t *testing.T) {
+// TestPanicsAbortStartedResponse checks that a client never takes a partial response for a
+// complete one.
+func TestPanicsAbortStartedResponse(t *testing.T) {
 	half := func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "y,12\n")
 		panic("a bug")
@@ -78,7 +79,7 @@ func TestPanicsEndAResponseThatHasBegun(t *testing.T) {
 	defer srv.Close()
 	response, err := http.Get(srv.URL)
 	if err != nil {
-		return // it ended before the header
+		return // the connection ended before the header
 	}
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err == nil {

@@ -33,8 +33,9 @@ var profiles = map[string]http.Handler{
 	profilesPath + "trace":   profile(pprof.Trace),
 }
 
-// profile returns the handler of a page that ignores request bodies: package pprof parses forms of any size, which it writes to disk, and
-// reads the duration of a profile from them. Only /symbol needs a body.
+// profile returns the handler of a page that ignores request bodies: package pprof parses forms of
+// any size, which it writes to disk, and reads the duration of a profile from them. Only /symbol
+// needs a body.
 func profile(page http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -47,8 +48,9 @@ func profile(page http.HandlerFunc) http.Handler {
 	})
 }
 
-// profileDuration returns the duration of the requested profile: the parameter seconds, parsed as in package pprof, or pprof's default of
-// 30; 0 for other pages. It does not read the body, because r is not authorized yet.
+// profileDuration returns the duration of the requested profile: the parameter seconds, parsed as
+// in package pprof, or pprof's default of 30; 0 for other pages. It does not read the body, because
+// r is not authorized yet.
 func profileDuration(r *http.Request) time.Duration {
 	if !strings.HasPrefix(r.URL.Path, profilesPath) {
 		return 0
@@ -72,8 +74,8 @@ func commandLine(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(strings.Join(args, "\x00"))) // an error means that the client has disconnected
 }
 
-// redact replaces user and password of a URL in an argument, such as --store=redis://user:password@host. Hosts, ports and paths do not
-// contain @.
+// redact replaces user and password of a URL in an argument, such as
+// --store=redis://user:password@host. Hosts, ports and paths do not contain @.
 func redact(arg string) string {
 	scheme := strings.Index(arg, "://")
 	at := strings.LastIndexByte(arg, '@')

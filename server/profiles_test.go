@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// endless is a body that counts the bytes that are read of it.
+// endless is a body that counts the bytes read from it.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -27,9 +27,9 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestProfilesReadNoLargeBody sends forms to the paths of profiles. Each listener looks at these paths, before any right is
-// checked, and must not read a body then. The profiles themselves read none, from which they would take their time, but
-// symbols are asked for in a small one.
+// TestProfilesReadNoLargeBody sends forms to the paths of profiles. Each listener inspects these
+// paths before it checks rights, and must not read a body then. Profiles read no body, which could
+// set their duration; /symbol reads a small one.
 func TestProfilesReadNoLargeBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.Handler
@@ -55,8 +55,8 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 	}
 }
 
-// TestProfilesTakeTheirTimeFromTheQuery holds that the time of a profile cannot stand in a body, of which the deadline of the
-// response knows nothing.
+// TestProfilesTakeTheirTimeFromTheQuery checks that a body cannot set the duration of a profile,
+// because the response's deadline would not include it.
 func TestProfilesTakeTheirTimeFromTheQuery(t *testing.T) {
 	for path := range profiles {
 		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("seconds=3600"))
@@ -64,7 +64,7 @@ func TestProfilesTakeTheirTimeFromTheQuery(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w := httptest.NewRecorder()
-		profiles[path].ServeHTTP(w, r.WithContext(ctx)) // a profile would end at once
+		profiles[path].ServeHTTP(w, r.WithContext(ctx)) // ctx is done, so a profile ends immediately
 		if want := map[bool]int{true: http.StatusOK, false: http.StatusMethodNotAllowed}[strings.HasSuffix(path, "/symbol")]; w.Code != want {
 			t.Errorf("POST %s = %d, want %d", path, w.Code, want)
 		}

@@ -39,7 +39,7 @@ func TestHealthAndReflection(t *testing.T) {
 	if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 		t.Errorf("reflection of %s: %v, %v", answer.ServiceName, reply, err)
 	}
-	// At the end health turns first, while calls are still answered.
+	// On shutdown, the server first turns unhealthy while calls are still answered.
 	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestHealthAndReflection(t *testing.T) {
 		t.Errorf("/healthcheck while draining is %d, want 500", code)
 	}
 	checkOK(t, conn)
-	// A graceful stop would wait for the watcher until the drain timeout.
+	// A graceful stop would wait for the watch until the drain timeout.
 	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)
 	}
@@ -64,9 +64,9 @@ func TestHealthAndReflection(t *testing.T) {
 	}
 }
 
-// TestReflectionIsForFew opens as many streams of reflection as are allowed, and one more, each
-// on a connection of its own.
-func TestReflectionIsForFew(t *testing.T) {
+// TestReflectionStreamsAreBounded opens one more reflection stream than allowed, each on its own
+// connection.
+func TestReflectionStreamsAreBounded(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	reflect := func() (func() error, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +78,7 @@ func TestReflectionIsForFew(t *testing.T) {
 			err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
 				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
 			})
-			if err != nil && !errors.Is(err, io.EOF) { // which says to ask Recv why
+			if err != nil && !errors.Is(err, io.EOF) { // EOF means that Recv returns the error
 				return err
 			}
 			_, err = stream.Recv()
@@ -101,7 +101,7 @@ func TestReflectionIsForFew(t *testing.T) {
 	}
 	checkOK(t, r.dial(t))
 	leave()
-	for range 10_000 { // until the server has seen it go
+	for range 10_000 { // until the server has seen the cancellation
 		ask, _ := reflect()
 		if ask() == nil {
 			return

@@ -10,14 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds on the scrapes in flight: in total and per client address, so that a client that does not read its responses does not exclude
-// Prometheus. An address gets a second one only while fewer than half of the total are in flight.
+// Bounds on the scrapes in flight: in total and per client address, so that a client that does not
+// read its responses does not exclude Prometheus. An address gets a second one only while fewer
+// than half of the total are in flight.
 const (
 	maxScrapes          = 8
 	maxScrapesOfAddress = 2
 )
 
-// scrapeHandler serves metrics within bounds on the scrapes in flight. Beyond them it returns status 503.
+// scrapeHandler serves metrics within bounds on the scrapes in flight. Beyond them it returns
+// status 503.
 type scrapeHandler struct {
 	metrics http.Handler
 

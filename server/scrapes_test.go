@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestSlowScrapesLeaveRoom holds that clients who do not read their metrics keep out nobody but themselves.
-func TestSlowScrapesLeaveRoom(t *testing.T) {
+// TestSlowScrapesDoNotExcludeOthers checks that clients that do not read their metrics exclude only
+// themselves.
+func TestSlowScrapesDoNotExcludeOthers(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s := &scrapeHandler{byAddress: map[netip.Addr]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- struct{}{}
@@ -45,7 +46,7 @@ func TestSlowScrapesLeaveRoom(t *testing.T) {
 		t.Errorf("the third scrape of an address gets %d, want 503", code)
 	}
 	begin("[2001:db8:1::1]:1")
-	begin("[2001:db8:1::2]:1") // of one client
+	begin("[2001:db8:1::2]:1") // the same /64 prefix, so the same client
 	for _, from := range []string{"192.0.2.2:1", "192.0.2.3:1", "[2001:db8::1]:1", "@"} {
 		begin(from)
 		if code := scrape(from); code != http.StatusServiceUnavailable {
@@ -62,7 +63,8 @@ func TestSlowScrapesLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestResponsesHaveADeadline holds that each response must be read in time, and that a profile has its seconds more.
+// TestResponsesHaveADeadline checks that each response must be read in time, and that the duration
+// of a profile is added.
 func TestResponsesHaveADeadline(t *testing.T) {
 	h := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), maxHTTPHead, zap.NewNop()).Handler
 	for target, want := range map[string]time.Duration{
@@ -79,7 +81,8 @@ func TestResponsesHaveADeadline(t *testing.T) {
 	}
 }
 
-// TestCommandLineHidesPasswords holds that the profile of the command line shows no user and no password of a URL.
+// TestCommandLineHidesPasswords checks that the command line profile contains no user or password
+// of a URL.
 func TestCommandLineHidesPasswords(t *testing.T) {
 	args := os.Args
 	t.Cleanup(func() { os.Args = args })

@@ -84,8 +84,9 @@ func (s *Server) ready() bool {
 	return !s.options.UnhealthyWithoutStore || s.service.Up()
 }
 
-// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns the error, unless the port of a listener
-// in [Options].Optional is in use: then it skips that listener.
+// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns the
+// error, unless the port of a listener in [Options].Optional is in use: then it skips that
+// listener.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
 	creds, err := access.Credentials(secure, s.service.Settings().Allow)
@@ -152,7 +153,8 @@ func (s *Server) Listen(ctx context.Context) error {
 // maxOperatorConnections bounds the connections of the debug and metrics listeners.
 const maxOperatorConnections = 100
 
-// httpBounds returns the maximum number of connections of a listener, and the maximum size of a request header.
+// httpBounds returns the maximum number of connections of a listener, and the maximum size of a
+// request header.
 func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
 	switch listener {
@@ -165,10 +167,11 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	return connections, headerBytes
 }
 
-// limitConnections bounds the connections of a listener. The gauge current shows their number; it may be nil.
-func (s *Server) limitConnections(l net.Listener, most int, h *answer.Handler, current prometheus.Gauge) *boundedListener {
+// limitConnections bounds the connections of a listener. The gauge current shows their number; it
+// may be nil.
+func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge) *boundedListener {
 	return &boundedListener{
-		Listener: l, max: most, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
+		Listener: l, max: maxOpen, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
 	}
 }
 
@@ -193,7 +196,7 @@ func (s *Server) logLeader(domain string, leads bool, leader string) {
 	case leader != "":
 		s.logger.Info("another sluice divides the quotas of a domain", about, zap.String("sluice", leader[:min(len(leader), 100)]))
 	default:
-		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not said that it may", about)
+		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not granted it the leadership", about)
 	}
 }
 
@@ -221,7 +224,8 @@ func (s *Server) register(own reflection.GRPCServer, others grpc.ServiceRegistra
 	reflection.Register(own)
 }
 
-// plainJSON returns the handler of /json on the plain-text listener. It logs settings that may surprise the operator.
+// plainJSON returns the handler of /json on the plain-text listener. It logs settings that may
+// surprise the operator.
 func (s *Server) plainJSON(json http.Handler) http.Handler {
 	secure := s.options.TLS
 	switch {
@@ -243,15 +247,16 @@ func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.Fi
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}
-	said := []zap.Field{zap.String("listener", name), zap.Stringer("addr", l.Addr())}
+	fields := []zap.Field{zap.String("listener", name), zap.Stringer("addr", l.Addr())}
 	if name == "grpc" {
-		said = append(said, zap.String("transport", s.options.Transport))
+		fields = append(fields, zap.String("transport", s.options.Transport))
 	}
-	s.logger.Info("listening", said...)
+	s.logger.Info("listening", fields...)
 	return l, nil
 }
 
-// closeListeners closes the quota service and the open listeners. None has accepted a connection yet.
+// closeListeners closes the quota service and the open listeners. None has accepted a connection
+// yet.
 func (s *Server) closeListeners() {
 	s.quotas.Close()
 	if s.grpc != nil {
@@ -263,11 +268,12 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// Run serves until ctx is done. Then it turns unhealthy, waits for the drain delay, lets calls in flight finish, and returns nil. If a
-// listener fails, it returns the error. Listen must be called before.
+// Run serves until ctx is done. Then it turns unhealthy, waits for the drain delay, lets calls in
+// flight finish, and returns nil. If a listener fails, it returns the error. Listen must be called
+// before.
 func (s *Server) Run(ctx context.Context) error {
-	// The listeners are open, so clients may already be waiting. The server must be healthy before it serves them; otherwise their first
-	// health check would return NOT_SERVING.
+	// The listeners are open, so clients may already be waiting. The server must be healthy before
+	// it serves them; otherwise their first health check would return NOT_SERVING.
 	s.health.setServing(true)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.grpc != nil {
@@ -305,8 +311,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// drain shuts down the server in three steps. First it turns unhealthy, so that clients use other servers while calls are still answered.
-// Then it ends gRPC, and last the listeners for operators.
+// drain shuts down the server in three steps. First it turns unhealthy, so that clients use other
+// servers while calls are still answered. Then it ends gRPC, and last the listeners for operators.
 func (s *Server) drain(ctx context.Context) {
 	telemetry.Raise(s.logger, telemetry.Draining, "", zap.Duration("delay", s.options.DrainDelay))
 	s.health.setServing(false)
@@ -336,7 +342,8 @@ func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("stopped", telemetry.Clear("", telemetry.Draining))
 }
 
-// shutDown shuts down HTTP listeners concurrently, so that a slow client of one does not delay the others. It ends when ctx is done.
+// shutDown shuts down HTTP listeners concurrently, so that a slow client of one does not delay the
+// others. It ends when ctx is done.
 func shutDown(ctx context.Context, all []*httpListener) {
 	var ending sync.WaitGroup
 	for _, l := range all {

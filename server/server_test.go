@@ -26,12 +26,12 @@ const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, req
 type running struct {
 	*Server
 	addr map[string]string
-	logs *observer.ObservedLogs // from info on
+	logs *observer.ObservedLogs // level info and above
 	stop context.CancelFunc
 	done chan error
 }
 
-// serve runs a server until the test ends. The changes are made to it before it begins.
+// serve runs a server until the test ends. It applies the changes to the server before it starts.
 func serve(t *testing.T, s *answer.Service, options Options, changes ...func(*Server)) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)

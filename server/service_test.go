@@ -19,7 +19,7 @@ func allowList(t *testing.T, texts ...string) *access.AllowList {
 	return a
 }
 
-// certificate returns one with these names, URIs or DNS names.
+// certificate returns a certificate with the given DNS names and URIs.
 func certificate(t *testing.T, names ...string) *x509.Certificate {
 	t.Helper()
 	c := new(x509.Certificate)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestASlowClientCutsNoOtherListener holds that a listener finishes its responses while a client of another one never
-// takes its own.
-func TestASlowClientCutsNoOtherListener(t *testing.T) {
+// TestSlowClientDoesNotDelayOtherListeners checks that a listener completes its responses while a
+// client of another listener does not read.
+func TestSlowClientDoesNotDelayOtherListeners(t *testing.T) {
 	begun, released := make(chan struct{}), make(chan struct{})
 	never := make(chan struct{})
 	t.Cleanup(func() { close(never) })

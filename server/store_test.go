@@ -26,18 +26,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// lateStore decides in a table, later: in random order, from goroutines of its own, and all as of
-// noon, so that what waits does not depend on the machine.
-type lateStore struct {
+// asyncStore decides asynchronously by a table: in random order, from its own goroutines, and
+// always at noon, so that delays do not depend on the machine.
+type asyncStore struct {
 	table *limiter.Table
-	// held keeps it from deciding until it is released.
+	// held is true while no decision is made.
 	held bool
-	// fail is answered in place of a decision, and broken panics. At once decides before Decide
-	// returns that it will.
+	// fail is returned instead of a decision, and broken makes Decide panic. With atOnce, the
+	// decision is made before Decide returns.
 	fail           error
 	broken, atOnce bool
-	// breaks panics too, but keeps the charges and decides them later; lost counts those that are
-	// gone by then.
+	// breaks also makes Decide panic, but decides the charges later; lost counts the charges that
+	// have changed by then.
 	breaks          bool
 	lost            atomic.Int64
 	cancelled, down atomic.Int64
@@ -47,7 +47,7 @@ type lateStore struct {
 	deciding sync.WaitGroup
 }
 
-func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
+func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
 	if len(names) != len(b.Charges) || !strings.HasPrefix(string(names[0]), "p:s1{") {
 		return true, fmt.Errorf("names are %q", names)
 	}
@@ -86,8 +86,8 @@ func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w l
 	return false, nil
 }
 
-// decide decides so many of those that wait, in random order.
-func (s *lateStore) decide(n int) {
+// decide makes n pending decisions, in random order.
+func (s *asyncStore) decide(n int) {
 	for range n {
 		s.mu.Lock()
 		i := rand.IntN(len(s.waiting))
@@ -98,8 +98,8 @@ func (s *lateStore) decide(n int) {
 	}
 }
 
-// await waits until so many wait.
-func (s *lateStore) await(n int) {
+// await waits until n decisions are pending.
+func (s *asyncStore) await(n int) {
 	for {
 		s.mu.Lock()
 		got := len(s.waiting)
@@ -111,31 +111,31 @@ func (s *lateStore) await(n int) {
 	}
 }
 
-func (s *lateStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
+func (s *asyncStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
 	s.table.Cancel(noon, b)
 	s.cancelled.Add(1)
 }
 
-func (s *lateStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
+func (s *asyncStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
 	return uint64(len(names[i])), s.fail
 }
 
-func (s *lateStore) Up() bool { return s.down.Load() == 0 }
+func (s *asyncStore) Up() bool { return s.down.Load() == 0 }
 
-// storing returns a service that has s decide by these rules.
-func storing(t *testing.T, s *lateStore, rules string) *answer.Service {
+// serviceWithStore returns a service with the given rules whose decider is s.
+func serviceWithStore(t *testing.T, s *asyncStore, rules string) *answer.Service {
 	t.Helper()
 	s.table = newTable(t)
 	t.Cleanup(s.deciding.Wait)
 	return serviceOn(t, s.table, answer.Settings{Decider: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
 }
 
-// TestAStoreDecidesLater asks on several connections for what a store decides in any order. Each
-// call gets the answer to its own request, and the limit holds.
-func TestAStoreDecidesLater(t *testing.T) {
+// TestStoreDecidesAsynchronously sends requests on several connections, which a store decides in
+// any order. Each call gets the reply to its own request, and the limit is enforced.
+func TestStoreDecidesAsynchronously(t *testing.T) {
 	const limit, callers, calls = 500, 8, 200
-	for _, store := range []*lateStore{{}, {atOnce: true}} {
-		s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+	for _, store := range []*asyncStore{{}, {atOnce: true}} {
+		s := serviceWithStore(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
 		r := serve(t, s, Options{})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		var admitted, remained atomic.Int64
@@ -155,27 +155,27 @@ func TestAStoreDecidesLater(t *testing.T) {
 			})
 		}
 		calling.Wait()
-		// Each admitted call has a remaining of its own, from limit-1 to 0.
+		// Each admitted call has a different number of remaining hits, from limit-1 to 0.
 		if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
 			t.Errorf("%d calls were admitted, with %d remaining in all, want %d and %d", got, sum, limit, limit*(limit-1)/2)
 		}
 	}
 }
 
-// TestAStoreWithoutDecision has a store that fails, or has a bug: each costs one answer.
-func TestAStoreWithoutDecision(t *testing.T) {
+// TestStoreWithoutDecision uses a store that fails or panics. Each failure affects one reply.
+func TestStoreWithoutDecision(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		store *lateStore
+		store *asyncStore
 		codes string
 		want  codes.Code
 		text  string
 	}{
-		{"failing", &lateStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
-		{"failing at once", &lateStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
-		{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
+		{"failing", &asyncStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
+		{"failing at once", &asyncStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
+		{"broken", &asyncStore{broken: true}, "compatible", codes.Internal, "internal error"},
 	} {
-		s := storing(t, test.store, oneRule)
+		s := serviceWithStore(t, test.store, oneRule)
 		r := serve(t, s, Options{StatusCodes: test.codes})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		for range 3 {
@@ -194,12 +194,12 @@ func TestAStoreWithoutDecision(t *testing.T) {
 	}
 }
 
-// TestAStoreBreaksAndDecides has a store that panics when it has the charges, and decides them
-// later: their memory is not used again meanwhile.
-func TestAStoreBreaksAndDecides(t *testing.T) {
+// TestStorePanicsAndDecides uses a store that panics after it has received the charges, and
+// decides them later. Their memory must not be reused before.
+func TestStorePanicsAndDecides(t *testing.T) {
 	const calls = 5
-	store := &lateStore{breaks: true}
-	s := storing(t, store, oneRule)
+	store := &asyncStore{breaks: true}
+	s := serviceWithStore(t, store, oneRule)
 	r := serve(t, s, Options{})
 	conn := r.dial(t)
 	client := rls.NewRateLimitServiceClient(conn)
@@ -217,12 +217,12 @@ func TestAStoreBreaksAndDecides(t *testing.T) {
 	}
 }
 
-// TestAStoreDecidesWhatWasAsked has calls of one connection wait for a store while more come: what
-// is told of each in the end is of its own request.
-func TestAStoreDecidesWhatWasAsked(t *testing.T) {
+// TestStoreDecisionsBelongToTheirRequests has calls of one connection wait for a store while more
+// arrive. Each reply and its description belong to their own request.
+func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 	const calls = 50
-	store := &lateStore{held: true}
-	s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
 	var calling sync.WaitGroup
@@ -234,7 +234,7 @@ func TestAStoreDecidesWhatWasAsked(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		store.await(n + 1) // the next request is read to where this one was
+		store.await(n + 1) // the next request is read into the same buffer
 	}
 	store.decide(calls)
 	calling.Wait()
@@ -247,15 +247,16 @@ func TestAStoreDecidesWhatWasAsked(t *testing.T) {
 	}
 }
 
-// TestCallsEndBeforeTheStoreDecides has callers go away whose requests a store still has, by their
-// deadlines and by closing the connection. Turns that it gives them later come back, and all is as
-// before.
+// TestCallsEndBeforeTheStoreDecides ends calls whose decisions are pending, by their deadlines and
+// by closing the connection. Delayed charges that are granted later are cancelled, and no state
+// remains.
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		const calls = 6
-		store := &lateStore{held: true}
-		// They get turns ten seconds apart: none comes before its caller's end is known.
-		s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
+		store := &asyncStore{held: true}
+		// Delays are ten seconds apart, so no delay ends before the server knows that its call has
+		// ended.
+		s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
 		r := serve(t, s, Options{})
 		conn := r.dial(t)
 		client := rls.NewRateLimitServiceClient(conn)
@@ -274,9 +275,9 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 		}
 		cancel()
 		calling.Wait()
-		awaitEnds(t, s, conn, closes) // else the decisions might come before the resets
+		awaitEnds(t, s, conn, closes) // otherwise the decisions might precede the resets
 		store.decide(calls)
-		// The first went at once, the others had turns that nobody waits for.
+		// The first call was not delayed. The delays of the others are cancelled.
 		for testutil.ToFloat64(s.Metrics().CancelledDelays) < calls-1 {
 			runtime.Gosched()
 		}
@@ -289,8 +290,8 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 	}
 }
 
-// awaitEnds waits until the server has seen that the calls of its only connection have ended: that is closed,
-// or a call after them is answered.
+// awaitEnds waits until the server has seen that the calls of its only connection have ended: that
+// the connection is closed, or that it has answered a later call.
 func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bool) {
 	t.Helper()
 	if closed {
@@ -302,12 +303,12 @@ func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bo
 	}
 }
 
-// TestADrainWaitsForTheStore stops a server while a store decides: the calls get their answers,
-// those that are held after it included.
-func TestADrainWaitsForTheStore(t *testing.T) {
+// TestDrainWaitsForStore stops a server while a store is deciding. All calls are answered,
+// including those whose replies are delayed afterwards.
+func TestDrainWaitsForStore(t *testing.T) {
 	const calls = 20
-	store := &lateStore{held: true}
-	s := storing(t, store, shaping)
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
 	results := make(chan error, calls)
@@ -333,9 +334,9 @@ func TestADrainWaitsForTheStore(t *testing.T) {
 	}
 }
 
-// TestJSONAsksTheStore asks over HTTP.
-func TestJSONAsksTheStore(t *testing.T) {
-	s := storing(t, &lateStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+// TestJSONWithStore sends a request to /json.
+func TestJSONWithStore(t *testing.T) {
+	s := serviceWithStore(t, &asyncStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	r := serve(t, s, Options{})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		const request = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
@@ -347,8 +348,8 @@ func TestJSONAsksTheStore(t *testing.T) {
 
 // TestCountersOfTheStore looks up a counter and resets it.
 func TestCountersOfTheStore(t *testing.T) {
-	store := &lateStore{}
-	s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	store := &asyncStore{}
+	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	checkOK(t, r.dial(t))
 	url := "http://" + r.addr["debug"] + "/counters?domain=d&descriptor=k=v"
@@ -357,7 +358,7 @@ func TestCountersOfTheStore(t *testing.T) {
 		fail         error
 	}{
 		{http.MethodGet, `"used": 1`, nil},
-		{http.MethodDelete, `"forgotten": 38`, nil}, // the length of the name, which the test's store answers
+		{http.MethodDelete, `"forgotten": 38`, nil}, // the test's store returns the length of the name
 		{http.MethodGet, `"error": "no decision by the store: away"`, errors.New("away")},
 		{http.MethodDelete, `"error": "no decision by the store: away"`, errors.New("away")},
 	} {
@@ -369,9 +370,9 @@ func TestCountersOfTheStore(t *testing.T) {
 	}
 }
 
-// TestNothingToAskTheStore has requests without charges: no store is asked.
-func TestNothingToAskTheStore(t *testing.T) {
-	s := storing(t, &lateStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+// TestRequestsWithoutChargesSkipStore sends requests without charges, which need no store.
+func TestRequestsWithoutChargesSkipStore(t *testing.T) {
+	s := serviceWithStore(t, &asyncStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	var c answer.Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
 		t.Errorf("a request that no rule is for: %v", err)

@@ -15,19 +15,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// seat is the serving side of a connection in tests of [connections].
-type seat struct {
-	usage   transport.Usage
-	looked  *int         // number of calls of Usage
-	retired atomic.Value // "gently" or "at once"
+// fakeServed is the served side of a connection in tests of boundedListener.
+type fakeServed struct {
+	usage      transport.Usage
+	usageCalls *int         // number of calls of Usage
+	retired    atomic.Value // how it was closed: "gently" or "at once"
 }
 
-func (s *seat) Usage() transport.Usage {
-	*s.looked++
+func (s *fakeServed) Usage() transport.Usage {
+	*s.usageCalls++
 	return s.usage
 }
 
-func (s *seat) Retire(gently bool) {
+func (s *fakeServed) Retire(gently bool) {
 	how := "at once"
 	if gently {
 		how = "gently"
@@ -35,25 +35,25 @@ func (s *seat) Retire(gently bool) {
 	s.retired.Store(how)
 }
 
-// group are connections that have begun one second after another, and are used alike.
+// group describes connections that were opened at intervals of one second and have the same usage.
 type group struct {
 	name    string
-	address string // with a %d for another address each
+	address string // a %d makes the addresses different
 	n       int
 	begun   time.Duration
 	usage   transport.Usage
 }
 
-// crowd is a listener with groups of connections.
-type crowd struct {
+// testListener is a listener with groups of connections.
+type testListener struct {
 	boundedListener
-	groups map[string][]*seat
-	looked int
+	groups     map[string][]*fakeServed
+	usageCalls int
 }
 
-func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
+func newCrowd(t *testing.T, limit int, groups ...group) *testListener {
 	t.Helper()
-	c := &crowd{groups: map[string][]*seat{}}
+	c := &testListener{groups: map[string][]*fakeServed{}}
 	c.max, c.retireTimeout, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	for _, g := range groups {
 		for i := range g.n {
@@ -66,7 +66,7 @@ func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
 }
 
 // join reports whether connection i of a group is admitted.
-func (c *crowd) join(g group, i int) bool {
+func (c *testListener) join(g group, i int) bool {
 	text := g.address
 	if g.n > 1 && len(text) > 0 && text[0] == 'x' {
 		text = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
@@ -75,7 +75,7 @@ func (c *crowd) join(g group, i int) bool {
 	if !c.admit(conn) {
 		return false
 	}
-	s := &seat{usage: g.usage, looked: &c.looked}
+	s := &fakeServed{usage: g.usage, usageCalls: &c.usageCalls}
 	s.usage.Since += g.begun + time.Duration(i)
 	conn.ServedBy(s)
 	c.groups[g.name] = append(c.groups[g.name], s)
@@ -83,7 +83,7 @@ func (c *crowd) join(g group, i int) bool {
 }
 
 // retired returns the connections that made room.
-func (c *crowd) retired() string {
+func (c *testListener) retired() string {
 	var text strings.Builder
 	for _, name := range []string{"attacker", "honest", "other"} {
 		for i, s := range c.groups[name] {
@@ -95,11 +95,11 @@ func (c *crowd) retired() string {
 	return text.String()
 }
 
-// TestWhichConnectionMakesRoom has a full listener, and one more client.
-func TestWhichConnectionMakesRoom(t *testing.T) {
+// TestSurplusConnections adds a connection to a full listener.
+func TestSurplusConnections(t *testing.T) {
 	const limit, each = 10_000, "x"
 	used, busy := transport.Usage{Used: true}, transport.Usage{Used: true, Busy: true}
-	late := transport.Usage{Used: true, Since: time.Minute} // idle since a moment ago
+	late := transport.Usage{Used: true, Since: time.Minute} // has just become idle
 	for name, test := range map[string]struct {
 		attacker, honest group
 		from             string
@@ -131,22 +131,22 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 	}
 }
 
-// TestAFloodOfConnectionsLooksSeldom holds that clients that a full listener admits, or closes, do not each have it look
-// at all connections.
-func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
+// TestFloodOfConnectionsSearchesRarely checks that a full listener does not search all connections
+// for each connection that it admits or rejects.
+func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 	const limit = 10_000
 	for name, busy := range map[string]bool{"admitted": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
 			honest := group{name: "honest", address: "10.9.0.2", n: 8, usage: transport.Usage{Used: true}}
 			c := newCrowd(t, limit, group{name: "attacker", address: "10.9.0.1", n: limit - 8, usage: transport.Usage{Busy: busy}}, honest)
-			c.looked = 0
+			c.usageCalls = 0
 			for i := range limit {
 				if c.join(group{name: "attacker", address: "10.9.0.1", begun: time.Hour, n: 1}, i) == busy {
 					t.Fatalf("connection %d is admitted: %t", i, !busy)
 				}
 			}
-			if c.looked > 64*limit {
-				t.Errorf("%d connections were looked at for %d", c.looked, limit)
+			if c.usageCalls > 64*limit {
+				t.Errorf("%d connections were looked at for %d", c.usageCalls, limit)
 			}
 			for i, s := range c.groups["honest"] {
 				if how := s.retired.Load(); how != nil {
@@ -160,9 +160,9 @@ func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
 	}
 }
 
-// TestGentleEndsHaveABound holds that a connection ends at once if it takes too long to end gently, or if too many others
-// do after it.
-func TestGentleEndsHaveABound(t *testing.T) {
+// TestGracefulClosesAreBounded checks that a graceful close that takes too long, or that too many
+// others follow, becomes immediate.
+func TestGracefulClosesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
 		c := newCrowd(t, 32, used)
@@ -170,7 +170,7 @@ func TestGentleEndsHaveABound(t *testing.T) {
 		for i, want := range []string{
 			"honest 0 gently;",
 			"honest 0 gently;honest 1 gently;",
-			"honest 0 at once;honest 1 gently;honest 2 gently;", // two may at a time, of 32
+			"honest 0 at once;honest 1 gently;honest 2 gently;", // with a bound of 32, two may close gracefully at a time
 		} {
 			if !c.join(group{name: "other", address: "10.9.0.3", begun: time.Hour, n: 1}, i) {
 				t.Errorf("client %d is not admitted", i)
@@ -187,7 +187,8 @@ func TestGentleEndsHaveABound(t *testing.T) {
 	})
 }
 
-// TestAddressesOfClients holds that a client of IPv6 is known by the half of its address that it cannot choose.
+// TestAddressesOfClients checks that an IPv6 client is identified by its /64 prefix, because it can
+// choose the rest.
 func TestAddressesOfClients(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[2001:db8::1]:4": "2001:db8::", "[2001:db8::ffff:2]:5": "2001:db8::", "[fe80::1%lo]:4": "fe80::",

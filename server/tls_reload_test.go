@@ -28,8 +28,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// handshake connects two sides and returns the certificate that the server showed
-// in PEM, or why one of them rejected.
+// handshake connects server and client. It returns the server's certificate in PEM, or the error of
+// the side that rejected the other.
 func handshake(t *testing.T, server, client *access.TLS) ([]byte, error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -45,7 +45,7 @@ func handshake(t *testing.T, server, client *access.TLS) ([]byte, error) {
 	var shown []byte
 	conn, info, err := client.ClientHandshake(t.Context(), host, b)
 	if err == nil {
-		_, _ = io.Copy(io.Discard, conn) // until the server has made up its mind
+		_, _ = io.Copy(io.Discard, conn) // until the server has accepted or rejected the client
 		secure, _ := info.(credentials.TLSInfo)
 		shown = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.State.PeerCertificates[0].Raw})
 	}
@@ -72,8 +72,8 @@ func put(t *testing.T, path string, text []byte) {
 	}
 }
 
-// TestTLSFollowsItsFiles changes the files step by step, and checks after each what
-// new handshakes get and what operators see. The clock is fake.
+// TestTLSFollowsItsFiles changes the files step by step and checks new handshakes, logs and metrics
+// after each step. The clock is fake.
 func TestTLSFollowsItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, newer := authority(t), authority(t)
@@ -84,7 +84,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 		metrics := newMetrics(t).TLS("grpc")
 		s := serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: metrics, Logger: logger})
 		follow(t, s)
-		core.await(t, "TLS files loaded") // the first time
+		core.await(t, "TLS files loaded") // the initial load
 		client := func(a *testcert.Authority) *access.TLS {
 			f := write(t, issue(t, a, testcert.Leaf{}), ours.PEM)
 			return clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
@@ -96,8 +96,8 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			name   string
 			change func()
 			shown  testcert.Pair
-			young  bool   // the client of the newer authority may come
-			logged string // "" is nothing
+			young  bool   // whether a client of the newer authority is accepted
+			logged string // expected log line; "" means none
 		}{
 			{"nothing", func() {}, first, false, ""},
 			{"the same again", func() { put(t, files.Cert, first.Cert) }, first, false, ""},
@@ -122,7 +122,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			}, second, false, "TLS files loaded"},
 		} {
 			step.change()
-			time.Sleep(10 * time.Second) // many polls: each change is told once
+			time.Sleep(10 * time.Second) // many polls: each change is logged once
 			synctest.Wait()
 			var got []string
 			for len(core) > 0 {
@@ -166,26 +166,26 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	})
 }
 
-// TestTLSWarnsOfAnExpiredCertificate and starts all the same: clients that do not
-// check the date are served.
+// TestTLSWarnsOfAnExpiredCertificate starts with an expired certificate. Clients that do not check
+// the date are served.
 func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
 	a := authority(t)
 	chain := issue(t, a, testcert.Leaf{Names: []string{host}})
 	old := issue(t, a, testcert.Leaf{Expires: time.Now().Add(-time.Hour)})
-	chain.Cert = append(chain.Cert, old.Cert...) // the first to expire counts
+	chain.Cert = append(chain.Cert, old.Cert...) // the earliest expiry of the chain counts
 	files := write(t, chain, a.PEM)
 	log, logger := newLines()
 	serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, Logger: logger})
 	log.await(t, "the certificate has expired")
 }
 
-// TestRotationFailsNoCall replaces both sides' certificates and their authority again and
-// again under load, as Kubernetes replaces a Secret.
+// TestRotationFailsNoCall repeatedly replaces both sides' certificates and their authority under
+// load, as Kubernetes replaces a Secret.
 func TestRotationFailsNoCall(t *testing.T) {
 	t.Parallel()
 	const rotations = 20
-	// The last authority and the next are trusted beside the one that signs, since
-	// the other side may be one rotation away.
+	// The last and the next authority are trusted in addition to the signing one, because the other
+	// side may be one rotation ahead or behind.
 	last, signer, next := authority(t), authority(t), authority(t)
 	serverDir, clientDir := t.TempDir(), t.TempDir()
 	mount := func(dir, name string) (testcert.Files, testcert.Pair) {
@@ -229,7 +229,7 @@ func TestRotationFailsNoCall(t *testing.T) {
 	stop, fresh := make(chan struct{}), make(chan error)
 	calls := 0
 	var load sync.WaitGroup
-	load.Go(func() { // on one connection
+	load.Go(func() { // all calls on one connection
 		stub := rls.NewRateLimitServiceClient(conn)
 		for ; ; calls++ {
 			select {
@@ -243,7 +243,7 @@ func TestRotationFailsNoCall(t *testing.T) {
 			}
 		}
 	})
-	load.Go(func() { // each on its own; while one is under way there is one rotation
+	load.Go(func() { // each call on its own connection, with at most one rotation during a call
 		for {
 			select {
 			case <-stop:

@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// host is the name in the server's certificates, san that in the clients'.
+// host is the name in the server's certificates, san the name in the clients'.
 const (
 	host = "sluice.test"
 	san  = "envoy.test"
@@ -49,7 +49,7 @@ func issue(t *testing.T, a *testcert.Authority, l testcert.Leaf) testcert.Pair {
 	return p
 }
 
-// write writes the files into a new directory.
+// write writes the files to a new directory.
 func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	t.Helper()
 	f, err := testcert.Mount(t.TempDir(), p, ca)
@@ -59,7 +59,7 @@ func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	return f
 }
 
-// serverFiles makes an authority, and files of a certificate of it for the server.
+// serverFiles returns an authority, and files with a certificate that it has issued for the server.
 func serverFiles(t *testing.T) (*testcert.Authority, testcert.Files) {
 	t.Helper()
 	a := authority(t)
@@ -87,7 +87,7 @@ func clientTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	return c
 }
 
-// ask sends one request over a connection of its own.
+// ask sends one request over a new connection.
 func (r *running) ask(t *testing.T, creds credentials.TransportCredentials) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(creds))
@@ -99,7 +99,7 @@ func (r *running) ask(t *testing.T, creds credentials.TransportCredentials) erro
 	return err
 }
 
-// lines is a log that a test can wait for. Nobody blocks on it.
+// lines is a log that a test can wait for. Logging never blocks.
 type lines chan string
 
 func newLines() (lines, *zap.Logger) {
@@ -111,12 +111,12 @@ func newLines() (lines, *zap.Logger) {
 func (l lines) Write(line []byte) (int, error) {
 	select {
 	case l <- string(line):
-	default: // no test waits for so many
+	default: // drop the line: no test waits for this many
 	}
 	return len(line), nil
 }
 
-// await returns the next line with that text.
+// await returns the next line that contains text.
 func (l lines) await(t *testing.T, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -156,7 +156,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		creds credentials.TransportCredentials
-		// What the server says of the client; "" is an answer.
+		// The expected error of the client; "" means that it is served.
 		mutual, oneSided string
 	}{
 		{"a client of ours", client(good), "", ""},
@@ -212,7 +212,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 		}
 		dialer := tls.Dialer{Config: &tls.Config{
 			InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair},
-			MaxVersion:         tls.VersionTLS12, // in which a ticket comes with the handshake
+			MaxVersion:         tls.VersionTLS12, // TLS 1.2 sends the ticket during the handshake
 			ClientSessionCache: tls.NewLRUClientSessionCache(1),
 		}}
 		for range 2 {
@@ -235,7 +235,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite()
 		}
-		_, _ = io.Copy(io.Discard, conn) // until the server has closed it
+		_, _ = io.Copy(io.Discard, conn) // until the server closes the connection
 		conn.Close()
 		if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before {
 			t.Errorf("%v failed handshakes, want %v", got, before)
@@ -258,7 +258,7 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		want    string
 	}{
 		{"no certificate", access.TLSOptions{Key: good.Key}, "needs a certificate and its key"},
-		{"name without authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs an authority to check them against"},
+		{"name without authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs a CA that verifies the clients"},
 		{"missing certificate", access.TLSOptions{Cert: missing, Key: good.Key}, missing},
 		{"missing key", access.TLSOptions{Cert: good.Cert, Key: missing}, missing},
 		{"missing authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},

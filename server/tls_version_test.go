@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestTLSHasALeastVersion asks with each version, on both listeners that speak TLS.
-func TestTLSHasALeastVersion(t *testing.T) {
+// TestMinimumTLSVersion connects with each version to both TLS listeners.
+func TestMinimumTLSVersion(t *testing.T) {
 	_, f := serverFiles(t)
 	for _, tt := range []struct {
 		least   uint16

@@ -26,11 +26,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// recorder notes what a transport tells of its calls.
+// recorder records the events that a transport reports for its calls.
 type recorder struct {
 	mu     sync.Mutex
 	events []string
-	ended  chan struct{} // one for each call
+	ended  chan struct{} // receives an element for each ended call
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -74,9 +74,10 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestTransportsTraceAlike makes the same calls over both transports: admitted, compressed, rejected, too large, held, and
-// given up while they are held. Tracing sees the same events, but that the built-in transport does not read what is too large.
-func TestTransportsTraceAlike(t *testing.T) {
+// TestTransportsReportSameEvents makes the same calls over both transports: admitted, compressed,
+// rejected, too large, delayed, and cancelled while delayed. Tracing sees the same events, except
+// that the built-in transport does not read a request that is too large.
+func TestTransportsReportSameEvents(t *testing.T) {
 	events := map[string][]string{}
 	for _, name := range []string{transportGRPC, transportBuiltin} {
 		s := service(t, answer.Settings{}, oneRule+"\n---\n{domain: held, descriptors: [{key: k, rate_limit: {algorithm: leaky_bucket, unit: hour, requests_per_unit: 72000, slack: 0, max_wait: 1m, max_waiting: 1200}}]}")
@@ -115,7 +116,7 @@ func TestTransportsTraceAlike(t *testing.T) {
 			}
 			<-rec.ended
 		}
-		held.HitsAddend = 1000 // for 50 seconds
+		held.HitsAddend = 1000 // delays the reply for 50 seconds
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		waiting.Go(func() { _, _ = client.ShouldRateLimit(ctx, held) })

@@ -41,8 +41,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 `
 
-// newTracing returns tracing to the collector that the environment names. It is
-// shut down by the test or at its end.
+// newTracing returns tracing to the collector that the environment names. It is shut down when the
+// test ends, if not before.
 func newTracing(t *testing.T, s *answer.Service, o telemetry.TracingOptions, logger *zap.Logger) *telemetry.Tracing {
 	t.Helper()
 	tracing, err := telemetry.NewTracing(t.Context(), o, s.Metrics(), logger)
@@ -53,8 +53,8 @@ func newTracing(t *testing.T, s *answer.Service, o telemetry.TracingOptions, log
 	return tracing
 }
 
-// endWith ends the gRPC server, as a span may end after its caller has the reply,
-// and then tracing.
+// endWith stops the gRPC server and then tracing, because a span may end after the client has
+// received the reply.
 func (r *running) endWith(t *testing.T, tracing *telemetry.Tracing) {
 	t.Helper()
 	r.grpc.GracefulStop()
@@ -63,7 +63,7 @@ func (r *running) endWith(t *testing.T, tracing *telemetry.Tracing) {
 	}
 }
 
-// tracedRequest has values that no span may hold.
+// tracedRequest contains values that no span may contain.
 func tracedRequest() *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "edge", Descriptors: []*rlcommon.RateLimitDescriptor{
 		{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "secret-1"), entry("path", "/api/secret-2")}},
@@ -76,8 +76,8 @@ func tracedRequest() *rls.RateLimitRequest {
 	}}
 }
 
-// A request's span joins the trace that its caller began, and says what was
-// decided in words of the rules only.
+// TestSpansReachTheCollector checks that a request's span joins the caller's trace and describes
+// the decision with names of the rules only.
 func TestSpansReachTheCollector(t *testing.T) {
 	const traceID, parentID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	headers := map[string][]string{
@@ -103,7 +103,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 				if _, err := client.ShouldRateLimit(ctx, tracedRequest()); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := client.ShouldRateLimit(ctx, tracedRequest()); err != nil { // over the hour's limit
+				if _, err := client.ShouldRateLimit(ctx, tracedRequest()); err != nil { // exceeds the limit per hour
 					t.Fatal(err)
 				}
 				r.endWith(t, tracing)
@@ -151,8 +151,8 @@ func TestSpansReachTheCollector(t *testing.T) {
 	}
 }
 
-// TestSpansOfRateLimitRequestsOnly: other calls have no span, and what a stranger chose is in
-// none.
+// TestSpansOfRateLimitRequestsOnly checks that other calls have no span, and that spans contain no
+// text that a client chose.
 func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 	c := newCollector(t, "http")
 	s := service(t, answer.Settings{}, oneRule)
@@ -236,8 +236,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// A collector that takes connections and never answers delays neither requests
-// nor the end, and takes no memory without bound.
+// TestCollectorThatHangs uses a collector that accepts connections and never responds. It delays
+// neither requests nor the shutdown, and memory stays bounded.
 func TestCollectorThatHangs(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestCollectorThatHangs(t *testing.T) {
 			tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: protocol, SamplingRate: 1}, zap.NewNop())
 			r := serve(t, s, Options{Tracing: tracing})
 			conn := r.dial(t)
-			for range 5000 { // more than the queue takes
+			for range 5000 { // more than the queue can contain
 				checkOK(t, conn)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -263,15 +263,16 @@ func TestCollectorThatHangs(t *testing.T) {
 	}
 }
 
-// A collector that is not there is logged once, and what is lost is counted.
-func TestCollectorIsAway(t *testing.T) {
+// TestCollectorUnavailable uses a collector that is unavailable. This is logged once, and lost
+// spans are counted.
+func TestCollectorUnavailable(t *testing.T) {
 	collector := &http.Server{ReadHeaderTimeout: time.Second}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { collector.Close() })
-	collector.Handler = http.NotFoundHandler() // an error that is not tried again
+	collector.Handler = http.NotFoundHandler() // an error that is not retried
 	go func() { _ = collector.Serve(l) }()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")

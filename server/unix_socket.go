@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// socketFile is a listener on a Unix socket with a file. Close removes the file unless another process has replaced it.
+// socketFile is a listener on a Unix socket with a file. Close removes the file unless another
+// process has replaced it.
 type socketFile struct {
 	*net.UnixListener
 	path   string
@@ -19,8 +20,8 @@ type socketFile struct {
 	remove sync.Once
 }
 
-// listenSocketFile listens on the socket file path and sets its mode. It replaces a file without a listener, because containers keep their
-// volumes when they restart.
+// listenSocketFile listens on the socket file path and sets its mode. It replaces a file without a
+// listener, because containers keep their volumes when they restart.
 func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, err
@@ -34,7 +35,8 @@ func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.L
 		return nil, errors.Join(fmt.Errorf("a unix listener is a %T", l), l.Close())
 	}
 	unix.SetUnlinkOnClose(false)
-	// Connecting requires the permission to write. Without chmod it would depend on the umask, and Envoy runs as another user.
+	// Connecting requires the permission to write. Without chmod it would depend on the umask, and
+	// Envoy runs as another user.
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, os.Remove(path), l.Close())
 	}
@@ -55,8 +57,9 @@ func (l *socketFile) Close() error {
 	return l.UnixListener.Close()
 }
 
-// removeStaleSocket removes the socket file path if no process listens on it. Only a refused connection proves that. After other errors,
-// such as a full queue or a missing permission, the file stays.
+// removeStaleSocket removes the socket file path if no process listens on it. Only a refused
+// connection proves that. After other errors, such as a full queue or a missing permission, the
+// file stays.
 func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

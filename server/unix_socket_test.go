@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestSocketsInUseAreKept holds that only a socket file without a process is replaced: one whose queue is full, as of
-// a process that is stopped, and one of datagrams are in use.
+// TestSocketsInUseAreKept checks that only a socket file without a process is replaced. A socket
+// whose queue is full, as of a stopped process, and a datagram socket are in use.
 func TestSocketsInUseAreKept(t *testing.T) {
 	full := func(path string) {
 		fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -60,8 +60,9 @@ func TestSocketsInUseAreKept(t *testing.T) {
 	}
 }
 
-// TestCloseKeepsTheSocketOfAnother holds that a listener removes its own socket file, and none that has replaced it.
-func TestCloseKeepsTheSocketOfAnother(t *testing.T) {
+// TestCloseKeepsReplacedSocket checks that a listener removes its own socket file, but not one
+// that has replaced it.
+func TestCloseKeepsReplacedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode)
 	if err != nil {

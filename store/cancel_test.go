@@ -52,7 +52,7 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 			t.Errorf("%d requests wait for the store, want the release and the reset", waiting)
 		}
 		r.pause(false)
-		storetest.Eventually(t, "what was held is free", func() bool { return !held() })
+		storetest.Eventually(t, "the reservation is released", func() bool { return !held() })
 		srv.Must("FLUSHALL")
 	}
 }
@@ -87,7 +87,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 	r.pauseReplies(false)
-	storetest.Eventually(t, "the debt is charged", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "the hits are synced", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
 }
 
 // The fallback continues from a counter that was reset, with every algorithm.

@@ -205,7 +205,7 @@ func TestClusterPrimaryFails(t *testing.T) {
 		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
 	l.stopAndWait()
-	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
+	storetest.Eventually(t, "the shard of the killed primary has ended", func() bool {
 		s.main.mu.Lock()
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil

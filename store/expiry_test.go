@@ -165,7 +165,7 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 		t.Error("nothing can be reserved without the store")
 	}
 	r.cut(false)
-	storetest.Eventually(t, "back", s.Up)
+	storetest.Eventually(t, "recovered", s.Up)
 	lives("after an outage")
 	if c.reserveHits(t, s, long, 10) == 0 {
 		t.Fatal("nothing more can be reserved")

@@ -51,7 +51,7 @@ func TestHitsLostByFailover(t *testing.T) {
 				_, err := sentinels[0].Command("SENTINEL", "FAILOVER", "main")
 				return err == nil
 			})
-			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
+			storetest.Eventually(t, "the replica is used", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 			time.Sleep(3 * time.Second)
 			close(stop)
 			<-stopped
@@ -59,8 +59,8 @@ func TestHitsLostByFailover(t *testing.T) {
 			peek := oneHit(1, hugeFixedWindow)
 			peek.Hits = 0
 			must.OK(t, c.ask(s, peek))
-			forgotten := admitted - int(c.b.Decisions[0].Before)
-			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
+			lost := admitted - int(c.b.Decisions[0].Before)
+			t.Logf("%d of %d hits lost: %v of hits", lost, admitted, time.Duration(lost)*each)
 		})
 	}
 }

@@ -165,7 +165,7 @@ func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration,
 		f.repair(t, srv)
 		mended := clock()
 		_, before := o.decisions()
-		storetest.Eventually(t, "asked again", func() bool {
+		storetest.Eventually(t, "the store decides again", func() bool {
 			_, n := o.decisions()
 			return n > before
 		})

@@ -143,7 +143,7 @@ func TestFaults(t *testing.T) {
 			tt.repair(t, srv)
 			storetest.Eventually(t, "up again", s.Up)
 			_, before := o.decisions()
-			storetest.Eventually(t, "asked again", func() bool {
+			storetest.Eventually(t, "the store decides again", func() bool {
 				_, n := o.decisions()
 				return n > before
 			})

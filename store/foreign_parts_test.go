@@ -176,7 +176,7 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 			if err := c.askNamed(s, names, charges...); err != nil || c.b.Denied != (n > 0) {
 				t.Errorf("algorithm %d: request %d was decided %+v, %v", p.Algorithm, n+1, c.b.Decisions, err)
 			}
-			storetest.Eventually(t, "what the store took for a denied group is back", func() bool {
+			storetest.Eventually(t, "the charge of a denied group is refunded", func() bool {
 				peek := charges[1]
 				peek.Hits = 0
 				must.OK(t, c.askNamed(s, names[1:2], peek))

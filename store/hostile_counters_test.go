@@ -120,7 +120,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	key := srv.Must("EVAL", "return redis.call('KEYS', 's1{1}_*')[1]", "0")
 	srv.Must("SET", key, "-1000000")
 	r.cut(false)
-	storetest.Eventually(t, "back", s.Up)
+	storetest.Eventually(t, "recovered", s.Up)
 	if got := srv.Must("GET", key); got != "3" {
 		t.Errorf("the count is %s after three hits were charged, want 3", got)
 	}

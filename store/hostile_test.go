@@ -335,7 +335,7 @@ func TestHostileMemory(t *testing.T) {
 			before, most := processMemory(), uint64(0)
 			o := &recorder{}
 			s := runStore(t, Options{Server: to(hostileServers(t)), Observer: o, Fallback: Deny})
-			storetest.Eventually(t, "it has failed time and again", func() bool {
+			storetest.Eventually(t, "it has failed several times", func() bool {
 				most = max(most, processMemory())
 				var c caller
 				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {

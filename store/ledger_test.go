@@ -16,7 +16,7 @@ import (
 )
 
 // addHits adds hits on a counter to l, and returns the number of dropped hits.
-func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
+func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits uint64) (dropped uint64, ends limiter.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: hits}}, Decisions: []limiter.Decision{{Charged: hits}}}
@@ -42,13 +42,13 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 		random := rand.New(rand.NewPCG(39, seed))
 		l := newLedger()
 		l.maxEntries = 32
-		type debt struct {
+		type entry struct {
 			ends limiter.Time
 			hits uint64
 		}
-		model := map[string]debt{}
+		model := map[string]entry{}
 		now := limiter.Time(1_800_000_000 * time.Second)
-		var made, forgotten, over uint64
+		var made, dropped, over uint64
 		for range 4000 {
 			now += limiter.Time(random.Int64N(int64(time.Second) << random.IntN(10)))
 			k := random.IntN(len(policies))
@@ -57,28 +57,28 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 			if p.Algorithm == limiter.FixedWindow {
 				name += fmt.Sprint(" ", p.WindowStart(now))
 			}
-			ended := slices.ContainsFunc(slices.Collect(maps.Values(model)), func(d debt) bool { return d.ends <= now })
+			expired := slices.ContainsFunc(slices.Collect(maps.Values(model)), func(d entry) bool { return d.ends <= now })
 			_, known := model[name]
 			full := len(model) == l.maxEntries && !known
 			got, ends := l.addHits(now, name, p, hits)
-			made, forgotten = made+hits, forgotten+got
-			if got > 0 && (!full || ended) {
-				t.Fatalf("seed %d: %d hits are forgotten; the ledger is full: %v, something has ended: %v", seed, got, full, ended)
+			made, dropped = made+hits, dropped+got
+			if got > 0 && (!full || expired) {
+				t.Fatalf("seed %d: %d hits were dropped; full ledger: %v, an entry has expired: %v", seed, got, full, expired)
 			}
 			if l.entries[name] != nil {
-				model[name] = debt{max(ends, model[name].ends), model[name].hits + hits}
+				model[name] = entry{max(ends, model[name].ends), model[name].hits + hits}
 			}
 			for was, d := range model {
 				if a := l.entries[was]; a != nil {
 					if a.Hits != d.hits || a.ExpiresAt() != d.ends {
-						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.ExpiresAt(), d.hits, d.ends)
+						t.Fatalf("seed %d: an entry of %d hits expires at %d, want %d and %d", seed, a.Hits, a.ExpiresAt(), d.hits, d.ends)
 					}
 					continue
 				}
 				if d.ends <= now {
 					over += d.hits
 				} else if got != d.hits || 2*(d.ends-now) > ends-now {
-					t.Fatalf("seed %d: %d hits that end in %v are dropped, and %d forgotten, for some that end in %v",
+					t.Fatalf("seed %d: %d hits that expire in %v were dropped, and %d rejected, for hits that expire in %v",
 						seed, d.hits, time.Duration(d.ends-now), got, time.Duration(ends-now))
 				}
 				delete(model, was)
@@ -88,15 +88,15 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 		for _, d := range model {
 			kept += d.hits
 		}
-		if made != kept+forgotten+over || len(l.entries) != len(model) || len(l.byExpiry) != len(model) || forgotten == 0 || over == 0 {
-			t.Errorf("seed %d: of %d hits %d are kept, %d forgotten and %d over, by %d counters of %d", seed, made, kept, forgotten, over, len(l.entries), len(model))
+		if made != kept+dropped+over || len(l.entries) != len(model) || len(l.byExpiry) != len(model) || dropped == 0 || over == 0 {
+			t.Errorf("seed %d: of %d hits %d are kept, %d dropped and %d expired, by %d counters of %d", seed, made, kept, dropped, over, len(l.entries), len(model))
 		}
 		taken := 0
 		for all := l.removeForSlots(func(uint16) bool { return true }); len(all) > 0; all = l.removeForSlots(func(uint16) bool { return true }) {
 			taken += len(all)
 		}
 		if taken != len(model) || len(l.entries)+len(l.byExpiry)+len(l.bySlot)+l.leases != 0 {
-			t.Errorf("seed %d: %d debts are taken, want %d; the ledger has %d", seed, taken, len(model), len(l.entries))
+			t.Errorf("seed %d: %d entries are removed, want %d; the ledger has %d", seed, taken, len(model), len(l.entries))
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	p := permitCharge(1, 100).Policy
 	start := limiter.Time(1_800_000_000 * time.Second)
 	window := limiter.Time(p.Window)
-	take := func(now limiter.Time, name string, back bool) bool {
+	addLease := func(now limiter.Time, name string, back bool) bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		lease := script.NewLease(name, 1)
@@ -121,26 +121,26 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 		}
 		var d script.Unsynced
 		d.Set(now, &b, 0, false)
-		forgotten := l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil })
+		dropped := l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil })
 		a := l.entries[name]
 		has := a != nil && (a.HitsUnder(lease) > 0 || a.Released(lease))
-		if forgotten > 0 == has && !back {
-			t.Errorf("%d hits are forgotten; the ledger has their lease: %v", forgotten, has)
+		if dropped > 0 == has && !back {
+			t.Errorf("%d hits are dropped; the ledger has their lease: %v", dropped, has)
 		}
 		return has
 	}
 	for n := range 8 {
-		if !take(start+limiter.Time(n)*window/10, []string{"a", "b"}[n%2], n%4 > 1) {
+		if !addLease(start+limiter.Time(n)*window/10, []string{"a", "b"}[n%2], n%4 > 1) {
 			t.Fatalf("lease %d has no room", n)
 		}
 	}
-	if take(start+window-limiter.Time(time.Second), "c", false) {
-		t.Error("a ninth lease has room, and none has ended")
+	if addLease(start+window-limiter.Time(time.Second), "c", false) {
+		t.Error("a ninth lease has room, and none has expired")
 	}
 	// Four leases have expired, two of them released ones. Each counter has others.
 	for n := range 5 {
-		if got := take(start+window*135/100+limiter.Time(n), "c", false); got != (n < 4) {
-			t.Errorf("after four leases have ended, lease %d has room: %v", n, got)
+		if got := addLease(start+window*135/100+limiter.Time(n), "c", false); got != (n < 4) {
+			t.Errorf("after four leases have expired, lease %d has room: %v", n, got)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestRestoredEntriesAreOlder(t *testing.T) {
 	old := l.removeForSlots(func(uint16) bool { return true })
 	l.addHits(start+limiter.Time(50*time.Minute), "log", &edited, 2)
 	if n := l.restore(old); n != 0 {
-		t.Errorf("%d hits are forgotten", n)
+		t.Errorf("%d hits are dropped", n)
 	}
 	a := l.entries["log"]
 	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.ExpiresAt() != start+limiter.Time(110*time.Minute) {
@@ -192,6 +192,6 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
-		t.Errorf("the store has %d hits, and %d were forgotten; want 5 and none", got, o.dropped)
+		t.Errorf("the store has %d hits, and %d were dropped; want 5 and none", got, o.dropped)
 	}
 }

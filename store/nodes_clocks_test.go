@@ -174,7 +174,7 @@ func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 		b.Stored().ResetDecisions()
 		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
 		s.main.shardOf(redis.SlotOf(name)).requestSync()
-		storetest.Eventually(t, "it is paid", func() bool { return s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
+		storetest.Eventually(t, "the hits are synced", func() bool { return s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
 		}
@@ -205,7 +205,7 @@ func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	s.main.shards[sh.name].stop()
 	s.main.mu.Unlock()
 	all[1].syncs <- struct{}{}
-	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
+	storetest.Eventually(t, "the shard has ended, and the hits are synced", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].hasKey(string(name)) })
 	if other.connection() != c || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
 		t.Errorf("the other shard has lost its connection: failures %v", o.failed)
 	}
@@ -254,7 +254,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
 		}
 		all[1].setDropsHits(false)
-		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+		storetest.Eventually(t, "the hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 		if d := ask(); d.Before != 2 {
 			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
 		}

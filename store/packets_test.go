@@ -43,7 +43,7 @@ func TestPacketsLost(t *testing.T) {
 	for range 50 {
 		l.waitForHits(t)
 		r.pause(true)
-		storetest.Eventually(t, "something is kept back", r.isPaused)
+		storetest.Eventually(t, "data waits in the relay", r.isPaused)
 		r.pause(false)
 	}
 	for range 2 {

@@ -152,7 +152,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 	if o.armed.Load() {
 		t.Fatal("nothing has panicked")
 	}
-	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 3 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
 		return other.usedHits(t, s, day) == 1 && other.usedHits(t, s, permit) == 1
 	})

@@ -57,10 +57,10 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
 		r.finishLate(t, s, replied)
 		counted = 1
-		storetest.Eventually(t, "a hit counts whose caller does not wait for the store", counts)
+		storetest.Eventually(t, "a late hit counts", counts)
 	}
 	if want := uint64(4 * (requests + 1)); o.dropped != want {
-		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.dropped, want)
+		t.Errorf("%d hits were dropped, want the %d on keys that another program wrote", o.dropped, want)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
-			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.heldHits(t, s, part) == want })
+			storetest.Eventually(t, name+", "+kind+": the charge is refunded", func() bool { return c.heldHits(t, s, part) == want })
 		}
 		if n := s.unsyncedCounters(); n > 0 {
 			t.Errorf("%s: %d counters are unsynced", name, n)
@@ -172,7 +172,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 			if !late {
 				must.OK(t, <-c.decided)
 			}
-			storetest.Eventually(t, "all is paid", func() bool {
+			storetest.Eventually(t, "all hits are synced", func() bool {
 				return failures() > failed && s.Up() && s.unsyncedCounters() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"
 			})
 			for _, charge := range []limiter.Charge{counted, other} {

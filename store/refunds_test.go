@@ -122,7 +122,7 @@ func TestLateRefunds(t *testing.T) {
 				t.Errorf("%s, algorithm %d: the fallback refunds %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.finishLate(t, s, how)
-			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, "all is synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 			if got := c.usedHits(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}

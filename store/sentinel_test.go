@@ -42,7 +42,7 @@ func TestSentinel(t *testing.T) {
 			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
 			startLoad(t, s, hugeBucket, 0)
 			replace(t, primary, sentinels)
-			storetest.Eventually(t, "the replica is asked", func() bool {
+			storetest.Eventually(t, "the replica is used", func() bool {
 				return s.Up() && s.main.shardOf(0).address() == replica.Addr
 			})
 			o.mu.Lock()
@@ -54,7 +54,7 @@ func TestSentinel(t *testing.T) {
 				return o.decided[byStore] > before
 			})
 			if err := c.ask(s, once); err != nil || !c.b.Denied {
-				t.Errorf("the counter is forgotten: %+v, %v", c.b.Decisions, err)
+				t.Errorf("the counter was lost: %+v, %v", c.b.Decisions, err)
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()

@@ -21,7 +21,7 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 	for name, reply := range map[string]string{
 		"ends too soon": "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
 		"no number":     "*7\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n:1\r\n*0\r\n",
-		"no debt":       "*3\r\n:%d\r\n:0\r\n:0\r\n",
+		"no counter":    "*3\r\n:%d\r\n:0\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,9 +43,9 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 			s.addHits(t, oneHit(1, hugeFixedWindow), 3)
 			s.addHits(t, oneHit(2, hugeFixedWindow), 3)
 			s.main.shardOf(0).requestSync()
-			storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 6 && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 6 && s.unsyncedCounters() == 0 })
 			if o.dropped != 0 {
-				t.Errorf("%d hits were forgotten", o.dropped)
+				t.Errorf("%d hits were dropped", o.dropped)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func TestPanicDuringSync(t *testing.T) {
 	}
 	s.main.ledger.mu.Unlock()
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "all is paid", func() bool { return o.syncedHits() == 27 && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 27 && s.unsyncedCounters() == 0 })
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {
 		t.Errorf("up %v, failures %v", s.Up(), o.failed)

@@ -125,7 +125,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if got := c.usedHits(t, s, charge); got != 1 {
 			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)

@@ -80,7 +80,7 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 				s.addHits(t, charges[i], uint64(i+1))
 				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the other node may have the slot by now
 			}
-			storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 21 })
+			storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 21 })
 			for i := range charges {
 				want := i + 1
 				if i == 0 {
@@ -92,7 +92,7 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 				}
 			}
 			if o.dropped != 0 || o.failuresOf(redis.Connection)+o.failuresOf(redis.Timeout) != 0 {
-				t.Errorf("%d hits were forgotten; failures %v", o.dropped, o.failed)
+				t.Errorf("%d hits were dropped; failures %v", o.dropped, o.failed)
 			}
 		})
 	}
@@ -115,11 +115,11 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 		s.addHits(t, charges[i], 3)
 	}
 	s.main.shardOf(0).requestSync()
-	storetest.Eventually(t, "the others are paid", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
+	storetest.Eventually(t, "the other hits are synced", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
 	asked := errorCount(t, slot.from, "ASK")
-	storetest.Eventually(t, "the slot is asked for again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
+	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
-	storetest.Eventually(t, "all is paid", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
+	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
 	for i := range charges {
 		var c caller
 		if got := c.usedHits(t, s, charges[i]); got != 3 {
@@ -127,7 +127,7 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 		}
 	}
 	if !s.main.shardOf(0).isUp() || o.dropped != 0 {
-		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.dropped)
+		t.Errorf("up %v, %d hits were dropped", s.main.shardOf(0).isUp(), o.dropped)
 	}
 }
 

@@ -112,7 +112,7 @@ func TestDroppedHits(t *testing.T) {
 	five := oneHit(5, log)
 	five.Hits = 7
 	if err := c.ask(s, five); err != nil || o.dropped != 7 {
-		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.dropped, err)
+		t.Errorf("%d hits dropped, %v, want the 7 that have no room", o.dropped, err)
 	}
 	foreign := oneHit(2, hugeFixedWindow)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
@@ -247,7 +247,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 			w.server.Must("SET", name, wrote)
 			forgot++
 			if err := repay(tt.p, name); err != nil || w.seen.dropped != forgot || w.store.unsyncedCounters() != 0 {
-				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.dropped, forgot)
+				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, forgot)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
 				t.Errorf("%s: another program's %.20q is %.20q now", name, wrote, got)

@@ -17,8 +17,8 @@ var codeNames = [...]string{
 // methodNames are the methods of the gRPC server, without their services.
 var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo", "StreamRateLimitQuotas"}
 
-// responseTimeBuckets are upper bounds in seconds. They start at 10 us, since a decision takes microseconds; from 5
-// ms they are those of envoyproxy/ratelimit.
+// responseTimeBuckets are upper bounds in seconds. They start at 10 us, since a decision takes
+// microseconds; from 5 ms they are those of envoyproxy/ratelimit.
 var responseTimeBuckets = append([]float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3}, prometheus.DefBuckets...)
 
 const responseTime = "ratelimit_service_response_time_seconds"
@@ -33,14 +33,15 @@ type Calls struct {
 	unit time.Duration
 }
 
-// Method counts the calls of one method. Its methods may be called concurrently. They look up a label only for the
-// first call with a status code.
+// Method counts the calls of one method. Its methods may be called concurrently. They look up a
+// label only for the first call with a status code.
 type Method struct {
 	// Requests counts calls at their start.
 	Requests prometheus.Counter
 
 	times prometheus.ObserverVec
-	// byCode contains a histogram for each status code that has occurred; the others have no series.
+	// byCode contains a histogram for each status code that has occurred; the others have no
+	// series.
 	byCode [len(codeNames)]atomic.Pointer[prometheus.Observer]
 	// unit is the unit of the response time, in nanoseconds.
 	unit float64
@@ -78,7 +79,8 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 	return c
 }
 
-// Method returns the metrics of a method, given without its service, or nil if there is no such method.
+// Method returns the metrics of a method, given without its service, or nil if there is no such
+// method.
 func (c *Calls) Method(name string) *Method { return c.methods[name] }
 
 // Done records that a call was answered with a gRPC status code after the given time.

@@ -63,8 +63,8 @@ func TestResponseTime(t *testing.T) {
 	}
 }
 
-// TestResponseTimeHasReferenceBuckets checks that the bounds of envoyproxy/ratelimit are buckets, so that queries by `le`
-// continue to work.
+// TestResponseTimeHasReferenceBuckets checks that the bounds of envoyproxy/ratelimit are buckets,
+// so that queries by `le` continue to work.
 func TestResponseTimeHasReferenceBuckets(t *testing.T) {
 	if !slices.IsSorted(responseTimeBuckets) {
 		t.Errorf("buckets are not sorted: %v", responseTimeBuckets)

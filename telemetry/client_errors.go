@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// ClientErrors are the kinds of client errors. Each kind is a condition while its errors continue. The memory is
-// bounded: a count and the last peer of each kind.
+// ClientErrors are the kinds of client errors. Each kind is a condition while its errors continue.
+// The memory is bounded: a count and the last peer of each kind.
 type ClientErrors struct {
 	WithoutDomain, WithoutDescriptors, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP *ClientError
 }
@@ -38,8 +38,8 @@ type ClientError struct {
 	peer fmt.Stringer // peer of the last error, nil if unknown
 }
 
-// Report counts and logs an error, and stores the client's address unless it is nil. The logger must be one of
-// [Rare]. A field named remedy replaces the remedy of the code.
+// Report counts and logs an error, and stores the client's address unless it is nil. The logger
+// must be one of [Rare]. A field named remedy replaces the remedy of the code.
 func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.Field) {
 	e.mu.Lock()
 	e.n++

@@ -21,8 +21,9 @@ type growth struct {
 	last   time.Time // time of the last growth; zero, like since, without a condition
 }
 
-// WhileGrows raises a condition while the count that read returns grows, and for a minute after that. The log gets a
-// line at its start and at its end. [Conditions.Tick] must be called periodically.
+// WhileGrows raises a condition while the count that read returns grows, and for a minute after
+// that. The log gets a line at its start and at its end. [Conditions.Tick] must be called
+// periodically.
 func (c *Conditions) WhileGrows(code Code, read func() uint64) {
 	c.addGrowth(&growth{code: code, read: read, was: read()})
 }

@@ -37,16 +37,16 @@ func NewCondition(code Code, since time.Time) Condition {
 	}
 }
 
-// Raise starts a condition, or updates its details, with a line of the log: the sentence of its definition, the
-// fields, a remedy and the attribute condition=CODE. subject distinguishes conditions with the same code, such as the
-// address of a store. A field named remedy replaces the remedy of the definition. The logger must be one of
-// [Events.Watch] and must not be sampled.
+// Raise starts a condition, or updates its details, with a line of the log: the sentence of its
+// definition, the fields, a remedy and the attribute condition=CODE. subject distinguishes
+// conditions with the same code, such as the address of a store. A field named remedy replaces the
+// remedy of the definition. The logger must be one of [Events.Watch] and must not be sampled.
 func Raise(logger *zap.Logger, code Code, subject string, fields ...zap.Field) {
 	raiseWithLines(logger, code, subject, nil, fields)
 }
 
-// RaiseWithLines is [Raise] for a condition with several errors. Each error is logged on a line of its own first,
-// since people and log stores read lines.
+// RaiseWithLines is [Raise] for a condition with several errors. Each error is logged on a line of
+// its own first, since people and log stores read lines.
 func RaiseWithLines(logger *zap.Logger, code Code, subject, prefix string, errors []string, fields ...zap.Field) {
 	for _, line := range errors {
 		logger.Error(prefix+line, zap.Inline(&transition{act: actDetail, codes: []Code{code}}))
@@ -61,8 +61,8 @@ func raiseWithLines(logger *zap.Logger, code Code, subject string, lines []strin
 	logger.Log(d.Level, d.Sentence, append(fields, zap.Inline(t))...)
 }
 
-// splitRemedy returns the value of the field named remedy, or else the remedy of the definition, and the other
-// fields.
+// splitRemedy returns the value of the field named remedy, or else the remedy of the definition,
+// and the other fields.
 func splitRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap.Field) {
 	remedy = d.Remedy
 	for _, f := range fields {
@@ -75,13 +75,15 @@ func splitRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap
 	return remedy, others
 }
 
-// Clear returns a field for a log line that ends conditions. If conditions with these codes and the subject exist, it
-// ends them, and the line gets the attribute condition=CODE, with several codes separated by commas.
+// Clear returns a field for a log line that ends conditions. If conditions with these codes and the
+// subject exist, it ends them, and the line gets the attribute condition=CODE, with several codes
+// separated by commas.
 func Clear(subject string, codes ...Code) zap.Field {
 	return zap.Inline(&transition{act: actClear, codes: codes, subject: subject})
 }
 
-// Mark returns the attribute condition=CODE for a line about a condition that the line neither starts nor ends.
+// Mark returns the attribute condition=CODE for a line about a condition that the line neither
+// starts nor ends.
 func Mark(code Code) zap.Field { return zap.String(conditionKey, string(code)) }
 
 const conditionKey = "condition"
@@ -127,8 +129,9 @@ type conditionID struct {
 	subject string
 }
 
-// Conditions are the current conditions. Some start and end with lines of the log; see [Raise] and [Clear]. The
-// others last while a count grows; see [Conditions.WhileGrows]. The methods may be called concurrently.
+// Conditions are the current conditions. Some start and end with lines of the log; see [Raise] and
+// [Clear]. The others last while a count grows; see [Conditions.WhileGrows]. The methods may be
+// called concurrently.
 type Conditions struct {
 	mu     sync.Mutex
 	raised map[conditionID]Condition
@@ -155,8 +158,8 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	c.raised[id] = now
 }
 
-// clear ends the conditions that the fields of a line clear. It replaces the field that clears them by the codes of those
-// that were active, and reports whether there were any.
+// clear ends the conditions that the fields of a line clear. It replaces the field that clears them
+// by the codes of those that were active, and reports whether there were any.
 func (c *Conditions) clear(fields []zap.Field) (others []zap.Field, ends bool) {
 	i := slices.IndexFunc(fields, func(f zap.Field) bool {
 		t, ok := f.Interface.(*transition)

@@ -117,8 +117,9 @@ func TestConditionLogAttribute(t *testing.T) {
 	}
 }
 
-// TestConditionAfterClockSetBack checks that a condition that lasts while a count grows ends a minute after the last growth
-// even if the clock was set back, and that setting the clock starts none.
+// TestConditionAfterClockSetBack checks that a condition that lasts while a count grows ends a
+// minute after the last growth even if the clock was set back, and that setting the clock starts
+// none.
 func TestConditionAfterClockSetBack(t *testing.T) {
 	n := uint64(0)
 	e, _, _ := watchedLogger(zap.InfoLevel)
@@ -151,7 +152,8 @@ func TestConditionAfterClockSetBack(t *testing.T) {
 	}
 }
 
-// TestGrowthConditionsAreLogged checks the count of a condition that lasts while a count grows, and its log lines.
+// TestGrowthConditionsAreLogged checks the count of a condition that lasts while a count grows, and
+// its log lines.
 func TestGrowthConditionsAreLogged(t *testing.T) {
 	m, _, lines := watchedMetrics(t)
 	now := time.Unix(1_700_000_000, 0)
@@ -183,7 +185,8 @@ func TestConditionsAreNewestFirst(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now().Add(time.Hour), "connections_rejected", "draining")
 }
 
-// conditionCells returns the cells of a code's row in docs/state.md, without the last one, which lists tests.
+// conditionCells returns the cells of a code's row in docs/state.md, without the last one, which
+// lists tests.
 func conditionCells(d *Definition) []string {
 	return []string{
 		fmt.Sprintf("[`%s`](%s)", d.Code, strings.TrimPrefix(strings.Replace("../"+d.Docs, "../docs/", "", 1), "state.md")),
@@ -191,7 +194,8 @@ func conditionCells(d *Definition) []string {
 	}
 }
 
-// TestConditionsAreInTheDocs compares the table of docs/state.md with the definitions, and these with the codes.
+// TestConditionsAreInTheDocs compares the table of docs/state.md with the definitions, and these
+// with the codes.
 func TestConditionsAreInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/state.md")
 	if err != nil {

@@ -2,16 +2,19 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// ClosedConnections count the gRPC connections that the server closed because of their clients, by reason. grpc-go does not
-// report why it closes a connection, so it counts none. The fields may be used concurrently.
+// ClosedConnections count the gRPC connections that the server closed because of their clients, by
+// reason. grpc-go does not report why it closes a connection, so it counts none. The fields may be
+// used concurrently.
 type ClosedConnections struct {
-	// Flood: thousands of frames without a request or of calls that were reset. TooManyPings: more than
-	// --keepalive-min-time allows. FlowControl: more bytes than allowed. Protocol: any other violation of HTTP/2.
+	// Flood: thousands of frames without a request or of calls that were reset. TooManyPings: more
+	// than --keepalive-min-time allows. FlowControl: more bytes than allowed. Protocol: any other
+	// violation of HTTP/2.
 	Flood, TooManyPings, FlowControl, Protocol prometheus.Counter
-	// Memory: the unfinished requests of all connections exceed their bound, and this connection has the most.
+	// Memory: the unfinished requests of all connections exceed their bound, and this connection
+	// has the most.
 	Memory prometheus.Counter
-	// HandshakeTimeout: no HTTP/2 within --connection-timeout. FrameTimeout: an incomplete frame. WriteTimeout: the client did
-	// not read responses. KeepaliveTimeout: a ping was not answered.
+	// HandshakeTimeout: no HTTP/2 within --connection-timeout. FrameTimeout: an incomplete frame.
+	// WriteTimeout: the client did not read responses. KeepaliveTimeout: a ping was not answered.
 	HandshakeTimeout, FrameTimeout, WriteTimeout, KeepaliveTimeout prometheus.Counter
 	// Panic: a bug in sluice.
 	Panic prometheus.Counter

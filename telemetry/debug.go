@@ -10,10 +10,11 @@ type TokenFile struct {
 	LastOK prometheus.Gauge
 }
 
-// DebugDenied count denied requests to the debug listener, by reason. The fields may be used concurrently.
+// DebugDenied count denied requests to the debug listener, by reason. The fields may be used
+// concurrently.
 type DebugDenied struct {
-	// NoCredentials: the request had neither a token nor a certificate. UnknownToken: its token is not in the file.
-	// NotGranted: its certificate or token lacks the right.
+	// NoCredentials: the request had neither a token nor a certificate. UnknownToken: its token is
+	// not in the file. NotGranted: its certificate or token lacks the right.
 	NoCredentials, UnknownToken, NotGranted prometheus.Counter
 }
 

@@ -146,7 +146,8 @@ func namesInStatsd(f *dto.MetricFamily) string {
 	return strings.Join(names, ", ")
 }
 
-// TestEveryMetricIsOnThePage searches the source for names, to find metrics without a series in TestMetricsPage.
+// TestEveryMetricIsOnThePage searches the source for names, to find metrics without a series in
+// TestMetricsPage.
 func TestEveryMetricIsOnThePage(t *testing.T) {
 	page, err := os.ReadFile(metricsPage)
 	if err != nil {

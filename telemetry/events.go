@@ -25,11 +25,13 @@ type Event struct {
 	Count int       `json:"count"`
 	// Level is info, warning or error.
 	Level string `json:"level"`
-	// Code is the code of the condition that the line is about, or several codes separated by commas.
+	// Code is the code of the condition that the line is about, or several codes separated by
+	// commas.
 	Code string `json:"code,omitempty"`
 	// Ends reports whether these conditions ended with the line.
 	Ends bool `json:"ends,omitempty"`
-	// Text is the message, Fields are its attributes. Lines are the errors of a condition with several errors.
+	// Text is the message, Fields are its attributes. Lines are the errors of a condition with
+	// several errors.
 	Text   string         `json:"text"`
 	Fields map[string]any `json:"fields,omitempty"`
 	Lines  []string       `json:"lines,omitempty"`
@@ -59,8 +61,9 @@ type Events struct {
 
 func newEvents(c *Conditions) *Events { return &Events{conditions: c} }
 
-// Watch returns a logger whose lines also become events, and start and end conditions. Warnings about rules and lines
-// of net/http are left out, since clients can cause any number of them. Equal warnings in a row are one event.
+// Watch returns a logger whose lines also become events, and start and end conditions. Warnings
+// about rules and lines of net/http are left out, since clients can cause any number of them. Equal
+// warnings in a row are one event.
 func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
 	watched := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &eventCore{Core: core, events: e} }))
 	e.conditions.setLogger(watched)
@@ -106,7 +109,8 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// add adds a log line to the events, and starts its condition. ends reports whether the line ended conditions.
+// add adds a log line to the events, and starts its condition. ends reports whether the line ended
+// conditions.
 func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 	if strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
 		return
@@ -208,7 +212,8 @@ func (e *Events) Last() []Event {
 	return all
 }
 
-// FieldsText formats the fields of an event for people. For a load that changed rules it lists the changes.
+// FieldsText formats the fields of an event for people. For a load that changed rules it lists the
+// changes.
 func FieldsText(fields map[string]any) string {
 	var b strings.Builder
 	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {

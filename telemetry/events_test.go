@@ -79,8 +79,8 @@ func TestFieldsText(t *testing.T) {
 	}
 }
 
-// TestFieldsOfEventsAreBounded logs a field with 6,000 domains and a long error. The log contains all of it, and an event
-// the first part.
+// TestFieldsOfEventsAreBounded logs a field with 6,000 domains and a long error. The log contains
+// all of it, and an event the first part.
 func TestFieldsOfEventsAreBounded(t *testing.T) {
 	e, logger, lines := watchedLogger(zap.InfoLevel)
 	domains := make([]string, 6000)

@@ -2,16 +2,18 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Leases count the ends of leases, except expirations, which rules count. The fields may be used concurrently.
+// Leases count the ends of leases, except expirations, which rules count. The fields may be used
+// concurrently.
 type Leases struct {
-	// Done, Reset, Connection and Reload count released leases by the cause: the end call of a stream, the reset of a call,
-	// the end of a client's last connection, and rules or rows without their limit.
+	// Done, Reset, Connection and Reload count released leases by the cause: the end call of a
+	// stream, the reset of a call, the end of a client's last connection, and rules or rows without
+	// their limit.
 	Done, Reset, Connection, Reload prometheus.Counter
-	// Stale and Foreign count releases without an effect: of leases that were released or expired before, and of numbers that
-	// are not leases.
+	// Stale and Foreign count releases without an effect: of leases that were released or expired
+	// before, and of numbers that are not leases.
 	Stale, Foreign prometheus.Counter
-	// Reserved counts the hits that requests reserved, Settled those of them whose requests have ended, and Cost the hits that
-	// were charged instead.
+	// Reserved counts the hits that requests reserved, Settled those of them whose requests have
+	// ended, and Cost the hits that were charged instead.
 	Reserved, Settled, Cost prometheus.Counter
 }
 
@@ -36,7 +38,8 @@ func (c *RuleCounters) AddLeases(n int64) { c.activeLeases.Add(n) }
 // CountExpired counts a lease of a limit that expired.
 func (c *RuleCounters) CountExpired() { c.expired.Add(1) }
 
-// BeforeCollect adds a function that is called before the counters of rules are read, to update them.
+// BeforeCollect adds a function that is called before the counters of rules are read, to update
+// them.
 func (r *Rules) BeforeCollect(update func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,8 +51,8 @@ var (
 	expiredDesc = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
 )
 
-// collectLeases emits the leases of a limit that grants leases. With a store they are not counted, since another process may
-// release them.
+// collectLeases emits the leases of a limit that grants leases. With a store they are not counted,
+// since another process may release them.
 func (s *ruleSeries) collectLeases(ch chan<- prometheus.Metric, labels []string, stored bool) {
 	active, expired := s.counters.activeLeases.Load(), s.counters.expired.Load()
 	if s.limit.Leases && !stored || active > 0 || expired > 0 {

@@ -17,8 +17,9 @@ var logLevels = map[string]zapcore.Level{
 	"warning": zapcore.WarnLevel, "info": zapcore.InfoLevel, "debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel,
 }
 
-// NewLogger returns a logger that writes lines to w. Format json has the keys and levels of envoyproxy/ratelimit:
-// @timestamp, level and @message; format text is for people. Level and format are case-insensitive.
+// NewLogger returns a logger that writes lines to w. Format json has the keys and levels of
+// envoyproxy/ratelimit: @timestamp, level and @message; format text is for people. Level and format
+// are case-insensitive.
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	l, ok := logLevels[strings.ToLower(level)]
 	if !ok {

@@ -9,16 +9,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds on a [LogQueue], in addition to the line that is being written. It has space for the errors of a few
-// thousand rules.
+// Bounds on a [LogQueue], in addition to the line that is being written. It has space for the
+// errors of a few thousand rules.
 const (
 	queuedBytes = 1 << 20
 	queuedLines = 1 << 12
 )
 
-// LogQueue is a writer for a logger. It passes lines on to another writer that may block, such as a pipe without a
-// reader, or fail, such as a file on a full disk. Lines that do not fit into the queue or cannot be written are
-// dropped and counted. Logging never blocks. All methods may be called concurrently.
+// LogQueue is a writer for a logger. It passes lines on to another writer that may block, such as a
+// pipe without a reader, or fail, such as a file on a full disk. Lines that do not fit into the
+// queue or cannot be written are dropped and counted. Logging never blocks. All methods may be
+// called concurrently.
 type LogQueue struct {
 	to      io.Writer
 	dropped atomic.Uint64
@@ -28,8 +29,8 @@ type LogQueue struct {
 	closing, closed chan struct{}
 }
 
-// NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. Run and [LogQueue.Close] must each be called
-// once.
+// NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. Run and [LogQueue.Close] must
+// each be called once.
 func NewLogQueue(w io.Writer) *LogQueue {
 	return &LogQueue{to: w, lines: make(chan []byte, queuedLines), closing: make(chan struct{}), closed: make(chan struct{})}
 }
@@ -70,8 +71,8 @@ func (q *LogQueue) Run() {
 	}
 }
 
-// write writes a line. A line that a full disk or a closed pipe does not accept is lost; the next one may be
-// accepted.
+// write writes a line. A line that a full disk or a closed pipe does not accept is lost; the next
+// one may be accepted.
 func (q *LogQueue) write(line []byte) {
 	q.bytes.Add(-int64(len(line)))
 	if _, err := q.to.Write(line); err != nil {
@@ -79,8 +80,8 @@ func (q *LogQueue) write(line []byte) {
 	}
 }
 
-// Close ends Run and waits, at most for patience, until it has written the queued lines. It reports whether Run
-// returned; if not, the writer is blocked.
+// Close ends Run and waits, at most for patience, until it has written the queued lines. It reports
+// whether Run returned; if not, the writer is blocked.
 func (q *LogQueue) Close(patience time.Duration) bool {
 	close(q.closing)
 	select {

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestUnreadLogDoesNotBlock logs more to a pipe without a reader than the pipe and the queue can contain, and then reads
-// it. All lines that were not dropped arrive, and Close is bounded.
+// TestUnreadLogDoesNotBlock logs more to a pipe without a reader than the pipe and the queue can
+// contain, and then reads it. All lines that were not dropped arrive, and Close is bounded.
 func TestUnreadLogDoesNotBlock(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -99,7 +99,8 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLogContinuesAfterFullDisk has a disk that is full for a while: the lines of that time are dropped.
+// TestLogContinuesAfterFullDisk has a disk that is full for a while: the lines of that time are
+// dropped.
 func TestLogContinuesAfterFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &failingWriter{}

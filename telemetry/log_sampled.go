@@ -10,16 +10,17 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Sampled returns a logger that passes on the first lines of each message in an interval, and after that every
-// thereafter-th one, or none if thereafter is 0. Unlike zap's sampler it continues to log after the clock was set
-// back.
+// Sampled returns a logger that passes on the first lines of each message in an interval, and after
+// that every thereafter-th one, or none if thereafter is 0. Unlike zap's sampler it continues to
+// log after the clock was set back.
 func Sampled(logger *zap.Logger, interval time.Duration, first, thereafter uint64) *zap.Logger {
 	s := &sampler{interval: int64(interval), first: first, thereafter: thereafter}
 	s.counts.Store(&map[string]*sampleCount{})
 	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return sampledCore{core, s} }))
 }
 
-// Rare returns a logger that passes on each message once in ten seconds. It is for messages that clients can cause.
+// Rare returns a logger that passes on each message once in ten seconds. It is for messages that
+// clients can cause.
 func Rare(logger *zap.Logger) *zap.Logger { return Sampled(logger, 10*time.Second, 1, 0) }
 
 // sampler counts lines by message. The messages are those of the program, so they are few.

@@ -14,8 +14,8 @@ type setClock struct{ now time.Time }
 func (c *setClock) Now() time.Time                       { return c.now }
 func (*setClock) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
 
-// TestSampledAfterClockSet checks how many lines of a message are logged in an interval, also after the clock was set back
-// or had been years ahead.
+// TestSampledAfterClockSet checks how many lines of a message are logged in an interval, also after
+// the clock was set back or had been years ahead.
 func TestSampledAfterClockSet(t *testing.T) {
 	for _, set := range []time.Duration{0, -time.Nanosecond, -time.Second, -time.Hour, -50 * 365 * 24 * time.Hour, time.Hour} {
 		core, lines := observer.New(zap.InfoLevel)

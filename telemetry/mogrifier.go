@@ -16,9 +16,9 @@ type Mogrifier struct {
 	tags    []Tag
 }
 
-// UnmarshalText parses `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a regular expression in Go's syntax; $0, $1
-// and so on in the name and in tag values are replaced by what it and its groups matched. The tags are optional, and
-// so is their semicolon if the pattern contains none.
+// UnmarshalText parses `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a regular expression in
+// Go's syntax; $0, $1 and so on in the name and in tag values are replaced by what it and its
+// groups matched. The tags are optional, and so is their semicolon if the pattern contains none.
 func (m *Mogrifier) UnmarshalText(text []byte) error {
 	parts := strings.Split(string(text), ";")
 	tags := ""

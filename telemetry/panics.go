@@ -22,8 +22,8 @@ type Panics struct {
 	skipped int       // panics since the last line
 }
 
-// panicLogInterval is the minimum time between two lines of the log. A line contains a stack, so a client that has
-// found a bug could otherwise fill a disk.
+// panicLogInterval is the minimum time between two lines of the log. A line contains a stack, so a
+// client that has found a bug could otherwise fill a disk.
 const panicLogInterval = 10 * time.Second
 
 // NewPanics returns a Panics that counts in a metric and logs one panic in ten seconds.
@@ -31,11 +31,12 @@ func NewPanics(counted prometheus.Counter, logger *zap.Logger) *Panics {
 	return &Panics{counted: counted, logger: logger}
 }
 
-// Report counts and logs a panic. A deferred function calls it with the value that recover returned.
+// Report counts and logs a panic. A deferred function calls it with the value that recover
+// returned.
 //
-// The line contains the stack and the number of panics that were not logged since the last line. The value may
-// contain parts of a request, so above debug only its type is logged. Runtime errors, such as an index out of range,
-// contain only numbers and types, and are logged in full.
+// The line contains the stack and the number of panics that were not logged since the last line.
+// The value may contain parts of a request, so above debug only its type is logged. Runtime errors,
+// such as an index out of range, contain only numbers and types, and are logged in full.
 func (p *Panics) Report(value any) {
 	p.counted.Inc()
 	skipped, log := p.mayLog()

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestPanicLogIsRateLimited reports many panics. All are counted, and one in ten seconds is logged, with the number of
-// those skipped before.
+// TestPanicLogIsRateLimited reports many panics. All are counted, and one in ten seconds is logged,
+// with the number of those skipped before.
 func TestPanicLogIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.ErrorLevel)

@@ -2,8 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Quota are the metrics of the rate limit quota service. The requests that Envoys admitted and denied count as hits of
-// rules. The fields may be used concurrently.
+// Quota are the metrics of the rate limit quota service. The requests that Envoys admitted and
+// denied count as hits of rules. The fields may be used concurrently.
 type Quota struct {
 	// Streams, Buckets and Shares are the current numbers.
 	Streams, Buckets, Shares prometheus.Gauge
@@ -12,16 +12,18 @@ type Quota struct {
 	Usages prometheus.Counter
 	// Unmatched counts usages of buckets that no rule divides, by the domain's name in metrics.
 	Unmatched *prometheus.CounterVec
-	// InvalidUTF8, TooLarge and TooManyBuckets count usages of buckets that get no assignment, by the reason.
+	// InvalidUTF8, TooLarge and TooManyBuckets count usages of buckets that get no assignment, by
+	// the reason.
 	InvalidUTF8, TooLarge, TooManyBuckets prometheus.Counter
 	// Assigned, AllowAll, DenyAll and Abandoned count the actions that Envoys were sent.
 	Assigned, AllowAll, DenyAll, Abandoned prometheus.Counter
-	// DirectDescriptors counts descriptors of requests to the rate limit service that match rules with quota.
+	// DirectDescriptors counts descriptors of requests to the rate limit service that match rules
+	// with quota.
 	DirectDescriptors prometheus.Counter
 	// LeaderDomains is the number of domains that this service divides.
 	LeaderDomains prometheus.Gauge
-	// MisdirectedStreams counts streams ended because this service does not divide their domain, RejectedStreams those ended
-	// with another error.
+	// MisdirectedStreams counts streams ended because this service does not divide their domain,
+	// RejectedStreams those ended with another error.
 	MisdirectedStreams, RejectedStreams prometheus.Counter
 }
 

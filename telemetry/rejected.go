@@ -2,11 +2,13 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Rejected count requests that were answered with an error instead of a decision, by reason. The fields may be used concurrently.
+// Rejected count requests that were answered with an error instead of a decision, by reason. The
+// fields may be used concurrently.
 type Rejected struct {
 	// Headers, Message, Descriptors, Entries and KeyLength count requests beyond the bound on each.
 	Headers, Message, Descriptors, Entries, KeyLength prometheus.Counter
-	// NoDomain and NoDescriptors count requests without a domain or descriptors, Malformed those that cannot be decoded.
+	// NoDomain and NoDescriptors count requests without a domain or descriptors, Malformed those
+	// that cannot be decoded.
 	NoDomain, NoDescriptors, Malformed prometheus.Counter
 	// NotAllowed counts requests for a domain that the client may not use.
 	NotAllowed prometheus.Counter

@@ -9,16 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds on the series of rules. Hits beyond MaxConfigured and MaxRuntime count under the labels key1="other",
-// rule="other" of their domain.
+// Bounds on the series of rules. Hits beyond MaxConfigured and MaxRuntime count under the labels
+// key1="other", rule="other" of their domain.
 const (
 	// MaxConfigured bounds the configured limits with series of their own.
 	MaxConfigured = 10_000
-	// MaxUnhit bounds those that have series before their first hit: of a hundred thousand rules most are never hit.
+	// MaxUnhit bounds those that have series before their first hit: of a hundred thousand rules
+	// most are never hit.
 	MaxUnhit   = 1_000
 	MaxRuntime = 1_000
-	// maxRuntimeKey bounds a runtime key, in bytes, since labels that contain request values could be as long as a
-	// request.
+	// maxRuntimeKey bounds a runtime key, in bytes, since labels that contain request values could
+	// be as long as a request.
 	maxRuntimeKey = 512
 )
 
@@ -27,14 +28,15 @@ const other = "other"
 // RuleKey identifies the series of one limit. It is comparable.
 type RuleKey struct {
 	Domain string
-	// Rule is the complete metric key without its domain, Key1 and Key2 are its first two levels, empty if missing.
+	// Rule is the complete metric key without its domain, Key1 and Key2 are its first two levels,
+	// empty if missing.
 	Rule, Key1, Key2 string
 	// Limit distinguishes the limits of a list; it is empty outside lists.
 	Limit string
 }
 
-// NewRuleKey returns the key of the series for a metric key. key1End and key2End are the ends of its first and second
-// level; key2End is 0 if it has one level.
+// NewRuleKey returns the key of the series for a metric key. key1End and key2End are the ends of
+// its first and second level; key2End is 0 if it has one level.
 func NewRuleKey(domain, limit string, key []byte, key1End, key2End int) RuleKey {
 	k := RuleKey{Domain: domain, Rule: string(key), Limit: limit}
 	k.Key1 = k.Rule[:key1End]
@@ -56,8 +58,8 @@ type RuleLimit struct {
 	Divided bool
 }
 
-// RuleCounters count the hits of one limit. All methods may be called concurrently and cost one atomic addition for
-// each number that is not 0.
+// RuleCounters count the hits of one limit. All methods may be called concurrently and cost one
+// atomic addition for each number that is not 0.
 type RuleCounters struct {
 	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
 	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
@@ -69,11 +71,13 @@ type RuleCounters struct {
 	penalties atomic.Uint64
 	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.
 	assignedRatio atomic.Int64
-	// limit is the number of the configured limit of these hits, starting at 1, if the key contains request values.
+	// limit is the number of the configured limit of these hits, starting at 1, if the key contains
+	// request values.
 	limit atomic.Int32
 }
 
-// Hits are the hits of one decision by outcome. Negative are those of a refund, which no other number includes.
+// Hits are the hits of one decision by outcome. Negative are those of a refund, which no other
+// number includes.
 type Hits struct{ Total, Over, Near, Within, Shadow, Negative uint64 }
 
 // Add counts h. Counters saturate at 2^64-1, since clients choose the numbers.
@@ -94,7 +98,8 @@ func (c *RuleCounters) Hits() Hits {
 	}
 }
 
-// CountExceeded counts hits that were admitted without the store and turned out to exceed the limit.
+// CountExceeded counts hits that were admitted without the store and turned out to exceed the
+// limit.
 func (c *RuleCounters) CountExceeded(hits uint64) { add(&c.exceeded, hits) }
 
 func add(c *atomic.Uint64, n uint64) {
@@ -109,22 +114,24 @@ func add(c *atomic.Uint64, n uint64) {
 // used reports whether there are hits.
 func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negativeHits.Load() > 0 }
 
-// Rules contains the counters of all rules. Configured rules keep theirs until [Rules.Configure] is called without
-// them. Keys that contain request values share a pool of [MaxRuntime] while their domain is configured.
+// Rules contains the counters of all rules. Configured rules keep theirs until [Rules.Configure] is
+// called without them. Keys that contain request values share a pool of [MaxRuntime] while their
+// domain is configured.
 type Rules struct {
 	mu         sync.Mutex
 	configured map[RuleKey]configuredRule
 	// omitted is the number of configured limits with hits and without series of their own.
 	omitted int
-	// overflow maps each configured domain to its counters for hits beyond the bounds. The map is replaced under the
-	// lock and never modified.
+	// overflow maps each configured domain to its counters for hits beyond the bounds. The map is
+	// replaced under the lock and never modified.
 	overflow atomic.Pointer[map[string]*RuleCounters]
 	// runtime is read without the lock and replaced under it. See [RuleKey.text].
 	runtime atomic.Pointer[map[string]*runtimeRule]
-	// stored is true if there is a store, so that limits have a series for hits that exceeded them during an outage.
+	// stored is true if there is a store, so that limits have a series for hits that exceeded them
+	// during an outage.
 	stored atomic.Bool
-	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded is set, the oldest
-	// first.
+	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded is
+	// set, the oldest first.
 	loads      uint64
 	ended      []*endedSeries
 	keepsEnded bool
@@ -161,7 +168,8 @@ type Configured struct {
 	counters []atomic.Pointer[RuleCounters]
 }
 
-// Get returns the counters of limit i. The first call for a limit may allocate and lock; later ones do neither.
+// Get returns the counters of limit i. The first call for a limit may allocate and lock; later ones
+// do neither.
 func (c *Configured) Get(i int) *RuleCounters {
 	if counters := c.counters[i].Load(); counters != nil {
 		return counters
@@ -172,15 +180,17 @@ func (c *Configured) Get(i int) *RuleCounters {
 	return c.rules.addSeriesLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
 }
 
-// SetLimit records the configured limit of these hits, if their key contains request values. It costs a comparison.
+// SetLimit records the configured limit of these hits, if their key contains request values. It
+// costs a comparison.
 func (c *RuleCounters) SetLimit(i int32) {
 	if c.limit.Load() != i+1 {
 		c.limit.Store(i + 1)
 	}
 }
 
-// EachRuntime calls f with the counters of each key that contains request values, and the number of their limit, or
-// -1 if none was recorded since the limits were configured. It also calls f with the overflow counters and -1.
+// EachRuntime calls f with the counters of each key that contains request values, and the number of
+// their limit, or -1 if none was recorded since the limits were configured. It also calls f with
+// the overflow counters and -1.
 func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
 	for _, c := range *r.overflow.Load() {
 		f(-1, c)
@@ -196,10 +206,11 @@ func (c *RuleCounters) ExceededHits() uint64 { return c.exceeded.Load() }
 // Existing returns the counters of limit i, or nil if it was not hit yet.
 func (c *Configured) Existing(i int) *RuleCounters { return c.counters[i].Load() }
 
-// Configure replaces the configured limits by n limits and returns their counters. limit returns a limit by its
-// number. It may be called as long as the counters are used, by one goroutine at a time. Limits with equal keys share
-// counters and show the numbers of the first one. Keys that had series before keep their counters; series of other
-// keys end. domains are all configured domains, including those without limits.
+// Configure replaces the configured limits by n limits and returns their counters. limit returns a
+// limit by its number. It may be called as long as the counters are used, by one goroutine at a
+// time. Limits with equal keys share counters and show the numbers of the first one. Keys that had
+// series before keep their counters; series of other keys end. domains are all configured domains,
+// including those without limits.
 func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,8 +274,8 @@ func (r *Rules) addSeriesLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, h
 	return c.counters
 }
 
-// sharedLocked returns the counters of a series with key k that does not belong to a configured limit, or nil. Two
-// series with the same labels cannot be exposed, so a limit shares it.
+// sharedLocked returns the counters of a series with key k that does not belong to a configured
+// limit, or nil. Two series with the same labels cannot be exposed, so a limit shares it.
 func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	if k == otherKey(k.Domain) {
 		return (*r.overflow.Load())[k.Domain]
@@ -275,8 +286,9 @@ func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	return nil
 }
 
-// dropAliasesLocked removes from the runtime map the keys that configured rules have or had, and those of domains
-// that are no longer configured. The next request then finds the counters of the configured rules.
+// dropAliasesLocked removes from the runtime map the keys that configured rules have or had, and
+// those of domains that are no longer configured. The next request then finds the counters of the
+// configured rules.
 func (r *Rules) dropAliasesLocked() {
 	next := make(map[string]*runtimeRule)
 	for text, s := range *r.runtime.Load() {
@@ -288,8 +300,8 @@ func (r *Rules) dropAliasesLocked() {
 	r.runtime.Store(&next)
 }
 
-// configuredLocked returns the counters of the configured or overflow series with key k, or nil. Two series with the
-// same labels cannot be exposed, so a runtime key shares it.
+// configuredLocked returns the counters of the configured or overflow series with key k, or nil.
+// Two series with the same labels cannot be exposed, so a runtime key shares it.
 func (r *Rules) configuredLocked(k RuleKey) *RuleCounters {
 	if c, ok := r.configured[k]; ok {
 		return c.counters
@@ -305,9 +317,10 @@ func otherKey(domain string) RuleKey { return RuleKey{Domain: domain, Rule: othe
 // text returns the key of the runtime map.
 func (k RuleKey) text() string { return k.Domain + "\x00" + k.Limit + "\x00" + k.Rule }
 
-// Runtime returns the counters for a metric key that contains request values. key1End and key2End are the ends of the
-// key's first and second level; key2End is 0 if it has one level. scratch is used to build the lookup key and is
-// returned for the next call. A known key, or one beyond a bound, costs neither an allocation nor a lock.
+// Runtime returns the counters for a metric key that contains request values. key1End and key2End
+// are the ends of the key's first and second level; key2End is 0 if it has one level. scratch is
+// used to build the lookup key and is returned for the next call. A known key, or one beyond a
+// bound, costs neither an allocation nor a lock.
 func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1End, key2End int) (*RuleCounters, []byte) {
 	if len(key) > maxRuntimeKey {
 		return r.other(domain), scratch
@@ -338,7 +351,8 @@ func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 	}
 	next := make(map[string]*runtimeRule, len(old)+1)
 	maps.Copy(next, old)
-	// A runtime key may equal a configured one: an override of values that have a rule of their own.
+	// A runtime key may equal a configured one: an override of values that have a rule of their
+	// own.
 	s := &runtimeRule{key: k, counters: r.configuredLocked(k)}
 	if s.alias = s.counters != nil; !s.alias {
 		s.counters = &RuleCounters{}

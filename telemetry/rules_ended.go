@@ -16,8 +16,8 @@ type endedSeries struct {
 	stored bool
 }
 
-// keepEnded makes r keep the series that end, until forgetEnded is called: a series of the same name may start at 0
-// before a [Statsd] has sent the last hits of the one that ended.
+// keepEnded makes r keep the series that end, until forgetEnded is called: a series of the same
+// name may start at 0 before a [Statsd] has sent the last hits of the one that ended.
 func (r *Rules) keepEnded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,8 @@ func (r *Rules) loadCount() uint64 {
 	return r.loads
 }
 
-// nextEnded returns the oldest kept series, or nil if there are none up to the call of [Rules.Configure] with number
-// load.
+// nextEnded returns the oldest kept series, or nil if there are none up to the call of
+// [Rules.Configure] with number load.
 func (r *Rules) nextEnded(load uint64) *endedSeries {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,8 @@ func configure(r *Rules, keys ...RuleKey) []*RuleCounters {
 	return configureLimits(r, []string{"d"}, limits...)
 }
 
-// configureLimits configures limits and returns the counters of all of them. Get is called for each, as by a hit.
+// configureLimits configures limits and returns the counters of all of them. Get is called for
+// each, as by a hit.
 func configureLimits(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
 	c := r.Configure(domains, len(limits), func(i int) RuleLimit { return limits[i] })
 	out := make([]*RuleCounters, len(limits))
@@ -70,8 +71,8 @@ func TestConfiguredSeries(t *testing.T) {
 	expectTotalHits(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 4`)
 }
 
-// TestUnhitRulesHaveNoSeries checks that only the first MaxUnhit rules have series before their first hit. A series
-// continues after a reload, even if the rule has another position.
+// TestUnhitRulesHaveNoSeries checks that only the first MaxUnhit rules have series before their
+// first hit. A series continues after a reload, even if the rule has another position.
 func TestUnhitRulesHaveNoSeries(t *testing.T) {
 	r, reg := newTestRules()
 	key := func(i int) RuleLimit {
@@ -111,7 +112,8 @@ func TestUnhitRulesHaveNoSeries(t *testing.T) {
 	}
 }
 
-// TestRuntimeKeyOfUnhitRule has a runtime key equal the key of a configured rule without a series. Both share one series.
+// TestRuntimeKeyOfUnhitRule has a runtime key equal the key of a configured rule without a series.
+// Both share one series.
 func TestRuntimeKeyOfUnhitRule(t *testing.T) {
 	r, reg := newTestRules()
 	limits := make([]RuleLimit, MaxUnhit+1)
@@ -144,7 +146,8 @@ func TestRuntimeSeries(t *testing.T) {
 	}
 }
 
-// TestRuntimeKeyOfConfiguredRule has a runtime key equal the key of a configured rule. Both share one series.
+// TestRuntimeKeyOfConfiguredRule has a runtime key equal the key of a configured rule. Both share
+// one series.
 func TestRuntimeKeyOfConfiguredRule(t *testing.T) {
 	r, reg := newTestRules()
 	key := RuleKey{Domain: "d", Rule: "k_x", Key1: "k_x"}
@@ -263,8 +266,8 @@ func TestRulesConcurrently(t *testing.T) {
 	}
 }
 
-// TestRuleNamedOther has a runtime key and a rule named "other", like the overflow series. They share one series: two with
-// the same labels would make the complete page invalid.
+// TestRuleNamedOther has a runtime key and a rule named "other", like the overflow series. They
+// share one series: two with the same labels would make the complete page invalid.
 func TestRuleNamedOther(t *testing.T) {
 	r, reg := newTestRules()
 	configure(r, RuleKey{Domain: "d", Rule: "k", Key1: "k"})
@@ -294,7 +297,8 @@ func TestInvalidRuntimeKeys(t *testing.T) {
 	expectTotalHits(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 2`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
 }
 
-// TestRuntimeKeysOfRemovedDomain checks that the runtime keys of a removed domain no longer count against the bound.
+// TestRuntimeKeysOfRemovedDomain checks that the runtime keys of a removed domain no longer count
+// against the bound.
 func TestRuntimeKeysOfRemovedDomain(t *testing.T) {
 	r, reg := newTestRules()
 	configureLimits(r, []string{"d", "gone"})

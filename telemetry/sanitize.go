@@ -7,8 +7,8 @@ import (
 
 var quads = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// sanitizeName makes a name valid in a StatsD line: a colon or a bar would end it, a control character could start
-// another line.
+// sanitizeName makes a name valid in a StatsD line: a colon or a bar would end it, a control
+// character could start another line.
 func sanitizeName(name string) string { return replace(name, ":|") }
 
 // sanitizeQuads makes the IPv4 addresses in a domain a single level each.

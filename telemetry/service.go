@@ -11,8 +11,8 @@ import (
 type Options struct {
 	// Tags are labels of every series; see [CheckTags].
 	Tags []Tag
-	// Milliseconds makes the response time a number of milliseconds, although its name ends in seconds, as in older
-	// versions of envoyproxy/ratelimit.
+	// Milliseconds makes the response time a number of milliseconds, although its name ends in
+	// seconds, as in older versions of envoyproxy/ratelimit.
 	Milliseconds bool
 	// Build is the content of sluice_build_info.
 	Build Build
@@ -27,7 +27,8 @@ type Build struct {
 	CommitDate string `json:"commit_date"` // in RFC 3339
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
-	// FIPS is the version of the FIPS 140-3 module that is used for all cryptography; empty without one.
+	// FIPS is the version of the FIPS 140-3 module that is used for all cryptography; empty without
+	// one.
 	FIPS string `json:"fips,omitempty"`
 }
 
@@ -62,7 +63,8 @@ type Metrics struct {
 	Started                                                    time.Time
 }
 
-// New returns the metrics, including those of Go and the process. It returns an error if the tags cannot be labels.
+// New returns the metrics, including those of Go and the process. It returns an error if the tags
+// cannot be labels.
 func New(o Options) (*Metrics, error) {
 	labels, err := tagLabels(o.Tags)
 	if err != nil {

@@ -6,7 +6,8 @@ import "github.com/prometheus/client_golang/prometheus"
 type State struct {
 	// Loaded is 1 if the process started with the counters of the file.
 	Loaded prometheus.Gauge
-	// Saved is the time of the last save, in Unix seconds, Seconds its duration, and Bytes the size of the file.
+	// Saved is the time of the last save, in Unix seconds, Seconds its duration, and Bytes the size
+	// of the file.
 	Saved, Seconds, Bytes prometheus.Gauge
 	// Errors counts failures.
 	Errors prometheus.Counter

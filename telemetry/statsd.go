@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// StatsdOptions configure a [Statsd]. Fields that are flags carry them as tags. Host names are resolved at each
-// connection.
+// StatsdOptions configure a [Statsd]. Fields that are flags carry them as tags. Host names are
+// resolved at each connection.
 type StatsdOptions struct {
 	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port. Default: none."`
 	// Network may also be unixgram, for DogStatsD.
@@ -23,25 +23,26 @@ type StatsdOptions struct {
 	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
 	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
 	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
-	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of Datadog's agents
-	// apply. Otherwise tags are appended to names as `.__key=value`.
+	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of
+	// Datadog's agents apply. Otherwise tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`
 }
 
-// chunkLines is the number of lines per write. When a connection breaks, at most these are lost; the lines after them
-// wait for the next flush.
+// chunkLines is the number of lines per write. When a connection breaks, at most these are lost;
+// the lines after them wait for the next flush.
 const chunkLines = 256
 
-// endsOutage is the number of consecutive successful flushes that end an outage. Over UDP a flush to an absent server
-// may succeed, since not every refused packet is reported.
+// endsOutage is the number of consecutive successful flushes that end an outage. Over UDP a flush
+// to an absent server may succeed, since not every refused packet is reported.
 const endsOutage = 3
 
 // flushTimeout bounds a flush, including the connection.
 const flushTimeout = 2 * time.Second
 
-// Statsd sends the metrics of a registry to a StatsD or DogStatsD server: the increase of counters, the values of
-// gauges, and histograms as timers. Nothing waits for it. While the server is unavailable, counters continue and are
-// sent afterwards; the memory is bounded by the series of the registry.
+// Statsd sends the metrics of a registry to a StatsD or DogStatsD server: the increase of counters,
+// the values of gauges, and histograms as timers. Nothing waits for it. While the server is
+// unavailable, counters continue and are sent afterwards; the memory is bounded by the series of
+// the registry.
 type Statsd struct {
 	options StatsdOptions
 	metrics *Metrics
@@ -56,11 +57,12 @@ type Statsd struct {
 	key    []byte // scratch
 	lines  int    // of the chunk that is being written
 	round  uint64
-	// good counts the successful flushes since the last failed one; down is true while an outage is logged.
+	// good counts the successful flushes since the last failed one; down is true while an outage is
+	// logged.
 	good int
 	down bool
-	// oversized counts the series with lines longer than a packet since the last log line, and oversizedName is the
-	// first of them. packet is the size of a packet in bytes.
+	// oversized counts the series with lines longer than a packet since the last log line, and
+	// oversizedName is the first of them. packet is the size of a packet in bytes.
 	oversized, packet int
 	oversizedName     string
 }
@@ -103,8 +105,8 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 	return s, nil
 }
 
-// Run flushes at each interval until ctx is done, and then once more. It returns at most four seconds after that. It
-// must be called once.
+// Run flushes at each interval until ctx is done, and then once more. It returns at most four
+// seconds after that. It must be called once.
 func (s *Statsd) Run(ctx context.Context) {
 	ticker := time.NewTicker(s.options.Interval)
 	defer ticker.Stop()
@@ -142,8 +144,8 @@ func (s *Statsd) reportResult(err error) {
 	}
 }
 
-// flush sends the changes since the last flush. It returns why it failed, or that packets of the last flush were
-// lost.
+// flush sends the changes since the last flush. It returns why it failed, or that packets of the
+// last flush were lost.
 func (s *Statsd) flush(ctx context.Context) error {
 	families, load := s.gather()
 	refused, err := s.conn.open(ctx)
@@ -173,8 +175,8 @@ func (s *Statsd) flush(ctx context.Context) error {
 	return refused
 }
 
-// gather returns all metrics and the number of the last load of rules that they include. Series that end with a later
-// load must not be sent before.
+// gather returns all metrics and the number of the last load of rules that they include. Series
+// that end with a later load must not be sent before.
 func (s *Statsd) gather() (families []*dto.MetricFamily, load uint64) {
 	for load = s.metrics.Rules.loadCount(); ; {
 		var err error
@@ -189,7 +191,8 @@ func (s *Statsd) gather() (families []*dto.MetricFamily, load uint64) {
 	}
 }
 
-// sendEnded sends the last counts of series whose rules were removed. Series with the same names then start at 0.
+// sendEnded sends the last counts of series whose rules were removed. Series with the same names
+// then start at 0.
 func (s *Statsd) sendEnded(ended *endedSeries) error {
 	families, err := s.metrics.gather(ended)
 	if err != nil {
@@ -207,7 +210,8 @@ func (s *Statsd) sendEnded(ended *endedSeries) error {
 	return nil
 }
 
-// sendFamilies sends families. If ended is true, these are series that ended, and only their counters are sent.
+// sendFamilies sends families. If ended is true, these are series that ended, and only their
+// counters are sent.
 func (s *Statsd) sendFamilies(families []*dto.MetricFamily, ended bool) error {
 	for _, f := range families {
 		for _, e := range statsdEntries(f) {
@@ -312,7 +316,8 @@ func (s *Statsd) reportOversized() {
 	}
 }
 
-// scale returns the factor for the values of a histogram: times are sent in milliseconds, other values unchanged.
+// scale returns the factor for the values of a histogram: times are sent in milliseconds, other
+// values unchanged.
 func (s *Statsd) scale(family string) float64 {
 	switch {
 	case family == responseTime:

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// statsdConn is the connection to a StatsD server. A flush opens it if necessary, within the flush's deadline.
+// statsdConn is the connection to a StatsD server. A flush opens it if necessary, within the
+// flush's deadline.
 type statsdConn struct {
 	network, addr string
 	// plain removes extensions that only DogStatsD understands.
@@ -30,9 +31,9 @@ func newStatsdConn(network, addr string, plain bool) *statsdConn {
 
 var errNotOpen = errors.New("not connected")
 
-// open opens a connection if there is none. Writes must finish by ctx's deadline. Datagram sockets are opened each
-// time, since the address of a name, or the process behind a socket path, may have changed. refused is not nil if a
-// packet that was sent before was refused since the last call.
+// open opens a connection if there is none. Writes must finish by ctx's deadline. Datagram sockets
+// are opened each time, since the address of a name, or the process behind a socket path, may have
+// changed. refused is not nil if a packet that was sent before was refused since the last call.
 func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +63,8 @@ func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 	return refused, nil
 }
 
-// connError returns an error if the server closed the connection or refused a packet; without this check the next
-// packet would be lost. Data that the server sent is discarded.
+// connError returns an error if the server closed the connection or refused a packet; without this
+// check the next packet would be lost. Data that the server sent is discarded.
 func connError(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { //nolint:forbidigo // deadlines of connections are wall time
 		return err
@@ -120,8 +121,9 @@ func (c *statsdConn) Close() error {
 	return nil
 }
 
-// plainLines removes, in place, everything after the type of each line. The client appends tags there if Datadog's
-// DD_ variables are set, and plain servers reject such lines. Names contain no bar.
+// plainLines removes, in place, everything after the type of each line. The client appends tags
+// there if Datadog's DD_ variables are set, and plain servers reject such lines. Names contain no
+// bar.
 func plainLines(packet []byte) []byte {
 	out := packet[:0]
 	for line := range bytes.Lines(packet) {

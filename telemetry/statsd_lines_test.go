@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestStatsdOversizedLine has a metric whose line is longer than a packet. Other metrics are sent, and the error is counted
-// and logged once, with the name of the metric.
+// TestStatsdOversizedLine has a metric whose line is longer than a packet. Other metrics are sent,
+// and the error is counted and logged once, with the name of the metric.
 func TestStatsdOversizedLine(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
@@ -83,7 +83,8 @@ func TestStatsdPacketSizedLines(t *testing.T) {
 	}
 }
 
-// TestStatsdOfRemovedRules removes rules and adds them again between flushes. All hits are sent exactly once.
+// TestStatsdOfRemovedRules removes rules and adds them again between flushes. All hits are sent
+// exactly once.
 func TestStatsdOfRemovedRules(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr, Tags: []Tag{{"zone", "a"}}})
@@ -159,7 +160,8 @@ func TestStatsdOfRemovedRules(t *testing.T) {
 	}
 }
 
-// TestEndedSeriesAreBounded reloads rules many times without a flush. Only the counts of the last ones are kept.
+// TestEndedSeriesAreBounded reloads rules many times without a flush. Only the counts of the last
+// ones are kept.
 func TestEndedSeriesAreBounded(t *testing.T) {
 	r, _ := newTestRules()
 	r.keepEnded()

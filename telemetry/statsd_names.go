@@ -54,9 +54,9 @@ var statsdNames = map[string]string{
 	"go_memstats_next_gc_bytes":       "ratelimit.go.nextGC",
 }
 
-// statsdEntries returns the entries of a family. A family of envoyproxy/ratelimit is sent under its name there, other
-// families under their own name with their labels as tags. Families of the process and of Go are sent only if
-// envoyproxy/ratelimit has them.
+// statsdEntries returns the entries of a family. A family of envoyproxy/ratelimit is sent under its
+// name there, other families under their own name with their labels as tags. Families of the
+// process and of Go are sent only if envoyproxy/ratelimit has them.
 func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	family := f.GetName()
 	e := statsdEntry{id: family, kind: f.GetType(), value: plainValue}
@@ -68,8 +68,8 @@ func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	case isRule && strings.HasSuffix(rule, notFoundEnd):
 		e.name = "ratelimit.service.rate_limit.$domain.domain_not_found"
 	case isRule:
-		// The domain and the complete metric key. The limits of a list, which envoyproxy/ratelimit lacks, differ in a
-		// tag.
+		// The domain and the complete metric key. The limits of a list, which envoyproxy/ratelimit
+		// lacks, differ in a tag.
 		e.name, e.tags = "ratelimit.service.rate_limit.$domain.$rule."+rule, []string{"limit"}
 	case isService:
 		e.name = "ratelimit.service." + service
@@ -97,7 +97,8 @@ func plainValue(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// appendTags appends tags to a name, sorted by key, like gostats, the library of envoyproxy/ratelimit.
+// appendTags appends tags to a name, sorted by key, like gostats, the library of
+// envoyproxy/ratelimit.
 func appendTags(name string, tags []Tag) string {
 	slices.SortStableFunc(tags, func(a, b Tag) int { return strings.Compare(a.Key, b.Key) })
 	var b strings.Builder

@@ -21,7 +21,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// TestStatsdOutage checks that counts during an outage are sent afterwards, and that the outage is logged once.
+// TestStatsdOutage checks that counts during an outage are sent afterwards, and that the outage is
+// logged once.
 func TestStatsdOutage(t *testing.T) {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -94,8 +95,8 @@ func TestStatsdOutage(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now())
 }
 
-// TestStatsdServerDoesNotRead has a server that accepts connections but does not read. The duration of a flush and the
-// lost lines are bounded.
+// TestStatsdServerDoesNotRead has a server that accepts connections but does not read. The duration
+// of a flush and the lost lines are bounded.
 func TestStatsdServerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, _ := newTestStatsd(t, StatsdOptions{Network: "tcp", Addr: "x", Interval: 10 * time.Second})
@@ -189,7 +190,8 @@ func TestStatsdInterval(t *testing.T) {
 	})
 }
 
-// TestStatsdAgentRestarts restarts a DogStatsD agent at the same path between flushes. No count is lost.
+// TestStatsdAgentRestarts restarts a DogStatsD agent at the same path between flushes. No count is
+// lost.
 func TestStatsdAgentRestarts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dsd")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: path, Dog: true})
@@ -212,8 +214,8 @@ func TestStatsdAgentRestarts(t *testing.T) {
 	}
 }
 
-// TestStatsdReconnects checks when a flush connects: always over UDP, whose server may have another address, and over TCP
-// only if the server has closed the connection, even if it sent data before.
+// TestStatsdReconnects checks when a flush connects: always over UDP, whose server may have another
+// address, and over TCP only if the server has closed the connection, even if it sent data before.
 func TestStatsdReconnects(t *testing.T) {
 	for network, want := range map[string][]int{"udp": {1, 2, 3, 4, 5}, "tcp": {1, 1, 1, 2, 3}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -274,7 +276,8 @@ func TestStatsdShutdownIsBounded(t *testing.T) {
 	}
 }
 
-// datagramSocket is a socket whose packets are refused after they were sent, unless listens is true.
+// datagramSocket is a socket whose packets are refused after they were sent, unless listens is
+// true.
 type datagramSocket struct {
 	net.Conn
 
@@ -302,8 +305,8 @@ func (*datagramSocket) SetDeadline(time.Time) error     { return nil }
 func (*datagramSocket) SetReadDeadline(time.Time) error { return nil }
 func (*datagramSocket) Close() error                    { return nil }
 
-// TestStatsdRefusedDatagrams checks that the start and the end of an outage are logged, and that the first flush after it is
-// sent, although that flush reports the refused packets.
+// TestStatsdRefusedDatagrams checks that the start and the end of an outage are logged, and that
+// the first flush after it is sent, although that flush reports the refused packets.
 func TestStatsdRefusedDatagrams(t *testing.T) {
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
 	var sent strings.Builder

@@ -14,7 +14,8 @@ type sentSeries struct {
 	// total and buckets are the values sent last.
 	total   uint64
 	buckets []uint64
-	// created is when the histogram started to count: native histograms with too many buckets are reset.
+	// created is when the histogram started to count: native histograms with too many buckets are
+	// reset.
 	created time.Time
 	round   uint64 // round of the last flush that contained it
 	// ended is true if its rule was removed, oversized if a line was longer than a packet.
@@ -42,9 +43,10 @@ func toUint(f float64) uint64 {
 // maxTimerValues bounds the values that one histogram sends in one flush.
 const maxTimerValues = 100
 
-// sample returns values that represent the increase of a histogram since the last call: one for each observation, or,
-// if there are more, [maxTimerValues] evenly spaced quantiles. Percentiles of the server are therefore exact to the
-// width of a bucket. The number of observations is in the counters.
+// sample returns values that represent the increase of a histogram since the last call: one for
+// each observation, or, if there are more, [maxTimerValues] evenly spaced quantiles. Percentiles of
+// the server are therefore exact to the width of a bucket. The number of observations is in the
+// counters.
 func (s *sentSeries) sample(h *dto.Histogram) []float64 {
 	buckets := h.GetBucket()
 	if created := h.GetCreatedTimestamp().AsTime(); len(s.buckets) != len(buckets)+1 || !created.Equal(s.created) {
@@ -74,8 +76,8 @@ func (s *sentSeries) sample(h *dto.Histogram) []float64 {
 	return values
 }
 
-// interpolate returns the value of the observation with the given rank, which is in bucket at. It assumes that the
-// observations of a bucket are evenly spaced.
+// interpolate returns the value of the observation with the given rank, which is in bucket at. It
+// assumes that the observations of a bucket are evenly spaced.
 func interpolate(buckets []*dto.Bucket, grown []uint64, at int, rank float64) float64 {
 	low, before := 0.0, uint64(0)
 	if at > 0 {

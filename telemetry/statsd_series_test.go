@@ -52,8 +52,8 @@ func testTimersMatchHistogram(t *testing.T, milliseconds bool) {
 	}
 }
 
-// TestHistogramUnits checks that times are sent in milliseconds and other values unchanged, whatever the unit of the
-// response time.
+// TestHistogramUnits checks that times are sent in milliseconds and other values unchanged,
+// whatever the unit of the response time.
 func TestHistogramUnits(t *testing.T) {
 	for _, milliseconds := range []bool{false, true} {
 		addr, lines := packets(t, "udp", "127.0.0.1:0")
@@ -73,8 +73,8 @@ func TestHistogramUnits(t *testing.T) {
 	}
 }
 
-// TestTimersAfterHistogramReset resets a histogram, as happens to native ones with too many buckets, and then exceeds its
-// former counts. All later observations are sent.
+// TestTimersAfterHistogramReset resets a histogram, as happens to native ones with too many
+// buckets, and then exceeds its former counts. All later observations are sent.
 func TestTimersAfterHistogramReset(t *testing.T) {
 	of := func(created int64, low, high uint64) *dto.Histogram {
 		return &dto.Histogram{

@@ -51,8 +51,8 @@ func flush(t *testing.T, s *Statsd) error {
 	return err
 }
 
-// packets listens for datagrams. It returns the address and a function that returns the lines received since its last
-// call.
+// packets listens for datagrams. It returns the address and a function that returns the lines
+// received since its last call.
 func packets(t *testing.T, network, addr string) (listening string, lines func() []string) {
 	t.Helper()
 	conn, err := net.ListenPacket(network, addr)

@@ -14,9 +14,10 @@ type Store struct {
 	synced, dropped prometheus.Counter
 }
 
-// Store registers and returns the metrics of a store. It may be called only once. deciders are all possible values of
-// Decided, and kinds those of Failed. At each scrape, shards returns the shards of the store and whether each is
-// available, and offset by how much the store's clock is ahead of the local one.
+// Store registers and returns the metrics of a store. It may be called only once. deciders are all
+// possible values of Decided, and kinds those of Failed. At each scrape, shards returns the shards
+// of the store and whether each is available, and offset by how much the store's clock is ahead of
+// the local one.
 func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",

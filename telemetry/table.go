@@ -29,7 +29,8 @@ func (m *Metrics) WatchTable(read func() TableStats) { m.Register(tableCollector
 
 type tableCollector struct{ read func() TableStats }
 
-// classLabels are the domain with max_counters, empty for all others, and the size of a counter in bytes.
+// classLabels are the domain with max_counters, empty for all others, and the size of a counter in
+// bytes.
 var classLabels = []string{"domain", "counter_bytes"}
 
 var (

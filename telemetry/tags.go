@@ -39,9 +39,10 @@ func ParseTags(text string) ([]Tag, error) {
 	return tags, nil
 }
 
-// tagLabels returns tags as labels of every series. Like envoyproxy/ratelimit it accepts any name. Characters that
-// are not letters or digits become underscores. A name that is used by a metric, or is not valid as a label, gets the
-// prefix tag_. It returns an error if a value is not UTF-8 or two tags result in the same label.
+// tagLabels returns tags as labels of every series. Like envoyproxy/ratelimit it accepts any name.
+// Characters that are not letters or digits become underscores. A name that is used by a metric, or
+// is not valid as a label, gets the prefix tag_. It returns an error if a value is not UTF-8 or two
+// tags result in the same label.
 func tagLabels(tags []Tag) (prometheus.Labels, error) {
 	labels := prometheus.Labels{}
 	for _, t := range tags {

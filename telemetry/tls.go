@@ -2,19 +2,22 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// TLS are the metrics of the TLS files of a listener or client. The fields may be used concurrently.
+// TLS are the metrics of the TLS files of a listener or client. The fields may be used
+// concurrently.
 type TLS struct {
 	// Reloads and ReloadErrors count changes of the files that were applied and rejected.
 	Reloads, ReloadErrors prometheus.Counter
 	// LastOK is 1 if the files are in use, 0 if they were rejected.
 	LastOK prometheus.Gauge
-	// Expiry is the earliest expiry in the active certificate chain, in Unix seconds; 0 without a certificate.
+	// Expiry is the earliest expiry in the active certificate chain, in Unix seconds; 0 without a
+	// certificate.
 	Expiry prometheus.Gauge
 	// HandshakeErrors counts connections that ended before their first call.
 	HandshakeErrors prometheus.Counter
 }
 
-// newTLSMetrics returns a function that returns the metrics of a use of TLS files, such as "grpc". A use has no series before.
+// newTLSMetrics returns a function that returns the metrics of a use of TLS files, such as "grpc".
+// A use has no series before.
 func newTLSMetrics(r *registry) func(use string) *TLS {
 	reloads := r.counters("sluice_tls_reloads_total", "Changes of certificate, key or CA files that were applied.", "use")
 	reloadErrors := r.counters("sluice_tls_reload_errors_total", "Changes of certificate, key or CA files that were rejected; the previous ones stayed in use.", "use")

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as the endpoint, are
-// the OTEL_ variables of OpenTelemetry's SDK.
+// TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as
+// the endpoint, are the OTEL_ variables of OpenTelemetry's SDK.
 type TracingOptions struct {
 	Protocol         string `enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP protocol: http or grpc."`
 	ServiceName      string `placeholder:"NAME" help:"Attribute service.name of spans. Default: OTEL_SERVICE_NAME, or RateLimit."`
@@ -33,8 +33,8 @@ type TracingOptions struct {
 	SamplingRate float64 `type:"ratio" default:"1" placeholder:"RATIO" help:"Fraction of new traces to sample, 0 to 1. Other traces are sampled if their parent is."`
 }
 
-// Tracing creates spans and sends them to a collector. Its fields may be used concurrently. Spans that cannot be sent
-// are dropped and counted; nothing waits for the collector.
+// Tracing creates spans and sends them to a collector. Its fields may be used concurrently. Spans
+// that cannot be sent are dropped and counted; nothing waits for the collector.
 type Tracing struct {
 	Provider   trace.TracerProvider
 	Propagator propagation.TextMapPropagator
@@ -45,7 +45,8 @@ type Tracing struct {
 	exporter sdktrace.SpanExporter
 }
 
-// NewTracing returns a Tracing that is active until [Tracing.Shutdown]. It does not wait for the collector.
+// NewTracing returns a Tracing that is active until [Tracing.Shutdown]. It does not wait for the
+// collector.
 func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger *zap.Logger) (*Tracing, error) {
 	if err := CheckTracing(o.Protocol); err != nil {
 		return nil, err
@@ -124,7 +125,8 @@ const shutdownTimeout = 5 * time.Second
 func (t *Tracing) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	// The provider shuts the exporter down too, except after a timeout. This cancels its requests then.
+	// The provider shuts the exporter down too, except after a timeout. This cancels its requests
+	// then.
 	if err := errors.Join(t.provider.Shutdown(ctx), t.exporter.Shutdown(ctx)); err != nil {
 		return fmt.Errorf("send the last spans: %w", err)
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// CheckTracing returns an error for each of OpenTelemetry's exporter variables that its SDK would ignore. The SDK
-// prints values that it cannot parse in a format of its own, including tokens in headers, and sends spans elsewhere.
-// protocol is http or grpc.
+// CheckTracing returns an error for each of OpenTelemetry's exporter variables that its SDK would
+// ignore. The SDK prints values that it cannot parse in a format of its own, including tokens in
+// headers, and sends spans elsewhere. protocol is http or grpc.
 func CheckTracing(protocol string) error {
 	const prefix = "OTEL_EXPORTER_OTLP_"
 	var found []error
@@ -53,8 +53,8 @@ func isEndpoint(protocol, text string) bool {
 	case "http", "https":
 		return u.Host != ""
 	default:
-		// Over gRPC any name that grpc-go resolves is valid, such as collector:4317. Over HTTP it must be a host,
-		// which is empty here.
+		// Over gRPC any name that grpc-go resolves is valid, such as collector:4317. Over HTTP it
+		// must be a host, which is empty here.
 		return protocol == "grpc"
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// countedSpans counts the spans that are dropped after they ended, and logs the start and the end of a loss. The SDK
-// itself prints a line for each batch, and silently drops spans that do not fit in its queue.
+// countedSpans counts the spans that are dropped after they ended, and logs the start and the end
+// of a loss. The SDK itself prints a line for each batch, and silently drops spans that do not fit
+// in its queue.
 type countedSpans struct {
 	// queue bounds pending by the size of the SDK's queue, so that the SDK drops nothing.
 	queue int64
@@ -19,7 +20,8 @@ type countedSpans struct {
 	pending atomic.Int64
 	lost    prometheus.Counter
 	logger  *zap.Logger
-	// reporting is locked while down changes, so that the lines of the log are in the order of the changes.
+	// reporting is locked while down changes, so that the lines of the log are in the order of the
+	// changes.
 	reporting sync.Mutex
 	down      atomic.Bool
 	// full is true if the queue was full since the last batch was sent.

@@ -18,8 +18,8 @@ type fakeExporter struct{ err error }
 func (e fakeExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
 func (fakeExporter) Shutdown(context.Context) error                               { return nil }
 
-// TestSlowCollectorIsLoggedOnce checks that a collector that does not keep up is logged once, not for each batch. An outage
-// ends with the first batch that is sent.
+// TestSlowCollectorIsLoggedOnce checks that a collector that does not keep up is logged once, not
+// for each batch. An outage ends with the first batch that is sent.
 func TestSlowCollectorIsLoggedOnce(t *testing.T) {
 	m, logger, lines := watchedMetrics(t)
 	c := &countedSpans{lost: m.counter("lost_total", "Lost spans."), logger: logger}
@@ -67,8 +67,8 @@ func (c duringRaise) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// TestSpanLossEndsAfterItBegan sends batches while the line about a loss is being logged. The condition must start before
-// it ends.
+// TestSpanLossEndsAfterItBegan sends batches while the line about a loss is being logged. The
+// condition must start before it ends.
 func TestSpanLossEndsAfterItBegan(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)
 	c := &countedSpans{lost: m.counter("lost_total", "Lost spans.")}

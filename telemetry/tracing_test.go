@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestDroppedSpansAreCounted has a collector that does not respond. Every span is either queued or counted as dropped.
+// TestDroppedSpansAreCounted has a collector that does not respond. Every span is either queued or
+// counted as dropped.
 func TestDroppedSpansAreCounted(t *testing.T) {
 	release, requested := make(chan struct{}), make(chan struct{}, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -69,7 +70,8 @@ func sumOf(t *testing.T, m *Metrics, name string) (sum float64) {
 	return sum
 }
 
-// TestOpenTelemetryVariablesAreChecked checks that values that the SDK cannot parse are errors, which contain no secret.
+// TestOpenTelemetryVariablesAreChecked checks that values that the SDK cannot parse are errors,
+// which contain no secret.
 func TestOpenTelemetryVariablesAreChecked(t *testing.T) {
 	for _, tc := range []struct{ name, value, want string }{
 		{"OTEL_EXPORTER_OTLP_HEADERS", "Bearer topsecret", "OTEL_EXPORTER_OTLP_HEADERS=(not shown): must be name=value"},

@@ -9,15 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MaxUnknownDomains bounds the domains without rules that have series of their own. The rest count as the domain
-// "other", since clients choose the names.
+// MaxUnknownDomains bounds the domains without rules that have series of their own. The rest count
+// as the domain "other", since clients choose the names.
 const MaxUnknownDomains = 100
 
-// UnknownDomains counts descriptors of requests for domains without rules. Its methods may be called concurrently.
+// UnknownDomains counts descriptors of requests for domains without rules. Its methods may be
+// called concurrently.
 type UnknownDomains struct {
 	total prometheus.Counter
-	// counts maps a domain, as in requests, to its count, and "other" to that of all others. It is read without the
-	// lock and replaced under it.
+	// counts maps a domain, as in requests, to its count, and "other" to that of all others. It is
+	// read without the lock and replaced under it.
 	counts atomic.Pointer[map[string]*atomic.Uint64]
 	mu     sync.Mutex
 }
@@ -73,11 +74,12 @@ func (u *UnknownDomains) Counts() map[string]uint64 {
 
 var _ prometheus.Collector = (*UnknownDomains)(nil)
 
-// Describe implements [prometheus.Collector]. It describes nothing, since the names depend on requests.
+// Describe implements [prometheus.Collector]. It describes nothing, since the names depend on
+// requests.
 func (u *UnknownDomains) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements [prometheus.Collector]. envoyproxy/ratelimit has a metric for each domain. The label
-// distinguishes domains whose metrics have the same name.
+// Collect implements [prometheus.Collector]. envoyproxy/ratelimit has a metric for each domain. The
+// label distinguishes domains whose metrics have the same name.
 func (u *UnknownDomains) Collect(ch chan<- prometheus.Metric) {
 	sums := map[string]float64{} // float64, since each count may be 2^64-1
 	for domain, count := range *u.counts.Load() {

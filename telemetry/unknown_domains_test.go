@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestUnknownDomainMetricNames checks that metrics have their names in envoyproxy/ratelimit. A label distinguishes domains
-// whose metrics have the same name.
+// TestUnknownDomainMetricNames checks that metrics have their names in envoyproxy/ratelimit. A
+// label distinguishes domains whose metrics have the same name.
 func TestUnknownDomainMetricNames(t *testing.T) {
 	m, err := New(Options{Tags: []Tag{{"zone", "a"}}})
 	if err != nil {
@@ -37,8 +37,8 @@ sluice_unknown_domain_descriptors_total{zone="a"} 10
 	}
 }
 
-// TestUnknownDomainsAreBounded has requests for many domains, including long ones and invalid labels. The number of series
-// is bounded, and all descriptors are counted.
+// TestUnknownDomainsAreBounded has requests for many domains, including long ones and invalid
+// labels. The number of series is bounded, and all descriptors are counted.
 func TestUnknownDomainsAreBounded(t *testing.T) {
 	m, err := New(Options{})
 	if err != nil {
@@ -76,8 +76,8 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnknownDomainsWithOneName checks that the counts of domains with the same name in StatsD and labels are added without
-// an overflow.
+// TestUnknownDomainsWithOneName checks that the counts of domains with the same name in StatsD and
+// labels are added without an overflow.
 func TestUnknownDomainsWithOneName(t *testing.T) {
 	m, err := New(Options{})
 	if err != nil {

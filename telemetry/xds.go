@@ -2,7 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// XDS are the metrics of the management server that rules come from. The fields may be used concurrently.
+// XDS are the metrics of the management server that rules come from. The fields may be used
+// concurrently.
 type XDS struct {
 	// Connected is 1 while a stream is open.
 	Connected prometheus.Gauge

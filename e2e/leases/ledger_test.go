@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// number is the limit that applies to a descriptor: that of the rule, of a row of its table, or of the request.
+// number is the limit that applies to a descriptor: that of the rule, of a row of its table, or of
+// the request.
 type number struct {
 	n, burst  int
 	unit      string
@@ -13,7 +14,8 @@ type number struct {
 	unlimited bool
 }
 
-// units are the units of rules, rows and requests. An hour is the shortest, so that no window ends within a test.
+// units are the units of rules, rows and requests. An hour is the shortest, so that no window ends
+// within a test.
 var units = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour}
 
 func (n number) window() time.Duration { return units[n.unit] * time.Duration(n.multiple) }
@@ -24,8 +26,8 @@ type hold struct {
 	hits  int // 1 for a permit
 }
 
-// counter is the ledger of a counter: its active leases and its charges. A bucket refills while the test runs, so
-// its used hits are known within bounds.
+// counter is the ledger of a counter: its active leases and its charges. A bucket refills while the
+// test runs, so its used hits are known within bounds.
 type counter struct {
 	held     []hold
 	low, top float64   // used hits, without held ones
@@ -42,8 +44,9 @@ func (c *counter) heldHits() int {
 	return sum
 }
 
-// advance refills a bucket until the latest time at which a call can have been decided. It may have been decided long
-// before, so the refilled hits may still be used. A clock adjustment of less than a second is harmless.
+// advance refills a bucket until the latest time at which a call can have been decided. It may have
+// been decided long before, so the refilled hits may still be used. A clock adjustment of less than
+// a second is harmless.
 func (c *counter) advance(l *limit, n number, received time.Time) {
 	if l.algorithm != bucket || n.unlimited || n.n == 0 {
 		return
@@ -69,7 +72,8 @@ func (c *counter) charge(l *limit, n number, hits int) {
 	}
 }
 
-// verdict is whether hits fit a limit. It is unknown if a bucket may or may not have refilled enough.
+// verdict is whether hits fit a limit. It is unknown if a bucket may or may not have refilled
+// enough.
 type verdict int
 
 const (

@@ -1,5 +1,5 @@
-// Package leases compares limits that grant leases, concurrency and reserve, with a ledger that follows the
-// documentation. It makes the calls that Envoy makes.
+// Package leases compares limits that grant leases, concurrency and reserve, with a ledger that
+// follows the documentation. It makes the calls that Envoy makes.
 package leases_test
 
 import (
@@ -49,13 +49,15 @@ func seeds() int {
 // TestMemory compares decisions in memory.
 func TestMemory(t *testing.T) { compare(t, mode{}) }
 
-// TestStore compares decisions in a store that two replicas share, and their successors after a restart.
+// TestStore compares decisions in a store that two replicas share, and their successors after a
+// restart.
 func TestStore(t *testing.T) {
 	server := storetest.Start(t)
 	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2, restarts: []bool{true}})
 }
 
-// TestStateFile compares decisions over restarts with a state file, with and without restored leases.
+// TestStateFile compares decisions over restarts with a state file, with and without restored
+// leases.
 func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true, false}}) }
 
 // mode determines where counters are stored.
@@ -65,7 +67,8 @@ type mode struct {
 	restarts []bool // for each restart: whether the next process restores leases, which a store always does
 }
 
-// compare plays all seeds, several per process. Seeds whose counters span the end of an hour are played again.
+// compare plays all seeds, several per process. Seeds whose counters span the end of an hour are
+// played again.
 func compare(t *testing.T, m mode) {
 	t.Helper()
 	t.Parallel()
@@ -132,7 +135,8 @@ func (m mode) play(t *testing.T, first int) []*world {
 	return worlds
 }
 
-// run plays worlds concurrently in one process, and shuts it down. In the last process all requests end before.
+// run plays worlds concurrently in one process, and shuts it down. In the last process all requests
+// end before.
 func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	t.Helper()
 	var replicas []*sluice.Sluice

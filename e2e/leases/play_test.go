@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// release releases active leases, with or without costs, and compares the reply. A cost replaces the held hits, even
-// beyond the limit.
+// release releases active leases, with or without costs, and compares the reply. A cost replaces
+// the held hits, even beyond the limit.
 func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bool) error {
 	descs := w.releases(leases)
 	var costs []descriptor
@@ -85,8 +85,9 @@ func (w *world) releaseElsewhere(ctx context.Context, g grantedLease) error {
 	return w.begin(ctx, w.releases([]grantedLease{{a, g.limit, g.lease}}))
 }
 
-// makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does so only for counters
-// without leases: whether such hits must leave space for held ones, or occupy a slot, is not documented.
+// makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does
+// so only for counters without leases: whether such hits must leave space for held ones, or occupy
+// a slot, is not documented.
 func (w *world) makeCost(a *descriptor) bool {
 	l := a.reserve()
 	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
@@ -98,8 +99,8 @@ func (w *world) makeCost(a *descriptor) bool {
 	return true
 }
 
-// awaitReturns waits until the hits of a denied request have been returned to the store, which may be a moment after the
-// answer.
+// awaitReturns waits until the hits of a denied request have been returned to the store, which may
+// be a moment after the answer.
 func (w *world) awaitReturns(ctx context.Context, descs []descriptor) {
 	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()

@@ -49,7 +49,8 @@ func (n *node) grantsLeases() bool {
 
 var tenants = []string{"ann", "bob", "cy"}
 
-// numberFor returns the number that is active for a tenant and, if over is not nil, a limit that the request brings.
+// numberFor returns the number that is active for a tenant and, if over is not nil, a limit that
+// the request brings.
 func (l *limit) numberFor(tenant string, over *number) number {
 	if over != nil {
 		return l.scale(number{n: over.n, unit: over.unit, multiple: 1})
@@ -132,8 +133,8 @@ func random(kind, unit string, r *rand.Rand) *limit {
 	return l
 }
 
-// fill gives some tenants rows. They have units of their own only if the limit is the rule's only one: otherwise two
-// limits could get the same window.
+// fill gives some tenants rows. They have units of their own only if the limit is the rule's only
+// one: otherwise two limits could get the same window.
 func (l *limit) fill(table string, only bool, r *rand.Rand) {
 	l.table, l.rows = table, map[string]number{}
 	for _, tenant := range tenants[:1+r.IntN(2)] {

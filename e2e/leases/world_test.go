@@ -138,8 +138,8 @@ func nodesOf(descs []descriptor) (nodes []*node) {
 	return nodes
 }
 
-// call sends descriptors of one domain in a call, over the connections round robin. It returns the leases of the
-// reply.
+// call sends descriptors of one domain in a call, over the connections round robin. It returns the
+// leases of the reply.
 func (w *world) call(ctx context.Context, descs []descriptor) (*rls.RateLimitResponse, map[string]uint64, error) {
 	request := &rls.RateLimitRequest{Domain: descs[0].domain}
 	for _, a := range descs {
@@ -163,7 +163,8 @@ func (w *world) call(ctx context.Context, descs []descriptor) (*rls.RateLimitRes
 	return reply, leases, nil
 }
 
-// amount returns the hits that a descriptor charges to a limit, and whether it gets a lease for them.
+// amount returns the hits that a descriptor charges to a limit, and whether it gets a lease for
+// them.
 func (a descriptor) amount(l *limit) (hits int, held bool) {
 	switch {
 	case l.algorithm == concurrency:
@@ -182,7 +183,8 @@ func (a descriptor) holds() bool {
 	})
 }
 
-// begin starts a request, or charges hits that need no lease, and compares the reply with the ledger.
+// begin starts a request, or charges hits that need no lease, and compares the reply with the
+// ledger.
 func (w *world) begin(ctx context.Context, descs []descriptor) error {
 	reply, leases, err := w.call(ctx, descs)
 	if err != nil {
@@ -231,8 +233,8 @@ func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time)
 	return want
 }
 
-// chargeDenied charges hits of a denied request: those that count though they are denied, and those of other
-// descriptors, unless these give leases or all_or_nothing is set.
+// chargeDenied charges hits of a denied request: those that count though they are denied, and those
+// of other descriptors, unless these give leases or all_or_nothing is set.
 func (w *world) chargeDenied(descs []descriptor, fit []bool) {
 	for i, a := range descs {
 		for _, l := range a.limited() {
@@ -290,7 +292,8 @@ func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
 	}
 }
 
-// compareRemaining compares the remaining hits after an admitted request, if it has one descriptor of each counter.
+// compareRemaining compares the remaining hits after an admitted request, if it has one descriptor
+// of each counter.
 func (w *world) compareRemaining(descs []descriptor, reply *rls.RateLimitResponse) {
 	for i, a := range descs {
 		limits := a.limited()

@@ -26,7 +26,8 @@ func (s *harness) runLoad(t *testing.T, user string, every []time.Duration, do f
 	load.Wait()
 }
 
-// countAdmitted returns the number of requests of a user that Envoy at has admitted; -1 means all Envoys.
+// countAdmitted returns the number of requests of a user that Envoy at has admitted; -1 means all
+// Envoys.
 func (s *harness) countAdmitted(at int, user string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +39,8 @@ func (s *harness) countAdmitted(at int, user string) (n int) {
 	return n
 }
 
-// admittedPerSecond counts the requests of a user that Envoy at admits within a second; -1 means all Envoys.
+// admittedPerSecond counts the requests of a user that Envoy at admits within a second; -1 means
+// all Envoys.
 func (s *harness) admittedPerSecond(at int, user string) int {
 	before := s.countAdmitted(at, user)
 	time.Sleep(time.Second)
@@ -53,8 +55,8 @@ func (s *harness) awaitShares(t *testing.T, user string) {
 	}
 }
 
-// TestInvalidUTF8AffectsOneBucket has an end client send a byte that is not valid UTF-8 in the header of the bucket ID.
-// Only its own bucket gets no assignment.
+// TestInvalidUTF8AffectsOneBucket has an end client send a byte that is not valid UTF-8 in the
+// header of the bucket ID. Only its own bucket gets no assignment.
 func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 1)
@@ -79,7 +81,8 @@ func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 	s.awaitShares(t, "di")
 }
 
-// TestEnvoyDies kills one of two Envoys. The other one gets most of the limit, and the limit is never exceeded.
+// TestEnvoyDies kills one of two Envoys. The other one gets most of the limit, and the limit is
+// never exceeded.
 func TestEnvoyDies(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)
@@ -94,8 +97,8 @@ func TestEnvoyDies(t *testing.T) {
 	s.checkBound(t, "al", 100, 20)
 }
 
-// TestServiceOutage kills sluice and restarts it before assignments expire. Envoys continue with their shares, and never
-// exceed the limit.
+// TestServiceOutage kills sluice and restarts it before assignments expire. Envoys continue with
+// their shares, and never exceed the limit.
 func TestServiceOutage(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)
@@ -117,8 +120,8 @@ func TestServiceOutage(t *testing.T) {
 	s.checkBound(t, "al", 100, 2*20)
 }
 
-// TestLongServiceOutage stops sluice until assignments have expired. Envoy then applies expired_assignment_behavior, here
-// DENY_ALL, and gets a share again after the restart.
+// TestLongServiceOutage stops sluice until assignments have expired. Envoy then applies
+// expired_assignment_behavior, here DENY_ALL, and gets a share again after the restart.
 func TestLongServiceOutage(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 1)
@@ -166,8 +169,8 @@ func TestRulesChange(t *testing.T) {
 	s.checkBound(t, "al", 40, 20)
 }
 
-// TestQuotaRemovedAndRestored raises a limit while Envoys have demand, removes its quota, restores it and removes the
-// rule.
+// TestQuotaRemovedAndRestored raises a limit while Envoys have demand, removes its quota, restores
+// it and removes the rule.
 func TestQuotaRemovedAndRestored(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)
@@ -193,8 +196,8 @@ func TestQuotaRemovedAndRestored(t *testing.T) {
 	s.checkBound(t, "al", 200, 2*20)
 }
 
-// TestEnvoyJoins starts an Envoy while another one has the complete limit. It gets a share, and the limit is never
-// exceeded.
+// TestEnvoyJoins starts an Envoy while another one has the complete limit. It gets a share, and the
+// limit is never exceeded.
 func TestEnvoyJoins(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 1)

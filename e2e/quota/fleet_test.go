@@ -20,9 +20,9 @@ type attempt struct {
 	admitted bool
 }
 
-// TestFleetModel sends requests to three Envoys, with even, skewed and shifted demand, and then the same requests to the
-// model in package filter. In each phase both admit about the same number. It takes minutes and needs an idle machine,
-// so it runs only with SLUICE_LONG=1.
+// TestFleetModel sends requests to three Envoys, with even, skewed and shifted demand, and then the
+// same requests to the model in package filter. In each phase both admit about the same number. It
+// takes minutes and needs an idle machine, so it runs only with SLUICE_LONG=1.
 func TestFleetModel(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("SLUICE_LONG is not set: the number of admitted requests needs an idle machine")

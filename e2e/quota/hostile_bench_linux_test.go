@@ -32,9 +32,9 @@ func (s *hostileTest) scrape(tb testing.TB) {
 	suite.Metrics(tb, s.sluice)
 }
 
-// BenchmarkHostileStreams measures the attack of [TestHostileStreams]: the fraction of a core that sluice uses 12 to 25 s
-// after the last report, the slowest of 50 calls a second, and the time for a scrape, for reading the state, until changed
-// rules are active, and for the shutdown.
+// BenchmarkHostileStreams measures the attack of [TestHostileStreams]: the fraction of a core that
+// sluice uses 12 to 25 s after the last report, the slowest of 50 calls a second, and the time for
+// a scrape, for reading the state, until changed rules are active, and for the shutdown.
 //
 //	go test ./e2e/quota -run xxx -bench HostileStreams -benchtime 1x
 func BenchmarkHostileStreams(b *testing.B) {

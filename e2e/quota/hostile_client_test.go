@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// hostileClient is an HTTP/2 connection whose streams report to the quota service. Its window bounds the response bytes
-// that it accepts.
+// hostileClient is an HTTP/2 connection whose streams report to the quota service. Its window
+// bounds the response bytes that it accepts.
 type hostileClient struct {
 	conn    net.Conn
 	writing sync.Mutex // guards fr
@@ -134,8 +134,8 @@ func (h *hostileClient) send(stream uint32, message []byte) {
 	}
 }
 
-// reserveWindow waits until the send window is open and reserves up to most bytes of it. It returns 0 if the stream or
-// the connection has ended.
+// reserveWindow waits until the send window is open and reserves up to most bytes of it. It returns
+// 0 if the stream or the connection has ended.
 func (h *hostileClient) reserveWindow(stream uint32, most int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,8 +170,8 @@ func appendField(b []byte, number byte, value string) []byte {
 	return append(append(b, number<<3|2, byte(len(value))), value...)
 }
 
-// attack opens connections with the given number of streams each, and reports ids bucket IDs on each stream. The clients
-// read up to window bytes of responses on a stream.
+// attack opens connections with the given number of streams each, and reports ids bucket IDs on
+// each stream. The clients read up to window bytes of responses on a stream.
 func attack(tb testing.TB, addr string, window uint32, connections, streams, ids int) {
 	tb.Helper()
 	var all sync.WaitGroup

@@ -25,7 +25,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// hostileRules divide a limit for each user, and have another limit for calls of the rate limit service.
+// hostileRules divide a limit for each user, and have another limit for calls of the rate limit
+// service.
 const hostileRules = `
 domain: d
 descriptors:
@@ -33,8 +34,9 @@ descriptors:
   - { key: call, rate_limit: { unit: hour, requests_per_unit: 1000000 } }
 `
 
-// hostileTest is a sluice that hostile clients attack from 127.0.0.1, and an honest client at 127.0.0.2, which uses one
-// connection for its stream to the quota service and its calls of the rate limit service.
+// hostileTest is a sluice that hostile clients attack from 127.0.0.1, and an honest client at
+// 127.0.0.2, which uses one connection for its stream to the quota service and its calls of the
+// rate limit service.
 type hostileTest struct {
 	sluice *sluice.Sluice
 	rules  string // path of the rules file
@@ -128,9 +130,10 @@ func (s *hostileTest) peakMiB(tb testing.TB) int {
 	return kilobytes >> 10
 }
 
-// TestHostileStreams has 20 clients report 10,000 bucket IDs each, and then neither read nor report. For longer than the
-// time to live of an assignment, each call of an honest client on the connection of its stream gets a response. After
-// that a rule change takes effect, metrics and the state can be read, and sluice shuts down.
+// TestHostileStreams has 20 clients report 10,000 bucket IDs each, and then neither read nor
+// report. For longer than the time to live of an assignment, each call of an honest client on the
+// connection of its stream gets a response. After that a rule change takes effect, metrics and the
+// state can be read, and sluice shuts down.
 func TestHostileStreams(t *testing.T) {
 	t.Parallel()
 	s := startHostileTest(t)
@@ -159,8 +162,8 @@ func TestHostileStreams(t *testing.T) {
 	s.stop(t)
 }
 
-// TestMillionIDsFitMemory has a client report a million bucket IDs. Sluice stays within the memory limit of the manifests,
-// and an honest client keeps its share.
+// TestMillionIDsFitMemory has a client report a million bucket IDs. Sluice stays within the memory
+// limit of the manifests, and an honest client keeps its share.
 func TestMillionIDsFitMemory(t *testing.T) {
 	t.Parallel()
 	s := startHostileTest(t, "GOMEMLIMIT=108MiB")

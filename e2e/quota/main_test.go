@@ -1,5 +1,5 @@
-// Package quota tests the rate limit quota service with real Envoys. It checks all requests that they admit against the
-// limit.
+// Package quota tests the rate limit quota service with real Envoys. It checks all requests that
+// they admit against the limit.
 package quota_test
 
 import (
@@ -95,7 +95,8 @@ func (s *harness) startSluiceAt(t *testing.T, addr string) *sluice.Sluice {
 	return suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": addr}})
 }
 
-// startEnvoy starts a further Envoy. replacements are pairs of an old and a new text of its configuration.
+// startEnvoy starts a further Envoy. replacements are pairs of an old and a new text of its
+// configuration.
 func (s *harness) startEnvoy(t *testing.T, replacements ...string) {
 	t.Helper()
 	config, err := os.ReadFile("testdata/filters.yaml")
@@ -159,9 +160,10 @@ func (s *harness) load(ctx context.Context, t *testing.T, at int, user string, e
 	}
 }
 
-// checkBound fails the test if in any interval the Envoys together admitted more requests of a user than rate x its
-// length + burst. A request counts in an interval only if it was sent and answered within it, since the time of its
-// admission is not known exactly. A busy machine can therefore cause no false failure. It returns the number of requests.
+// checkBound fails the test if in any interval the Envoys together admitted more requests of a user
+// than rate x its length + burst. A request counts in an interval only if it was sent and answered
+// within it, since the time of its admission is not known exactly. A busy machine can therefore
+// cause no false failure. It returns the number of requests.
 func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int {
 	t.Helper()
 	s.mu.Lock()
@@ -192,14 +194,16 @@ func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int
 	return len(all)
 }
 
-// dropAdmittedBefore removes the requests that were sent before a time, so that checkBound ignores them.
+// dropAdmittedBefore removes the requests that were sent before a time, so that checkBound ignores
+// them.
 func (s *harness) dropAdmittedBefore(begun time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.admitted = slices.DeleteFunc(s.admitted, func(a admission) bool { return a.sent < begun })
 }
 
-// metric returns the sum of the series of a metric that have all given labels, such as `domain="d"`.
+// metric returns the sum of the series of a metric that have all given labels, such as
+// `domain="d"`.
 func (s *harness) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	return suite.Metrics(t, s.sluice).Sum(name, labels...)

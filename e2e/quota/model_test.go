@@ -19,8 +19,9 @@ descriptors:
       - { key: api, value: all, rate_limit: { unit: hour, requests_per_unit: 2, algorithm: token_bucket, quota: { min_tokens: 20 } } }
 `
 
-// TestFilterModel applies the same actions and requests to a real Envoy and to the model of its bucket, on which
-// simulations and sluice simulate --rlqs are based. Both admit the same number of requests.
+// TestFilterModel applies the same actions and requests to a real Envoy and to the model of its
+// bucket, on which simulations and sluice simulate --rlqs are based. Both admit the same number of
+// requests.
 func TestFilterModel(t *testing.T) {
 	t.Parallel()
 	s := start(t, slowRules, 1)

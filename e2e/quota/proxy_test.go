@@ -10,10 +10,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestProxyBetween runs an HTTP proxy between Envoys and sluice. It acknowledges PINGs before the Envoy has received the
-// messages sent before them. With grpc-go, reports of the Envoy confirm messages, so the bound holds. With the built-in
-// transport it may be exceeded for the time that a message takes from the proxy to the Envoy, which no test can bound;
-// but each Envoy admits at most the limit.
+// TestProxyBetween runs an HTTP proxy between Envoys and sluice. It acknowledges PINGs before the
+// Envoy has received the messages sent before them. With grpc-go, reports of the Envoy confirm
+// messages, so the bound holds. With the built-in transport it may be exceeded for the time that a
+// message takes from the proxy to the Envoy, which no test can bound; but each Envoy admits at most
+// the limit.
 func TestProxyBetween(t *testing.T) {
 	t.Parallel()
 	for transport, rate := range map[string]float64{"grpc-go": 100, "builtin": 2 * 100} {

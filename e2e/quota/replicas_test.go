@@ -30,7 +30,8 @@ const (
 	withKeepalive = "http2_protocol_options: { connection_keepalive: { interval: 10s, timeout: 2s } }"
 )
 
-// healthChecked are the replacements in the configuration of Envoys that find the leader by health checks.
+// healthChecked are the replacements in the configuration of Envoys that find the leader by health
+// checks.
 var healthChecked = []string{oneSluice, severalSluices, noKeepalive, withKeepalive}
 
 // replicas is a harness with several sluices that share a store.
@@ -40,7 +41,8 @@ type replicas struct {
 	store   *storetest.Server
 }
 
-// startReplicas starts two sluices that share a store, of which the first is the leader, and two Envoys that use either.
+// startReplicas starts two sluices that share a store, of which the first is the leader, and two
+// Envoys that use either.
 func startReplicas(t *testing.T, replacements []string, args ...string) *replicas {
 	t.Helper()
 	suite.Envoy(t, root)
@@ -57,7 +59,8 @@ func startReplicas(t *testing.T, replacements []string, args ...string) *replica
 	return tr
 }
 
-// awaitLeader waits until exactly one of the given sluices, by default all, is the leader, and returns its index.
+// awaitLeader waits until exactly one of the given sluices, by default all, is the leader, and
+// returns its index.
 func (tr *replicas) awaitLeader(t *testing.T, of ...int) (leader int) {
 	t.Helper()
 	if of == nil {
@@ -88,8 +91,8 @@ func (tr *replicas) awaitStreams(t *testing.T, of int) {
 	})
 }
 
-// longestPause returns the longest time between two admitted requests of a user after the given time, from the response
-// of one to the sending of the next.
+// longestPause returns the longest time between two admitted requests of a user after the given
+// time, from the response of one to the sending of the next.
 func (s *harness) longestPause(user string, since time.Duration) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +105,8 @@ func (s *harness) longestPause(user string, since time.Duration) (longest time.D
 	return longest
 }
 
-// TestLeaderDies kills the leader of two sluices while Envoys have demand. The other one takes over, and the limit is never
-// exceeded.
+// TestLeaderDies kills the leader of two sluices while Envoys have demand. The other one takes
+// over, and the limit is never exceeded.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	tr := startReplicas(t, healthChecked)
@@ -123,8 +126,8 @@ func TestLeaderDies(t *testing.T) {
 	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestLeaderSuspended suspends the leader until another sluice is the leader, and resumes it. It no longer divides, since
-// its leadership has expired by its own clock.
+// TestLeaderSuspended suspends the leader until another sluice is the leader, and resumes it. It no
+// longer divides, since its leadership has expired by its own clock.
 func TestLeaderSuspended(t *testing.T) {
 	t.Parallel()
 	tr := startReplicas(t, healthChecked)
@@ -145,7 +148,8 @@ func TestLeaderSuspended(t *testing.T) {
 	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestLeaderDrains shuts the leader down gracefully. It releases its leadership before it exits, while it still serves.
+// TestLeaderDrains shuts the leader down gracefully. It releases its leadership before it exits,
+// while it still serves.
 func TestLeaderDrains(t *testing.T) {
 	t.Parallel()
 	tr := startReplicas(t, healthChecked, "--drain-delay=1h")
@@ -165,8 +169,8 @@ func TestLeaderDrains(t *testing.T) {
 	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestEnvoysFindLeader has Envoys without health checks reconnect until they find the leader. Other sluices fail their
-// streams, including a former leader that still serves.
+// TestEnvoysFindLeader has Envoys without health checks reconnect until they find the leader. Other
+// sluices fail their streams, including a former leader that still serves.
 func TestEnvoysFindLeader(t *testing.T) {
 	t.Parallel()
 	tr := startReplicas(t, nil, "--drain-delay=1h")
@@ -184,8 +188,9 @@ func TestEnvoysFindLeader(t *testing.T) {
 	t.Logf("after %.1f s both use the new leader", time.Since(begun).Seconds())
 }
 
-// TestStoreOutageStopsDivision stops the store. When the leadership has expired no sluice divides, and when shares have
-// expired Envoys apply expired_assignment_behavior, here DENY_ALL. When the store is available again they get shares.
+// TestStoreOutageStopsDivision stops the store. When the leadership has expired no sluice divides,
+// and when shares have expired Envoys apply expired_assignment_behavior, here DENY_ALL. When the
+// store is available again they get shares.
 func TestStoreOutageStopsDivision(t *testing.T) {
 	t.Parallel()
 	tr := startReplicas(t, healthChecked)

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestShadow exceeds a limit in shadow mode. All requests are admitted, and those over the limit are counted.
+// TestShadow exceeds a limit in shadow mode. All requests are admitted, and those over the limit
+// are counted.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	s := start(t, strings.Replace(rules100, "{ key: api, value: all,", "{ key: api, value: all, shadow_mode: true,", 1), 1)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestStateShowsShares has two Envoys share a limit and then kills one. The state, its page, top, explain and the metric
-// show the shares, without the names of clients.
+// TestStateShowsShares has two Envoys share a limit and then kills one. The state, its page, top,
+// explain and the metric show the shares, without the names of clients.
 func TestStateShowsShares(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEnvoySuspended suspends one of two Envoys, sends it an assignment, and waits until the other one has its share.
-// After it resumes, the Envoy may apply that assignment and so exceed the limit until it expires. Then the bound holds
-// again.
+// TestEnvoySuspended suspends one of two Envoys, sends it an assignment, and waits until the other
+// one has its share. After it resumes, the Envoy may apply that assignment and so exceed the limit
+// until it expires. Then the bound holds again.
 func TestEnvoySuspended(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2, "--keepalive-time=1s", "--keepalive-timeout=1s")

@@ -17,8 +17,8 @@ descriptors:
       - { key: api, value: all, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: { burst: 0.1s, min_tokens: 4 } } }
 `
 
-// TestTwoEnvoysShareLimit sends each Envoy more requests than the limit. Each gets a share, and together they never exceed
-// the limit.
+// TestTwoEnvoysShareLimit sends each Envoy more requests than the limit. Each gets a share, and
+// together they never exceed the limit.
 func TestTwoEnvoysShareLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)

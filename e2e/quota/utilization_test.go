@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestUtilization logs which fraction of a limit Envoys use, with even, skewed and shifted demand, and checks the bound. It
-// takes minutes and needs an idle machine, so it runs only with SLUICE_LONG=1.
+// TestUtilization logs which fraction of a limit Envoys use, with even, skewed and shifted demand,
+// and checks the bound. It takes minutes and needs an idle machine, so it runs only with
+// SLUICE_LONG=1.
 func TestUtilization(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("SLUICE_LONG is not set: the measurement needs an idle machine")

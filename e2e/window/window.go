@@ -1,5 +1,5 @@
-// Package window keeps tests that count hits in windows of an hour or more away from the end of a window, at which
-// counters reset.
+// Package window keeps tests that count hits in windows of an hour or more away from the end of a
+// window, at which counters reset.
 package window
 
 import (
@@ -16,18 +16,18 @@ func AwaitHour(tb testing.TB) {
 	_ = Await(tb.Context(), Margin(), func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
 }
 
-// Margin returns a duration that is longer than any test that counts.
+// Margin returns a duration that is longer than any test that counts hits.
 func Margin() time.Duration { return 5 * process.ScaleByLoad(4*time.Second) }
 
-// Await waits until the hour lasts longer than margin. Before it waits for the next hour it calls say. It returns an
-// error if ctx ends first.
-func Await(ctx context.Context, margin time.Duration, say func(left time.Duration)) error {
+// Await waits until the current hour lasts longer than margin. Before a wait it calls report. It
+// returns an error if ctx ends first.
+func Await(ctx context.Context, margin time.Duration, report func(left time.Duration)) error {
 	now := time.Now()
 	left := now.Truncate(time.Hour).Add(time.Hour).Sub(now)
 	if left > margin {
 		return nil
 	}
-	say(left)
+	report(left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {

@@ -1,6 +1,7 @@
-// Package filter models Envoy's filter rate_limit_quota as of Envoy 1.40 (docs/rlqs.md): its token buckets, and
-// Envoys that report to a [quota.Divider], in simulated time. It is used by tests of the divider and by sluice
-// simulate; e2e/quota compares it with a real Envoy. It knows neither rules nor logs.
+// Package filter models Envoy's filter rate_limit_quota as of Envoy 1.40 (docs/rlqs.md): its token
+// buckets, and Envoys that report to a [quota.Divider], in simulated time. It is used by tests of
+// the divider and by sluice simulate; e2e/quota compares it with a real Envoy. It knows neither
+// rules nor logs.
 package filter
 
 import (
@@ -9,14 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Bucket is an Envoy's state of a bucket. The zero value is a bucket that has had no request or was abandoned.
+// Bucket is an Envoy's state of a bucket. The zero value is a bucket that has had no request or was
+// abandoned.
 type Bucket struct {
-	// Known is true once the bucket has had a request. Assigned is true if it has an assignment, which is valid until
-	// Expires.
+	// Known is true once the bucket has had a request. Assigned is true if it has an assignment,
+	// which is valid until Expires.
 	Known, Assigned bool
 	Kind            quota.Kind
 	Expires         quota.Time
-	// Rate is the refill rate. Tokens is the number of tokens at the last request or refill, MaxTokens the capacity.
+	// Rate is the refill rate. Tokens is the number of tokens at the last request or refill,
+	// MaxTokens the capacity.
 	Rate              quota.Rate
 	Tokens, MaxTokens float64
 	// Allowed and Denied count requests since Reported, the time of the last report.
@@ -33,12 +36,12 @@ func (b *Bucket) Active(now quota.Time) bool { return b.Assigned && b.Expires > 
 // Start creates the bucket at its first request.
 func (b *Bucket) Start(now quota.Time) { *b = Bucket{Known: true, Reported: now} }
 
-// Admit decides n requests one by one and returns how many are allowed. allowUnassigned applies if no assignment is
-// valid.
-func (b *Bucket) Admit(now quota.Time, n uint64, unassigned bool) (allowed uint64) {
+// Admit decides n requests one by one and returns how many are allowed. Without a valid assignment
+// they are allowed if allowUnassigned is true.
+func (b *Bucket) Admit(now quota.Time, n uint64, allowUnassigned bool) (allowed uint64) {
 	switch {
 	case !b.Active(now):
-		if unassigned {
+		if allowUnassigned {
 			allowed = n
 		}
 	case b.Kind == quota.AssignAllowAll:
@@ -63,8 +66,8 @@ func (b *Bucket) Refill(now quota.Time) {
 	b.refilled = until
 }
 
-// Apply applies an action. An action for an unknown bucket is ignored. A new token bucket is as full as the one that
-// it replaces; without one it starts full.
+// Apply applies an action. An action for an unknown bucket is ignored. A new token bucket is as
+// full as the one that it replaces; without one it starts full.
 func (b *Bucket) Apply(now quota.Time, a *quota.Action) {
 	switch {
 	case !b.Known:

@@ -10,7 +10,8 @@ import (
 
 const second = time.Second
 
-// TestBucket has a bucket told all kinds of things. The same steps are played to a real Envoy by e2e/quota.
+// TestBucket has a bucket told all kinds of things. The same steps are played to a real Envoy by
+// e2e/quota.
 func TestBucket(t *testing.T) {
 	tokens := func(rate quota.Rate, most uint32) *quota.Action {
 		return &quota.Action{Kind: quota.Assign, Rate: rate, MaxTokens: most, TTL: 12 * second}
@@ -66,7 +67,8 @@ func TestBucket(t *testing.T) {
 
 var hundred = &quota.Limit{Hits: 100, Window: second, Burst: 100 * time.Millisecond}
 
-// play has requests of a bucket come at each of n Envoys, every so often, and returns how many passed in each second.
+// play has requests of a bucket come at each of n Envoys, every so often, and returns how many
+// passed in each second.
 func play(n int, every time.Duration, length time.Duration, limit *quota.Limit) (passed []int, f *filter.Fleet) {
 	f = filter.NewFleet(n, true)
 	passed = make([]int, length/second)

@@ -15,9 +15,9 @@ const (
 	never         = quota.Time(math.MaxInt64)
 )
 
-// Fleet is a divider and the Envoys that report to it, in simulated time. Reports arrive at once; actions are applied
-// after a millisecond and then confirmed. The reports of the Envoys are spread evenly over the report interval. A
-// Fleet must be used by one goroutine.
+// Fleet is a divider and the Envoys that report to it, in simulated time. Reports arrive at once;
+// actions are applied after a millisecond and then confirmed. The reports of the Envoys are spread
+// evenly over the report interval. A Fleet must be used by one goroutine.
 type Fleet struct {
 	divider *quota.Divider
 	envoys  []envoy
@@ -32,7 +32,8 @@ type Fleet struct {
 	unassignedAllowed uint64
 }
 
-// envoy is one Envoy. Its buckets are a list, so that they are reported in the same order each time.
+// envoy is one Envoy. Its buckets are a list, so that they are reported in the same order each
+// time.
 type envoy struct {
 	buckets []bucket
 	index   map[quota.Bucket]int
@@ -52,10 +53,10 @@ type message struct {
 	actions []quota.Action
 }
 
-// NewFleet returns n Envoys and a divider without a predecessor. allowUnassigned determines whether requests without
-// an assignment are allowed, as with ALLOW_ALL in no_assignment_behavior.
-func NewFleet(n int, unassigned bool) *Fleet {
-	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]envoy, n), allowUnassigned: unassigned, due: never}
+// NewFleet returns n Envoys and a divider without a predecessor. allowUnassigned determines whether
+// requests without an assignment are allowed, as with ALLOW_ALL in no_assignment_behavior.
+func NewFleet(n int, allowUnassigned bool) *Fleet {
+	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]envoy, n), allowUnassigned: allowUnassigned, due: never}
 	for i := range f.envoys {
 		f.envoys[i].index = map[quota.Bucket]int{}
 		f.divider.OpenStream(0, quota.StreamID(i+1), 0, 0)
@@ -63,38 +64,39 @@ func NewFleet(n int, unassigned bool) *Fleet {
 	return f
 }
 
-// Request decides a request of a bucket at an Envoy, and reports whether it is allowed. Times start at 0 and do not
-// go backwards. Every request of a bucket must pass the same limit.
+// Request decides a request of a bucket at an Envoy, and reports whether it is allowed. Times start
+// at 0 and do not go backwards. Every request of a bucket must pass the same limit.
 func (f *Fleet) Request(now quota.Time, envoy int, key quota.Bucket, limit *quota.Limit) bool {
 	f.advance(now)
 	p := &f.envoys[envoy]
-	place, found := p.index[key]
+	i, found := p.index[key]
 	if !found {
-		place = len(p.buckets)
-		p.index[key] = place
+		i = len(p.buckets)
+		p.index[key] = i
 		p.buckets = append(p.buckets, bucket{key: key, limit: limit})
-		p.buckets[place].Start(f.now)
+		p.buckets[i].Start(f.now)
 		f.skipIdleReports()
 		f.buckets++
 	}
-	b := &p.buckets[place]
-	acts := b.Active(f.now)
-	passes := b.Admit(f.now, 1, f.allowUnassigned) > 0
-	if passes && !acts {
+	b := &p.buckets[i]
+	active := b.Active(f.now)
+	allowed := b.Admit(f.now, 1, f.allowUnassigned) > 0
+	if allowed && !active {
 		f.unassignedAllowed++
 	}
 	if !found {
 		f.report(envoy, b)
 		f.divide()
 	}
-	return passes
+	return allowed
 }
 
-// UnassignedAllowed returns the number of requests allowed without an assignment: before the first answer about a
-// bucket, or because a bound of the divider is reached.
+// UnassignedAllowed returns the number of requests allowed without an assignment: before the first
+// answer about a bucket, or because a bound of the divider is reached.
 func (f *Fleet) UnassignedAllowed() uint64 { return f.unassignedAllowed }
 
-// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the divider's part.
+// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the
+// divider's part.
 func (f *Fleet) Buckets() int { return f.buckets }
 
 // advance processes all events up to the time now.
@@ -160,9 +162,9 @@ func (f *Fleet) divide() {
 	}
 	f.due = max(f.due, f.now+time.Millisecond)
 	f.ready = f.divider.AppendReady(f.ready[:0])
-	for _, h := range f.ready {
-		if actions, seq, _ := f.divider.TakeActions(f.now, h, nil, math.MaxInt); seq != 0 {
-			f.inTransit = append(f.inTransit, message{f.now + deliveryDelay, int(h) - 1, seq, actions})
+	for _, id := range f.ready {
+		if actions, seq, _ := f.divider.TakeActions(f.now, id, nil, math.MaxInt); seq != 0 {
+			f.inTransit = append(f.inTransit, message{f.now + deliveryDelay, int(id) - 1, seq, actions})
 		}
 	}
 	if f.divider.Counts().Buckets == 0 {
@@ -179,25 +181,25 @@ func (f *Fleet) deliver() {
 	}
 	p := &f.envoys[m.to]
 	for i := range m.actions {
-		place, found := p.index[m.actions[i].Bucket]
+		at, found := p.index[m.actions[i].Bucket]
 		if !found {
 			continue
 		}
-		if p.buckets[place].Apply(f.now, &m.actions[i]); !p.buckets[place].Known {
-			p.forget(place)
+		if p.buckets[at].Apply(f.now, &m.actions[i]); !p.buckets[at].Known {
+			p.remove(at)
 			f.buckets--
 		}
 	}
 	f.divider.Confirm(f.now, quota.StreamID(m.to+1), m.seq)
 }
 
-// forget removes the bucket at index i. The last one takes its place.
-func (p *envoy) forget(place int) {
+// remove removes the bucket at index i. The last one moves to that index.
+func (p *envoy) remove(i int) {
 	last := len(p.buckets) - 1
-	delete(p.index, p.buckets[place].key)
-	if place != last {
-		p.buckets[place] = p.buckets[last]
-		p.index[p.buckets[place].key] = place
+	delete(p.index, p.buckets[i].key)
+	if i != last {
+		p.buckets[i] = p.buckets[last]
+		p.index[p.buckets[i].key] = i
 	}
 	p.buckets[last] = bucket{}
 	p.buckets = p.buckets[:last]

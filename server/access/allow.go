@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// AllowList lists the domains that each client may request, by the names in the clients' certificates. A client that is not listed may
-// request none. An AllowList never changes, and its methods may be called concurrently.
+// AllowList lists the domains that each client may request, by the names in the clients'
+// certificates. A client that is not listed may request none. An AllowList never changes, and its
+// methods may be called concurrently.
 type AllowList struct {
 	// exact contains the grants of DNS names and URIs. Only the latter contain a colon.
 	exact map[string]*grant
@@ -30,9 +31,10 @@ func (g *grant) add(other *grant) {
 	maps.Copy(g.domains, other.domains)
 }
 
-// ParseAllowList parses texts of the form NAME=DOMAIN[,DOMAIN...]. NAME is a DNS name or a URI of a certificate. A URI that ends in /*
-// matches all URIs with this prefix and at least one more segment. The domain * stands for all domains. The grants of a name that is
-// given several times are added up.
+// ParseAllowList parses texts of the form NAME=DOMAIN[,DOMAIN...]. NAME is a DNS name or a URI of a
+// certificate. A URI that ends in /* matches all URIs with this prefix and at least one more
+// segment. The domain * stands for all domains. The grants of a name that is given several times
+// are added up.
 func ParseAllowList(texts []string) (*AllowList, error) {
 	a := &AllowList{exact: map[string]*grant{}, prefixes: map[string]*grant{}}
 	for _, text := range texts {
@@ -88,7 +90,7 @@ func parseName(name string, below bool) (string, error) {
 	}
 	u, err := url.Parse(name)
 	if err != nil || u.Scheme == "" || below && u.Host == "" {
-		return "", fmt.Errorf("%q is no URI, such as spiffe://cluster.local/ns/shop/sa/envoy", name)
+		return "", fmt.Errorf("%q is not a URI, such as spiffe://cluster.local/ns/shop/sa/envoy", name)
 	}
 	// The last slash belongs to the /*, so no empty segment follows it.
 	if below && (u.RawQuery != "" || u.Fragment != "" || !isPlainPath(strings.TrimSuffix(u.EscapedPath(), "/"))) {
@@ -104,7 +106,8 @@ func canonicalURI(u *url.URL) string {
 	return c.String()
 }
 
-// isPlainPath reports whether all segments of a path are plain, as SPIFFE requires. Otherwise /a/../b would match /a/*.
+// isPlainPath reports whether all segments of a path are plain, as SPIFFE requires. Otherwise
+// /a/../b would match /a/*.
 func isPlainPath(path string) bool {
 	if path == "" {
 		return true
@@ -117,7 +120,8 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// Client returns the client with the given certificate. It may request the domains of all its names.
+// Client returns the client with the given certificate. It may request the domains of all its
+// names.
 func (a *AllowList) Client(cert *x509.Certificate) *Client {
 	c := &Client{grant: grant{domains: map[string]struct{}{}}}
 	var names []string

@@ -19,7 +19,7 @@ func allowList(t *testing.T, texts ...string) *AllowList {
 	return a
 }
 
-// certificate returns one with these names, URIs or DNS names.
+// certificate returns a certificate with the given DNS names and URIs.
 func certificate(t *testing.T, names ...string) *x509.Certificate {
 	t.Helper()
 	c := new(x509.Certificate)
@@ -57,9 +57,9 @@ func TestAllowList(t *testing.T) {
 		{[]string{"envoy.example.com"}, []string{"dns", "both"}},
 		{[]string{"ENVOY.example.COM", "upper.example.com"}, []string{"dns", "both", "upper"}},
 		{[]string{"twice.example.com"}, []string{"a", "b"}},
-		// What only looks like the name.
+		// Names that only resemble the listed one.
 		{[]string{"evil.envoy.example.com", "envoy.example.com.evil.test", "xenvoy.example.com", "*.example.com", "*"}, nil},
-		// A DNS name is no URI, nor the other way around.
+		// A DNS name is not a URI, nor the reverse.
 		{[]string{"https://envoy.example.com", "spiffe://envoy.example.com"}, nil},
 
 		{[]string{"spiffe://cluster.local/ns/shop/sa/envoy"}, []string{"both", "exact", "shop", "cluster"}},
@@ -79,7 +79,7 @@ func TestAllowList(t *testing.T) {
 		{[]string{"spiffe://cluster.local:443/ns/shop/sa/envoy"}, nil},
 		{[]string{"spiffe://x@cluster.local/ns/shop/sa/envoy"}, nil},
 		{[]string{"https://cluster.local/ns/shop/sa/envoy"}, nil},
-		// What is below a prefix only by its letters.
+		// Paths that only textually start with the prefix.
 		{[]string{"spiffe://cluster.local/ns/shop/../pay"}, nil},
 		{[]string{"spiffe://cluster.local/ns/shop/./x"}, nil},
 		{[]string{"spiffe://cluster.local/ns/shop//x"}, nil},
@@ -113,9 +113,10 @@ func TestAllowList(t *testing.T) {
 	}
 }
 
-// TestKindsOfNamesShareNoGrant holds that a DNS name spelt as a URI of the list, and a URI spelt as a DNS name, grant
-// nothing: authorities that are constrained to some names of one kind may issue any of the other.
-func TestKindsOfNamesShareNoGrant(t *testing.T) {
+// TestNameKindsShareNoGrant checks that a DNS name spelled like a listed URI, and a URI spelled
+// like a listed DNS name, have no grants: an authority that is constrained to some names of one
+// kind may issue any names of the other.
+func TestNameKindsShareNoGrant(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=dns", "spiffe://cluster.local/sa/envoy=uri", "spiffe://cluster.local/ns/*=below")
 	for _, cert := range []*x509.Certificate{
 		{URIs: []*url.URL{{Path: "envoy.example.com"}}},
@@ -131,7 +132,7 @@ func TestKindsOfNamesShareNoGrant(t *testing.T) {
 	}
 }
 
-func TestAllowListSaysWhatIsWrong(t *testing.T) {
+func TestAllowListErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "must be NAME=DOMAIN",
 		"envoy.example.com":                 "must be NAME=DOMAIN",
@@ -144,9 +145,9 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 		"spiffe://cluster.local/*/sa=shop":  "may only be the last segment of a URI",
 		"spiffe://cluster.local/ns*=shop":   "may only be the last segment of a URI",
 		"spiffe://cluster.local/*/*=shop":   "may only be the last segment of a URI",
-		"spiffe:///*=shop":                  "is no URI",
-		"://cluster.local=shop":             "is no URI",
-		"spiffe://cluster local/x=shop":     "is no URI",
+		"spiffe:///*=shop":                  "is not a URI",
+		"://cluster.local=shop":             "is not a URI",
+		"spiffe://cluster local/x=shop":     "is not a URI",
 		"envoy.example.com/*=shop":          "neither a DNS name nor a URI",
 		"envoy example=shop":                "neither a DNS name nor a URI",
 		"spiffe://cluster.local/a/../*=b":   "empty, dotted or escaped segments",
@@ -160,7 +161,7 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAClientsNamesAreBoundedAndQuoted(t *testing.T) {
+func TestClientNamesAreBoundedAndQuoted(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=d")
 	c := allow.Client(certificate(t, "a\n.test", strings.Repeat("x", 1000)))
 	if len(c.names) > 310 || !strings.HasPrefix(c.names, `["a\n.test" "xxx`) {

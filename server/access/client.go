@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Client is the client of a connection. It is determined once per connection. A nil Client may request nothing (fail closed).
+// Client is the client of a connection. It is determined once per connection. A nil Client may
+// request nothing (fail closed).
 type Client struct {
 	grant
 	// names contains the names in the certificate, quoted and truncated.
@@ -52,9 +53,9 @@ func (e *DeniedError) Error() string {
 		return "no client certificate: --grpc-allow grants no domain"
 	}
 	if e.domain == "" {
-		return fmt.Sprintf("the client certificate (%s) may ask for no domain: --grpc-allow grants it none", e.client.names)
+		return fmt.Sprintf("the client certificate (%s) may not request any domain: --grpc-allow grants it none", e.client.names)
 	}
-	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
+	return fmt.Sprintf("the client certificate (%s) may not request domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
 // Fields returns log fields with the certificate and the domain.
@@ -66,8 +67,9 @@ func (e *DeniedError) Fields() []zap.Field {
 	return []zap.Field{zap.String("certificate", names), zap.String("domain", e.domain)}
 }
 
-// Credentials returns the credentials of a server: secure, or plain text if secure is nil. If allow is not nil, each handshake
-// determines the domains that the client may request; see [ClientFromAuthInfo].
+// Credentials returns the credentials of a server: secure, or plain text if secure is nil. If allow
+// is not nil, each handshake determines the domains that the client may request; see
+// [ClientFromAuthInfo].
 func Credentials(secure *TLS, allow *AllowList) (credentials.TransportCredentials, error) {
 	switch {
 	case allow != nil && !secure.ChecksClients():
@@ -107,7 +109,8 @@ func (i identifyingCredentials) ServerHandshake(conn net.Conn) (net.Conn, creden
 
 func (i identifyingCredentials) Clone() credentials.TransportCredentials { return i }
 
-// ClientFromAuthInfo returns the client that a handshake has identified, or nil, which may request nothing.
+// ClientFromAuthInfo returns the client that a handshake has identified, or nil, which may request
+// nothing.
 func ClientFromAuthInfo(info credentials.AuthInfo) *Client {
 	i, _ := info.(clientIdentity)
 	return i.client

@@ -73,7 +73,7 @@ func readPEM(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(text) > maxPEMBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes: no file of certificates", path, maxPEMBytes)
+		return nil, fmt.Errorf("%s is larger than %d bytes: not a certificate file", path, maxPEMBytes)
 	}
 	return text, nil
 }
@@ -110,8 +110,9 @@ func (t *TLS) load(f files) (*keyring, error) {
 	return k, nil
 }
 
-// checkPEM returns an error if text contains no certificate, or a block that cannot be decoded. The standard library skips such blocks,
-// so a truncated file would load with fewer authorities or an incomplete chain.
+// checkPEM returns an error if text contains no certificate, or a block that cannot be decoded. The
+// standard library skips such blocks, so a truncated file would load with fewer authorities or an
+// incomplete chain.
 func checkPEM(path string, text []byte) error {
 	blocks, certificates := 0, 0
 	for rest := text; ; blocks++ {

@@ -8,8 +8,8 @@ import (
 
 // follower polls files for changes.
 //
-// It compares contents instead of waiting for notifications, which come late or never on some file systems. Reading a few small
-// files takes microseconds.
+// It compares contents instead of waiting for notifications, which come late or never on some file
+// systems. Reading a few small files takes microseconds.
 type follower[R any] struct {
 	interval time.Duration
 	current  [sha256.Size]byte             // hash of the last accepted reading
@@ -18,8 +18,9 @@ type follower[R any] struct {
 	accept   func(R)
 }
 
-// run polls until ctx ends. It accepts a reading whose hash differs from the current one as soon as two consecutive readings have
-// the same hash. Otherwise it could accept half a file, or a new certificate with the old key.
+// run polls until ctx ends. It accepts a reading whose hash differs from the current one as soon as
+// two consecutive readings have the same hash. Otherwise it could accept half a file, or a new
+// certificate with the old key.
 func (f follower[R]) run(ctx context.Context) {
 	poll := time.NewTicker(f.interval)
 	defer poll.Stop()

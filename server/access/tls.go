@@ -23,18 +23,22 @@ import (
 
 // TLSOptions configure the TLS connections of a server or client.
 type TLSOptions struct {
-	// Cert is the path of a PEM file with the certificate and its chain, and Key that of the private key. A server needs both; a
-	// client may have neither.
+	// Cert is the path of a PEM file with the certificate and its chain, and Key that of the
+	// private key. A server needs both; a client may have neither.
 	Cert, Key string
-	// CA is the path of a PEM file with the authorities that verify the peer's certificate, instead of the system's. Optional:
-	// without it, a server requests no client certificates, and a client uses the system's authorities.
+	// CA is the path of a PEM file with the authorities that verify the peer's certificate, instead
+	// of the system's. Optional: without it, a server requests no client certificates, and a client
+	// uses the system's authorities.
 	CA string
-	// PeerName must be one of the DNS names or IP addresses of the peer's certificate. Optional: by default, a client expects the host
-	// that it connects to, and a server accepts each certificate that CA has signed. On a server it requires CA.
+	// PeerName must be one of the DNS names or IP addresses of the peer's certificate. Optional: by
+	// default, a client expects the host that it connects to, and a server accepts each certificate
+	// that CA has signed. On a server it requires CA.
 	PeerName string
-	// PeerOptional lets clients connect without a certificate, even if CA is set. A certificate that a client sends is verified.
+	// PeerOptional lets clients connect without a certificate, even if CA is set. A certificate
+	// that a client sends is verified.
 	PeerOptional bool
-	// MinVersion is the minimum TLS version. 0 means tls.VersionTLS12, which is also the lowest allowed.
+	// MinVersion is the minimum TLS version. 0 means tls.VersionTLS12, which is also the lowest
+	// allowed.
 	MinVersion uint16
 	// Poll is the interval at which [TLS.Run] reads the files. 0 means one second.
 	Poll time.Duration
@@ -43,11 +47,12 @@ type TLSOptions struct {
 	Logger  *zap.Logger
 }
 
-// TLS provides credentials for servers or clients of gRPC and HTTP, which follow their files while [TLS.Run] runs. A change applies to
-// new handshakes; open connections stay. Its methods may be called concurrently.
+// TLS provides credentials for servers or clients of gRPC and HTTP, which follow their files while
+// [TLS.Run] runs. A change applies to new handshakes; open connections stay. Its methods may be
+// called concurrently.
 //
-// It does not use grpc's pemfile, which logs the private key if it does not match the certificate, does not report failures, and lets
-// handshakes hang if the first load fails.
+// It does not use grpc's pemfile, which logs the private key if it does not match the certificate,
+// does not report failures, and lets handshakes hang if the first load fails.
 type TLS struct {
 	options TLSOptions
 	rare    *zap.Logger // see [telemetry.Rare]
@@ -63,9 +68,9 @@ func ServerTLS(o TLSOptions) (*TLS, error) {
 	case o.Cert == "" || o.Key == "":
 		return nil, errors.New("a TLS server needs a certificate and its key")
 	case o.PeerName != "" && o.CA == "":
-		return nil, errors.New("a name to check clients for needs an authority to check them against")
+		return nil, errors.New("a required client name needs a CA that verifies the clients")
 	case o.PeerName != "" && o.PeerOptional:
-		return nil, errors.New("a name to check clients for needs all of them to have a certificate")
+		return nil, errors.New("a required client name needs a certificate from every client")
 	}
 	return newTLS(o, true)
 }
@@ -73,7 +78,7 @@ func ServerTLS(o TLSOptions) (*TLS, error) {
 // ClientTLS loads the files for a client. An error names the file.
 func ClientTLS(o TLSOptions) (*TLS, error) {
 	if (o.Cert == "") != (o.Key == "") {
-		return nil, errors.New("a certificate and its key go together")
+		return nil, errors.New("a certificate needs a key, and a key a certificate")
 	}
 	return newTLS(o, false)
 }
@@ -94,7 +99,8 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	return t, nil
 }
 
-// Run reloads the files when they change, until ctx is done. If files cannot be loaded, the previous ones stay in use.
+// Run reloads the files when they change, until ctx is done. If files cannot be loaded, the
+// previous ones stay in use.
 func (t *TLS) Run(ctx context.Context) {
 	if t.options.Cert == "" && t.options.CA == "" {
 		return // nothing to follow
@@ -111,8 +117,8 @@ func (t *TLS) Run(ctx context.Context) {
 	}.run(ctx)
 }
 
-// reload activates files, or counts and logs why they cannot be used. It updates metrics before it logs, so that they are current when
-// the line is read.
+// reload activates files, or counts and logs why they cannot be used. It updates metrics before it
+// logs, so that they are current when the line is read.
 func (t *TLS) reload(f files) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.current.Load().sum {
@@ -158,7 +164,8 @@ func (t *TLS) subject() string {
 	return strings.Join([]string{t.options.Cert, t.options.Key, t.options.CA}, "\n")
 }
 
-// reportExpiry raises a condition once a certificate has expired. The certificate stays in use: some clients do not check the date.
+// reportExpiry raises a condition once a certificate has expired. The certificate stays in use:
+// some clients do not check the date.
 func (t *TLS) reportExpiry(k *keyring) {
 	if k.expired() && !k.reported {
 		k.reported = true
@@ -184,7 +191,8 @@ func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Co
 	return secure, info, err
 }
 
-// reportFailure counts and logs a failed handshake. The error is only logged at debug, because it can contain bytes from the peer.
+// reportFailure counts and logs a failed handshake. The error is only logged at debug, because it
+// can contain bytes from the peer.
 func (t *TLS) reportFailure(conn net.Conn, err error) {
 	if m := t.options.Metrics; m != nil {
 		m.HandshakeErrors.Inc()
@@ -208,15 +216,17 @@ func (*TLS) OverrideServerName(string) error {
 	return errors.New("the server name is fixed: set TLSOptions.PeerName")
 }
 
-// ChecksClients reports whether clients must have a certificate. It is false for nil, which means plain text.
+// ChecksClients reports whether clients must have a certificate. It is false for nil, which means
+// plain text.
 func (t *TLS) ChecksClients() bool { return t != nil && t.options.CA != "" && !t.options.PeerOptional }
 
 // HTTPClient returns the configuration of an HTTP/1.1 client with the current files.
 func (t *TLS) HTTPClient() *tls.Config { return t.config(t.current.Load(), "http/1.1") }
 
-// Secure configures an HTTP/1.1 server for TLS and returns the listener that it must serve. The handshake happens in the goroutine
-// of the connection, with the files that are current then. Connections that end during the handshake are counted. The server's errors
-// are logged at debug, because they can contain bytes from the peer.
+// Secure configures an HTTP/1.1 server for TLS and returns the listener that it must serve. The
+// handshake happens in the goroutine of the connection, with the files that are current then.
+// Connections that end during the handshake are counted. The server's errors are logged at debug,
+// because they can contain bytes from the peer.
 func (t *TLS) Secure(s *http.Server, l net.Listener) net.Listener {
 	s.ErrorLog = log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -239,13 +249,15 @@ func (t *TLS) config(k *keyring, protocol string) *tls.Config {
 		c.ServerName = t.options.PeerName
 		c.RootCAs = k.authorities
 		if k.cert != nil {
-			// The certificate is sent even if the server does not list its authority: the server's error is more precise.
+			// The certificate is sent even if the server does not list its authority: the server's
+			// error is more precise.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.cert, nil }
 		}
 		return c
 	}
 	c.Certificates = []tls.Certificate{*k.cert}
-	// A resumed session would skip the check of the client's certificate, although the authorities may have changed.
+	// A resumed session would skip the check of the client's certificate, although the authorities
+	// may have changed.
 	c.SessionTicketsDisabled = true
 	if k.authorities == nil {
 		return c

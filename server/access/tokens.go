@@ -20,7 +20,8 @@ import (
 // Bounds on a token file and its fields, in bytes.
 const (
 	maxTokenFileBytes = 64 << 10
-	// MinTokenLength and MaxTokenLength bound the length of a token. 32 hexadecimal digits have 128 bits.
+	// MinTokenLength and MaxTokenLength bound the length of a token. 32 hexadecimal digits have 128
+	// bits.
 	MinTokenLength     = 32
 	MaxTokenLength     = 512
 	maxTokenNameLength = 64
@@ -35,8 +36,8 @@ const (
 
 // TokenOptions configure [Tokens].
 type TokenOptions struct {
-	// File is the path of the token file. Each line contains a right (read or write), a name and a token, separated by blanks.
-	// Empty lines and lines that start with # are skipped.
+	// File is the path of the token file. Each line contains a right (read or write), a name and a
+	// token, separated by blanks. Empty lines and lines that start with # are skipped.
 	File string
 	// Poll is the interval at which [Tokens.Run] reads the file. 0 means one second.
 	Poll time.Duration
@@ -45,7 +46,8 @@ type TokenOptions struct {
 	Logger  *zap.Logger
 }
 
-// Tokens maps bearer tokens to rights. It follows its file while [Tokens.Run] runs. The methods may be called concurrently.
+// Tokens maps bearer tokens to rights. It follows its file while [Tokens.Run] runs. The methods may
+// be called concurrently.
 //
 // Only hashes of tokens are kept. Errors and log lines never contain a part of the file.
 type Tokens struct {
@@ -83,7 +85,8 @@ func ReadTokens(o TokenOptions) (*Tokens, error) {
 	return t, nil
 }
 
-// Find returns the name and the right of a token, or "" and 0 if it is unknown. Its running time does not depend on the text.
+// Find returns the name and the right of a token, or "" and 0 if it is unknown. Its running time
+// does not depend on the text.
 func (t *Tokens) Find(text string) (name string, right Right) {
 	sum := sha256.Sum256([]byte(text))
 	set := t.current.Load()
@@ -95,7 +98,8 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 	return name, right
 }
 
-// Run reloads the file when it changes, until ctx is done. If the file cannot be loaded, the previous tokens stay in use.
+// Run reloads the file when it changes, until ctx is done. If the file cannot be loaded, the
+// previous tokens stay in use.
 func (t *Tokens) Run(ctx context.Context) {
 	follower[tokenFile]{
 		interval: t.options.Poll,
@@ -108,8 +112,8 @@ func (t *Tokens) Run(ctx context.Context) {
 	}.run(ctx)
 }
 
-// reload activates the tokens of a file, or counts and logs why it cannot be used. It updates metrics before it logs, so that they are
-// current when the line is read.
+// reload activates the tokens of a file, or counts and logs why it cannot be used. It updates
+// metrics before it logs, so that they are current when the line is read.
 func (t *Tokens) reload(f tokenFile) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.current.Load().sum {
@@ -165,7 +169,8 @@ func readTokenFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kubernetes makes a mounted Secret readable by all users by default. A user who can write the file could grant rights.
+	// Kubernetes makes a mounted Secret readable by all users by default. A user who can write the
+	// file could grant rights.
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
 		return nil, fmt.Errorf("%s: file is world-writable (mode %04o), so any local user could grant themselves rights; run chmod o-w", path, info.Mode().Perm())
 	}
@@ -174,12 +179,13 @@ func readTokenFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(text) > maxTokenFileBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes: no file of tokens", path, maxTokenFileBytes)
+		return nil, fmt.Errorf("%s is larger than %d bytes: not a token file", path, maxTokenFileBytes)
 	}
 	return text, nil
 }
 
-// parse parses a file. Errors never repeat a part of a line, because a token may be in the wrong place.
+// parse parses a file. Errors never repeat a part of a line, because a token may be in the wrong
+// place.
 func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 	if f.err != nil {
 		return nil, f.err

@@ -1,5 +1,5 @@
-// Package admin is the HTTP API for operators, which the debug listener serves. It shows the state of the [answer.Service] and the
-// [rlqs.Service], and changes counters and table rows:
+// Package admin is the HTTP API for operators, which the debug listener serves. It shows the state
+// of the [answer.Service] and the [rlqs.Service], and changes counters and table rows:
 //
 //	state.go     /api/v1/state: rates, denied keys, conditions (package live)
 //	page.go      /: the state as a web page
@@ -9,8 +9,9 @@
 //	tables.go    /api/v1/tables: rows of tables
 //	guard.go     authentication and authorization
 //
-// Files that end in _http.go parse requests and write responses. Package client is the client. Requests of Envoy do not use this
-// package. It reads the rules and counters through [answer.Active].
+// Files that end in _http.go parse requests and write responses. Package client is the client.
+// Requests of Envoy do not use this package. It reads the rules and counters through
+// [answer.Active].
 package admin
 
 import (
@@ -63,8 +64,8 @@ const debugIndex = `sluice debug listener
 /debug/pprof/   profiles of the process
 `
 
-// Handler returns the handler of the debug listener, with additional pages by path. Without configured rights, most pages are available
-// to everyone who can connect.
+// Handler returns the handler of the debug listener, with additional pages by path. Without
+// configured rights, most pages are available to everyone who can connect.
 func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	g, mux := a.guard, http.NewServeMux()
 	mux.Handle(StatePath, g.protectEndpoint(a.stateEndpoint()))

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// CounterReport describes the rule that applies to a descriptor and the state of its counters. The debug listener serves it as JSON.
+// CounterReport describes the rule that applies to a descriptor and the state of its counters. The
+// debug listener serves it as JSON.
 type CounterReport struct {
 	Domain     string `json:"domain"`
 	Descriptor string `json:"descriptor"`
@@ -22,7 +23,8 @@ type CounterReport struct {
 	Rule string `json:"rule,omitempty"`
 	// Reason explains why there are no counters, or that an override was ignored.
 	Reason string `json:"reason,omitempty"`
-	// Counters contains an element for each limit of the rule. Limits to which table rows give the same counter have one.
+	// Counters contains an element for each limit of the rule. Limits to which table rows give the
+	// same counter have one.
 	Counters []CounterState `json:"counters"`
 	// Divided is the bucket, if the limit is divided among Envoys.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`
@@ -39,28 +41,32 @@ type CounterState struct {
 	Denied bool `json:"denied,omitempty"`
 	// Shadow is true if the limit is a candidate, which does not deny.
 	Shadow bool `json:"shadow,omitempty"`
-	// Capacity is the number of hits that the limit admits at once, and Used the number of used hits, which may be more if denied hits
-	// count. Remaining is the number of single hits that would be admitted now, including those that would be delayed.
+	// Capacity is the number of hits that the limit admits at once, and Used the number of used
+	// hits, which may be more if denied hits count. Remaining is the number of single hits that
+	// would be admitted now, including those that would be delayed.
 	Used      uint64 `json:"used"`
 	Capacity  uint64 `json:"capacity"`
 	Remaining uint64 `json:"remaining"`
 	// Over is true if the limit is exceeded.
 	Over bool `json:"over"`
-	// ResetsIn is the number of seconds until the counter equals a new one or, if the limit is exceeded, until it no longer is. For a
-	// fixed window it is always the end of the window. It is 0 if no hit is used. ResetsAt is the corresponding time, in UTC or in
-	// the time zone of the limit's calendar, which Timezone names.
+	// ResetsIn is the number of seconds until the counter equals a new one or, if the limit is
+	// exceeded, until it no longer is. For a fixed window it is always the end of the window. It is
+	// 0 if no hit is used. ResetsAt is the corresponding time, in UTC or in the time zone of the
+	// limit's calendar, which Timezone names.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
-	// Penalty is the current step of a penalty, from 1, and PenaltyFor its remaining time in seconds. Both are absent without one.
+	// Penalty is the current step of a penalty, from 1, and PenaltyFor its remaining time in
+	// seconds. Both are absent without one.
 	Penalty    int     `json:"penalty,omitempty"`
 	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
 	Timezone   string  `json:"timezone,omitempty"`
 	// Forgotten is the number of used hits before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
-	// Held describes the leases. It is nil if the limit grants none, or if the counters are in a store.
+	// Held describes the leases. It is nil if the limit grants none, or if the counters are in a
+	// store.
 	Held *HeldState `json:"held,omitempty"`
-	// Reserves is the number of hits that the next request reserves, 0 without reserve. If Estimated is set, it is the 90th percentile
-	// of past costs.
+	// Reserves is the number of hits that the next request reserves, 0 without reserve. If
+	// Estimated is set, it is the 90th percentile of past costs.
 	Reserves  uint64 `json:"reserves,omitempty"`
 	Estimated bool   `json:"estimated,omitempty"`
 }
@@ -69,15 +75,16 @@ type CounterState struct {
 type HeldState struct {
 	Requests uint64 `json:"requests"`
 	Hits     uint64 `json:"hits"`
-	// OldestFor is the age in seconds of the oldest lease, and FirstFreeIn the number of seconds until its expiry. Both are 0 without
-	// leases.
+	// OldestFor is the age in seconds of the oldest lease, and FirstFreeIn the number of seconds
+	// until its expiry. Both are 0 without leases.
 	OldestFor   float64 `json:"oldest_for_seconds"`
 	FirstFreeIn float64 `json:"first_free_in_seconds"`
 }
 
-// Counters reads the counters of a descriptor at the time now. It neither changes nor creates counters, unless reset is set: then it
-// resets them first and reports the used hits before. It returns an error if there are no rules or a store does not respond. Text is
-// the descriptor as text.
+// Counters reads the counters of a descriptor at the time now. It neither changes nor creates
+// counters, unless reset is set: then it resets them first and reports the used hits before. It
+// returns an error if there are no rules or a store does not respond. Text is the descriptor as
+// text.
 func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {
@@ -98,7 +105,7 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 			report.Divided = a.quotaBucketOf(time.Unix(0, int64(now)), domain, d.Entries)
 		}
 		if m.Rule.Unlimited {
-			report.Reason = "an unlimited rule has no counter"
+			report.Reason = "an unlimited rule has no counters"
 		}
 		if m.IgnoredOverride {
 			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"

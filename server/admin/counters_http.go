@@ -13,7 +13,8 @@ import (
 // CountersPath is the path for the counters of a descriptor.
 const CountersPath = "/counters"
 
-// countersEndpoint returns the endpoint of [CountersPath]. GET looks up the counters of a descriptor, DELETE resets them.
+// countersEndpoint returns the endpoint of [CountersPath]. GET looks up the counters of a
+// descriptor, DELETE resets them.
 func (a *API) countersEndpoint() endpoint {
 	return endpoint{
 		methods:     map[string]access.Right{http.MethodGet: access.Read, http.MethodDelete: access.Write},

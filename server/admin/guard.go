@@ -19,10 +19,12 @@ import (
 
 // A guard authorizes requests to the debug listener, by two rights: read and write.
 //
-// Changes lift limits, and the state contains data of clients. Requests from this machine have both rights: both ends of the connection
-// must be loopback or a Unix socket. `kubectl port-forward` uses loopback, but connections that a sidecar proxy forwards to the pod's
-// address do not. Two checks prevent web pages from using the browser to get around this: the Host must be a loopback name, which
-// excludes DNS rebinding, and changes that a page of another origin requests are rejected.
+// Changes lift limits, and the state contains data of clients. Requests from this machine have both
+// rights: both ends of the connection must be loopback or a Unix socket. `kubectl port-forward`
+// uses loopback, but connections that a sidecar proxy forwards to the pod's address do not. Two
+// checks prevent web pages from using the browser to get around this: the Host must be a loopback
+// name, which excludes DNS rebinding, and changes that a page of another origin requests are
+// rejected.
 //
 // Other requests have the right of their token, or else of their certificate.
 type guard struct {
@@ -32,12 +34,13 @@ type guard struct {
 	rare    *zap.Logger
 }
 
-// Rights configure the rights of requests from other machines. Without any, other machines have no access to data of clients, and full
-// access to the rest.
+// Rights configure the rights of requests from other machines. Without any, other machines have no
+// access to data of clients, and full access to the rest.
 type Rights struct {
 	// Tokens are sent as bearer tokens, or by browsers as passwords. Optional.
 	Tokens *access.Tokens
-	// Clients contains the rights of certificates that TLS has verified; see [access.ParseRights]. Optional.
+	// Clients contains the rights of certificates that TLS has verified; see [access.ParseRights].
+	// Optional.
 	Clients *access.AllowList
 }
 
@@ -77,10 +80,10 @@ func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error
 	case err == nil:
 		return caller{r.RemoteAddr, access.Write}, nil
 	case g.rights.Tokens != nil:
-		g.deny(r, g.denied.NoCredentials, "it has no token")
+		g.deny(r, g.denied.NoCredentials, "no token")
 		return caller{}, g.unauthorized(header, r, "a token is required, as Authorization: Bearer TOKEN, or in browsers as the password")
 	case g.rights.Clients != nil:
-		g.deny(r, g.denied.NoCredentials, "it has no certificate")
+		g.deny(r, g.denied.NoCredentials, "no certificate")
 		return caller{}, newRequestError(http.StatusForbidden, "a client certificate that --debug-allow lists is required")
 	}
 	return caller{}, newRequestError(http.StatusForbidden, "%v", err)
@@ -121,7 +124,8 @@ func (g *guard) protectPage(page http.Handler) http.Handler {
 	})
 }
 
-// rejectCrossSite denies a page to web pages of other sites. With configured rights, those have no credentials.
+// rejectCrossSite denies a page to web pages of other sites. With configured rights, those have no
+// credentials.
 func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
 	if g.rights.Configured() {
 		return page
@@ -146,7 +150,8 @@ type endpoint struct {
 	methods map[string]access.Right
 	// methodsText describes the methods in errors, such as "GET to look up or DELETE to reset".
 	methodsText string
-	// answer returns a report or an error, which means status 400 unless it is a requestError. By is the name of the caller.
+	// answer returns a report or an error, which means status 400 unless it is a requestError. By
+	// is the name of the caller.
 	answer func(r *http.Request, by string) (report any, err error)
 }
 
@@ -165,7 +170,7 @@ func (g *guard) protectEndpoint(e endpoint) http.Handler {
 
 // authorize returns the name of the caller, or an error if the request is not allowed.
 func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by string, err error) {
-	asks, err := g.authenticate(header, r)
+	from, err := g.authenticate(header, r)
 	if err != nil {
 		return "", err
 	}
@@ -181,11 +186,11 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 	case !ok:
 		header.Set("Allow", allowHeader(e.methods))
 		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
-	case asks.right < needs:
-		g.deny(r, g.denied.NotGranted, "it may only read")
-		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", asks.name)
+	case from.right < needs:
+		g.deny(r, g.denied.NotGranted, "the right to write is missing")
+		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", from.name)
 	}
-	return asks.name, nil
+	return from.name, nil
 }
 
 // allowHeader returns the value of the header Allow.

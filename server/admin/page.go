@@ -24,7 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// maxActive is the number of limits that a page shows with current rates. The others are listed below, as of the load of the page.
+// maxActive is the number of limits that a page shows with current rates. The others are listed
+// below, as of the load of the page.
 const maxActive = 200
 
 //go:embed page.html
@@ -53,7 +54,8 @@ func newPageHandler(a *API) *pageHandler {
 // acceptsHTML reports whether the client is a browser.
 func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// pagePolicy returns the Content-Security-Policy of the page. It allows its own script and style, by hash, and requests to its origin.
+// pagePolicy returns the Content-Security-Policy of the page. It allows its own script and style,
+// by hash, and requests to its origin.
 func pagePolicy() string {
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, "page", &pageState{State: &live.State{}}); err != nil {
@@ -121,7 +123,7 @@ func newPageState(s *live.State) *pageState {
 
 func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
-	asks, err := h.guard.authenticate(http.Header{}, r)
+	from, err := h.guard.authenticate(http.Header{}, r)
 	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, debugIndex) // a client that went away
@@ -133,7 +135,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	now, _ := h.clock.Now()
 	state := newPageState(h.State(time.Unix(0, int64(now)), which))
-	state.CanReset = asks.right >= access.Write
+	state.CanReset = from.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
 		h.logger.Error("failed to render the state page", zap.Error(err))
@@ -172,7 +174,8 @@ func drawLine(b *strings.Builder, l *live.Line) {
 
 func rateText(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 
-// listActive returns limits as table rows. There are hundreds per second, for which a template takes several times longer.
+// listActive returns limits as table rows: up to [maxActive] each second for an open page. A
+// template takes several times longer.
 func listActive(all []pageRule) template.HTML {
 	var b strings.Builder
 	for i := range all {
@@ -193,8 +196,8 @@ func listActive(all []pageRule) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // escaped above
 }
 
-// listIdle returns limits in lists of a hundred, so that browsers only lay out visible ones. There may be ten thousand, for which a
-// template takes ten times longer.
+// listIdle returns limits in lists of a hundred, so that browsers only lay out visible ones. There
+// may be ten thousand, for which a template takes ten times longer.
 func listIdle(all []pageRule) template.HTML {
 	var b strings.Builder
 	for some := range slices.Chunk(all, 100) {

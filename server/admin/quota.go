@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// quotaState returns the state of the rate limit quota service, or nil if no limit is divided and no Envoy is connected.
+// quotaState returns the state of the rate limit quota service, or nil if no limit is divided and
+// no Envoy is connected.
 func (a *API) quotaState(now time.Time) *live.Quota {
 	views, streams, buckets := a.quotas.Largest()
 	if set := a.service.Rules(); streams+buckets == 0 && (set == nil || !set.Divides()) {
@@ -66,8 +67,8 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	return b
 }
 
-// updateQuotaGauges sets the gauges of the assigned parts of divided limits, 0 if there are no assignments. Limits whose metrics contain
-// values of requests have no gauge.
+// updateQuotaGauges sets the gauges of the assigned parts of divided limits, 0 if there are no
+// assignments. Limits whose metrics contain values of requests have no gauge.
 func (a *API) updateQuotaGauges() {
 	rules, err := a.service.Active()
 	if err != nil || !rules.Set.Divides() {

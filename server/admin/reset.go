@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// ResetDenied resets the counters of the selected denied keys, or returns a preview if reset is false. Counters of other keys stay, because
-// their limits are unknown. With a store, the selection only contains keys that this process has denied.
+// ResetDenied resets the counters of the selected denied keys, or returns a preview if reset is
+// false. Counters of other keys stay, because their limits are unknown. With a store, the selection
+// only contains keys that this process has denied.
 //
 // An error may come with a report of the counters that were reset before it.
 func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {

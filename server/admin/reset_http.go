@@ -24,7 +24,8 @@ const ResetPath = "/api/v1/reset"
 // tokenLife is the time within which a preview may be confirmed.
 const tokenLife = time.Minute
 
-// resetHandler resets the counters of denied keys. The first POST returns a preview and a token; a second one with the token resets.
+// resetHandler resets the counters of denied keys. The first POST returns a preview and a token; a
+// second one with the token resets.
 type resetHandler struct {
 	*API
 	secret [32]byte
@@ -69,7 +70,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	case err != nil:
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
 	case report.Counters == 0 && report.Left > 0:
-		return nil, newRequestError(http.StatusConflict, "%s: the store has the %d under envoyproxy/ratelimit's names, which hold values of clients, and none is kept: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
+		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store are those of envoyproxy/ratelimit, with values of clients, which are not recorded: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
 	case report.Counters == 0:
 		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
 	case !report.Done:
@@ -78,7 +79,8 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	return report, nil
 }
 
-// newToken returns a token that confirms a selection: the time of expiry, and a keyed hash of the time and the selection.
+// newToken returns a token that confirms a selection: the time of expiry, and a keyed hash of the
+// time and the selection.
 func (h *resetHandler) newToken(which live.Selection, until time.Time) string {
 	expires := strconv.FormatInt(until.Unix(), 10)
 	mac := hmac.New(sha256.New, h.secret[:])
@@ -112,7 +114,7 @@ func parseSelection(query string) (which live.Selection, token string, err error
 	}
 	for _, name := range []string{"rule", "key"} {
 		if values.Has(name) && strings.TrimPrefix(values.Get(name), "#") == "" {
-			return which, "", fmt.Errorf("parameter %s is empty: leave it out to reset all that are denied", name)
+			return which, "", fmt.Errorf("parameter %s is empty: omit it to reset all denied keys", name)
 		}
 	}
 	return which, values.Get("token"), nil

@@ -58,8 +58,9 @@ func (a *API) Tick(now time.Time) {
 	})
 }
 
-// eachCounters yields the counters of each limit with hits. A limit has several if its metrics contain values of requests or names of
-// rows. The limit is -1 for counters of these kinds without a hit since the rules were loaded.
+// eachCounters yields the counters of each limit with hits. A limit has several if its metrics
+// contain values of requests or names of rows. The limit is -1 for counters of these kinds without
+// a hit since the rules were loaded.
 func (a *API) eachCounters(r *answer.Active, yield func(limit int, c *telemetry.RuleCounters)) {
 	a.metrics.Rules.EachRuntime(yield)
 	for i, l := range r.Set.Limits {
@@ -74,7 +75,8 @@ func counts(c *telemetry.RuleCounters) live.Counts {
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
-// StateRules selects the limits of [API.State], which are sorted by denials and then by hits in descending order.
+// StateRules selects the limits of [API.State], which are sorted by denials and then by hits in
+// descending order.
 type StateRules struct {
 	// Max is the maximum number of limits, at most 10,000.
 	Max int

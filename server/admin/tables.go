@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TablesPath is the path of all tables. The path of a row is this path, the name of the table and the values of the key columns, separated
-// by slashes.
+// TablesPath is the path of all tables. The path of a row is this path, the name of the table and
+// the values of the key columns, separated by slashes.
 const TablesPath = "/api/v1/tables"
 
 // maxRowsBody bounds the body of a POST of rows.
@@ -128,7 +128,7 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return h.getRow(e, key)
 	}
 	if e.Path != "" {
-		return nil, newRequestError(http.StatusConflict, "table %s has its rows from the file %s: change that", name, e.Path)
+		return nil, newRequestError(http.StatusConflict, "table %s has its rows from the file %s: change the file", name, e.Path)
 	}
 	if e.Journal == nil {
 		return nil, newRequestError(http.StatusServiceUnavailable, "table %s is not open", name)
@@ -219,7 +219,7 @@ func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error
 }
 
 func wrongKey(name string, columns []string, values int) error {
-	return fmt.Errorf("table %s has the columns %s, and the path has %d values behind its name: write a value of each, with a slash between them and %%2F for one within",
+	return fmt.Errorf("table %s has the columns %s, but the path has %d values: write one value per column, separated by slashes, with %%2F for a slash in a value",
 		name, strings.Join(columns, ", "), values)
 }
 
@@ -233,13 +233,13 @@ func keyMap(columns, values []string) map[string]string {
 
 func keyText(values []string) string { return fmt.Sprintf("%.100q", strings.Join(values, "/")) }
 
-// resolveColumns returns the columns of a table that is about to be changed: its current columns, or the requested ones, or the last
-// entry of the rule that refers to the table.
-func (h *tablesHandler) resolveColumns(e *tables.Entry, asked []string, values int) ([]string, error) {
-	columns := asked
+// resolveColumns returns the columns of a table that is about to be changed: its current columns,
+// or the requested ones, or the last entry of the rule that refers to the table.
+func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, values int) ([]string, error) {
+	columns := requested
 	if has := e.Rows().Columns(); has != nil && e.Rows().Len() > 0 {
-		if columns = *has; asked != nil && !slices.Equal(asked, columns) {
-			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(asked, ", "))
+		if columns = *has; requested != nil && !slices.Equal(requested, columns) {
+			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(requested, ", "))
 		}
 	}
 	set := h.service.Rules()
@@ -247,13 +247,13 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, asked []string, values i
 		for _, use := range set.TableUses(e.Name()) {
 			last := []string{use.Column()}
 			if columns != nil && !slices.Equal(columns, last) {
-				return nil, fmt.Errorf("table %s has no row, and rules name it below several keys: say ?columns=%s", e.Name(), columns[0])
+				return nil, fmt.Errorf("table %s has no row, and rules name it below several keys: add ?columns=%s", e.Name(), columns[0])
 			}
 			columns = last
 		}
 	}
 	if columns == nil {
-		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule names it: say ?columns=customer, or whichever entry its key is", e.Name())
+		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule names it: add ?columns=KEY, the key of the entry that selects rows", e.Name())
 	}
 	if values != len(columns) {
 		return nil, wrongKey(e.Name(), columns, values)
@@ -283,31 +283,31 @@ func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, 
 	} else if c.Delete {
 		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
 	}
-	said := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
+	fields := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
 	if report.Was != nil {
-		said = append(said, zap.String("was", report.Was.String()))
+		fields = append(fields, zap.String("was", report.Was.String()))
 	}
 	metrics := h.service.Settings().TableMetrics[e.Name()]
 	if c.Delete {
 		metrics.Deleted.Inc()
-		h.logger.Info("row deleted", said...)
+		h.logger.Info("row deleted", fields...)
 		return report, nil
 	}
 	report.Row = &c.Row
 	metrics.Put.Inc()
-	h.logger.Info("row put", append(said, zap.String("row", c.Row.String()))...)
+	h.logger.Info("row put", append(fields, zap.String("row", c.Row.String()))...)
 	return report, nil
 }
 
 // postRows puts the rows of a CSV file.
-func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, asked []string, by string) (*RowsReport, error) {
+func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []string, by string) (*RowsReport, error) {
 	rows, found := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	columns := *rows.Columns()
-	if asked != nil && !slices.Equal(asked, columns) {
-		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "), strings.Join(asked, ", "))
+	if requested != nil && !slices.Equal(requested, columns) {
+		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "), strings.Join(requested, ", "))
 	}
 	if _, err := h.resolveColumns(e, columns, len(columns)); err != nil {
 		return nil, err

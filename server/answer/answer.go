@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Errors of [Service.Answer], in addition to errMalformed, *boundError and *access.DeniedError. The texts are those of
-// envoyproxy/ratelimit, and that of errLate is grpc-go's.
+// Errors of [Service.Answer], in addition to errMalformed, *boundError and *access.DeniedError. The
+// texts are those of envoyproxy/ratelimit, and that of errLate is grpc-go's.
 var (
 	errLate          = errors.New("context deadline exceeded")
 	errEmptyDomain   = errors.New("rate limit domain must not be empty")
@@ -19,9 +19,10 @@ var (
 	errNoRules       = errors.New("no rate limit configuration loaded")
 )
 
-// Answer answers a request, an encoded RateLimitRequest, at the time now. It blocks until a store has decided the request. The
-// reply is an encoded RateLimitResponse in x's memory, valid until the next use of x. The caller sends it after delay, which is at
-// most budget, or calls [Service.Cancel]. Without a reply, the error is one of those above or a *storeError.
+// Answer answers a request, an encoded RateLimitRequest, at the time now. It blocks until a store
+// has decided the request. The reply is an encoded RateLimitResponse in x's memory, valid until the
+// next use of x. The caller sends it after delay, which is at most budget, or calls
+// [Service.Cancel]. Without a reply, the error is one of those above or a *storeError.
 func (s *Service) Answer(now limiter.Time, budget time.Duration, x *Exchange, request []byte) (reply []byte, delay time.Duration, err error) {
 	if err := x.await(s.Begin(now, budget, x, request, x.waiter())); err != nil {
 		return nil, 0, err
@@ -30,8 +31,9 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, x *Exchange, re
 	return x.reply, delay, nil
 }
 
-// Begin is the part of [Service.Answer] up to the decision. If done is false, w.Decided is called once the decision is made, and the
-// caller must not use x or the request until then. Without an error, [Service.Finish] is the rest.
+// Begin is the part of [Service.Answer] up to the decision. If done is false, w.Decided is called
+// once the decision is made, and the caller must not use x or the request until then. Without an
+// error, [Service.Finish] is the rest.
 func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
 	x.decoder.reset()
 	x.overLimit = false
@@ -116,8 +118,8 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	return x.plan.Batch.Wait
 }
 
-// Cancel cancels the charges of a reply that is delayed, and releases their leases. It is called when the client has disconnected or
-// reset the call before the reply was sent.
+// Cancel cancels the charges of a reply that is delayed, and releases their leases. It is called
+// when the client has disconnected or reset the call before the reply was sent.
 func (s *Service) Cancel(now limiter.Time, x *Exchange) {
 	if x.plan.Leases {
 		s.recordCancellation(x)
@@ -140,8 +142,9 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// appendHeaders appends the response headers and those of the forwarded request. They describe the last descriptor that is over
-// its limit and not a quota, or else the first one with the fewest remaining hits.
+// appendHeaders appends the response headers and those of the forwarded request. They describe the
+// last descriptor that is over its limit and not a quota, or else the first one with the fewest
+// remaining hits.
 func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
 	var described *descriptorStatus
 	var retry uint64

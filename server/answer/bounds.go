@@ -9,14 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds limit the size of a request. The defaults are in the tags; no ordinary configuration of Envoy reaches them.
+// Bounds limit the size of a request. The defaults are in the tags; no ordinary configuration of
+// Envoy reaches them.
 type Bounds struct {
 	// MessageBytes is the maximum size of the request; see transport.Limits.MaxMessageBytes.
 	MessageBytes int `kong:"-"`
 	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
 	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
-	// KeyBytes is the maximum length of a key. Values have no bound of their own: they come from end clients, and Envoy admits
-	// a request if the rate limit service returns an error. A client could evade every limit by exceeding the bound.
+	// KeyBytes is the maximum length of a key. Values have no bound of their own: they come from
+	// end clients, and Envoy admits a request if the rate limit service returns an error. A client
+	// could evade every limit by exceeding the bound.
 	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
 }
 
@@ -48,7 +50,8 @@ func (b bound) counter(m *telemetry.Rejected) prometheus.Counter {
 	return [...]prometheus.Counter{m.Message, m.Descriptors, m.Entries, m.KeyLength}[b]
 }
 
-// boundError is the error of a request that exceeds a bound. It contains sizes only, nothing that the client sent.
+// boundError is the error of a request that exceeds a bound. It contains sizes only, nothing that
+// the client sent.
 type boundError struct {
 	bound      bound
 	max, found int

@@ -72,7 +72,8 @@ func denies(c *limiter.Charge, d *limiter.Decision) bool {
 	return d.Over && d.Denied && c.Mode.Denies()
 }
 
-// recordUnmatched records descriptor i of the request, which no rule matches, within the recorder's budget.
+// recordUnmatched records descriptor i of the request, which no rule matches, within the recorder's
+// budget.
 func recordUnmatched(rules *activeRules, x *Exchange, i int) {
 	domain := rules.live[x.plan.DomainIndex]
 	if domain.AcceptsUnmatched() {
@@ -130,12 +131,13 @@ func (s *Service) ruleCounters(rules *activeRules, x *Exchange, i int, l *descri
 	return counters
 }
 
-// classifyHits divides a charge's hits as envoyproxy/ratelimit does: over_limit are those beyond the limit, near_limit those within
-// the limit but above the near threshold. One request may have both. The limit of a bucket is its capacity.
+// classifyHits divides a charge's hits as envoyproxy/ratelimit does: over_limit are those beyond
+// the limit, near_limit those within the limit but above the near threshold. One request may have
+// both. The limit of a bucket is its capacity.
 func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
 	hits, limit := charge.Hits, charge.Policy.Capacity()
-	// As in envoyproxy/ratelimit, float32 may round large limits up. min avoids that the difference below wraps around, as it
-	// does there.
+	// As in envoyproxy/ratelimit, float32 may round large limits up. min avoids that the difference
+	// below wraps around, as it does there.
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {
@@ -159,8 +161,8 @@ func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) tele
 	return h
 }
 
-// Exceeded implements [limiter.Waiter]. The returned function counts hits of the charge that were admitted during an outage of the
-// store and exceeded the limit. The caller has exclusive use of x.
+// Exceeded implements [limiter.Waiter]. The returned function counts hits of the charge that were
+// admitted during an outage of the store and exceeded the limit. The caller has exclusive use of x.
 func (x *Exchange) Exceeded(charge int) func(hits uint64) {
 	descriptor := -1
 	for i := range x.plan.Matches {

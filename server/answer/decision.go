@@ -16,11 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A describeFunc is called with every answer or error. It is nil without tracing and debug logging, so that a request then costs one
-// comparison.
+// A describeFunc is called with every answer or error. It is nil without tracing and debug logging,
+// so that a request then costs one comparison.
 type describeFunc func(ctx context.Context, x *Exchange, delay time.Duration, err error)
 
-// newDescriber returns a function that adds each decision to its span and, if the logger is at level debug now, to the log.
+// newDescriber returns a function that adds each decision to its span and, if the logger is at
+// level debug now, to the log.
 func newDescriber(tracing *telemetry.Tracing, logger *zap.Logger) describeFunc {
 	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
 	if !traces && !logs {
@@ -53,11 +54,13 @@ func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error
 	}
 }
 
-// decision describes an answer in traces and logs. It contains names of the rules only, nothing that a client sent.
+// decision describes an answer in traces and logs. It contains names of the rules only, nothing
+// that a client sent.
 type decision struct {
 	// domain is "unknown" if no rules have it.
 	domain, code string
-	// rules contains the matched rules, and limited those over their limit, in the order of the request.
+	// rules contains the matched rules, and limited those over their limit, in the order of the
+	// request.
 	rules, limited []string
 }
 
@@ -89,8 +92,9 @@ func (x *Exchange) decision() decision {
 	return d
 }
 
-// ruleName returns the value of the metric label rule for a matched rule, but without values of the request and with all dots. For a
-// list of limits, the label of the limit that determines the status is appended.
+// ruleName returns the value of the metric label rule for a matched rule, but without values of the
+// request and with all dots. For a list of limits, the label of the limit that determines the
+// status is appended.
 func (x *Exchange) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"
@@ -106,8 +110,8 @@ func (x *Exchange) ruleName(m *descriptors.Match) string {
 	return name
 }
 
-// NewTracer returns a handler that creates a span for each rate-limit request. Health checks, reflection and unknown methods, whose
-// names the client chooses, have no spans.
+// NewTracer returns a handler that creates a span for each rate-limit request. Health checks,
+// reflection and unknown methods, whose names the client chooses, have no spans.
 func NewTracer(t *telemetry.Tracing) stats.Handler {
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.Provider),

@@ -11,11 +11,14 @@ import (
 // errMalformed is the error of bytes that are not a RateLimitRequest.
 var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3.RateLimitRequest message")
 
-// decoder decodes a request into a descriptors.Request whose slices are views of the encoded bytes. Within its bounds, it accepts and
-// rejects the same messages as proto.Unmarshal, and merges repeated fields as protobuf does. The exception are strings, which may
-// contain invalid UTF-8: Envoy copies header values unchanged, and an error would let a client evade every limit with such a header.
+// decoder decodes a request into a descriptors.Request whose slices are views of the encoded bytes.
+// Within its bounds, it accepts and rejects the same messages as proto.Unmarshal, and merges
+// repeated fields as protobuf does. The exception are strings, which may contain invalid UTF-8:
+// Envoy copies header values unchanged, and an error would let a client evade every limit with such
+// a header.
 //
-// Descriptors and entries beyond a bound are counted but not stored. Otherwise a small request could use much memory.
+// Descriptors and entries beyond a bound are counted but not stored. Otherwise a small request
+// could use much memory.
 type decoder struct {
 	bounds  *Bounds
 	req     descriptors.Request
@@ -24,7 +27,8 @@ type decoder struct {
 	exceeded *boundError
 }
 
-// reset prepares for the next request. It keeps the allocated memory, but no views of the last request.
+// reset prepares for the next request. It keeps the allocated memory, but no views of the last
+// request.
 func (d *decoder) reset() {
 	clear(d.req.Descriptors)
 	clear(d.entries)
@@ -33,11 +37,12 @@ func (d *decoder) reset() {
 	d.req = descriptors.Request{Descriptors: d.req.Descriptors[:0]}
 }
 
-// readField reads a tag and its value: val for varints, body for length-delimited fields. Values of other wire types, which our
-// messages do not use, are skipped. ok is false if proto.Unmarshal would fail.
+// readField reads a tag and its value: val for varints, body for length-delimited fields. Values of
+// other wire types, which our messages do not use, are skipped. ok is false if proto.Unmarshal
+// would fail.
 //
-// The loops over the fields of a message repeat four lines. An iterator instead takes 8 to 10 % longer (BenchmarkAnswer,
-// through=decode, 24 pairs of runs).
+// The loops over the fields of a message repeat four lines. An iterator instead takes 8 to 10 %
+// longer (BenchmarkAnswer, through=decode, 24 pairs of runs).
 func readField(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body, rest []byte, ok bool) {
 	var tag uint64
 	if b[0] < 0x80 {
@@ -155,13 +160,15 @@ func (d *decoder) readDescriptor(b []byte) bool {
 	if more > 0 && d.exceeded == nil {
 		d.exceeded = &boundError{tooManyEntries, d.bounds.Entries, d.bounds.Entries + more}
 	}
-	// Earlier descriptors may have views of an array that append has replaced. Its contents are the same.
+	// Earlier descriptors may have views of an array that append has replaced. Its contents are the
+	// same.
 	r.Entries = d.entries[first:len(d.entries):len(d.entries)]
 	return true
 }
 
-// readEntry decodes a RateLimitDescriptor.Entry. Encoders write the key before the value. If both are shorter than 128 bytes, this does
-// not need readField, which saves a third of the decoding time (BenchmarkAnswer, through=decode).
+// readEntry decodes a RateLimitDescriptor.Entry. Encoders write the key before the value. If both
+// are shorter than 128 bytes, this does not need readField, which saves a third of the decoding
+// time (BenchmarkAnswer, through=decode).
 func (d *decoder) readEntry(b []byte) bool {
 	if len(b) >= 4 && b[0] == 1<<3|2 && b[1] < 0x80 {
 		at := 2 + int(b[1]) // the value's tag
@@ -222,7 +229,8 @@ func readOverride(b []byte, o *descriptors.Override) bool {
 	return true
 }
 
-// readWrapper decodes a google.protobuf.UInt64Value or UInt32Value into v. If the field is absent, v does not change.
+// readWrapper decodes a google.protobuf.UInt64Value or UInt32Value into v. If the field is absent,
+// v does not change.
 func readWrapper(b []byte, v *uint64) bool {
 	for len(b) > 0 {
 		num, typ, val, _, rest, ok := readField(b)

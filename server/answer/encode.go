@@ -112,7 +112,8 @@ const (
 	fieldRequestHeaders  = 4 // request_headers_to_add
 )
 
-// appendHeaders appends the headers that describe s, which must have a limit, to one of these fields.
+// appendHeaders appends the headers that describe s, which must have a limit, to one of these
+// fields.
 func (s *descriptorStatus) appendHeaders(b []byte, field byte, names *Headers) []byte {
 	for _, header := range [...]struct {
 		name  string
@@ -148,8 +149,8 @@ func appendHeader(b []byte, field byte, name string, value uint64) []byte {
 	return appendString(b, 2, text)
 }
 
-// appendMessage appends a message as a field, whose number must be below 16. inside appends the content, which is then moved if its
-// length needs more than one byte.
+// appendMessage appends a message as a field, whose number must be below 16. inside appends the
+// content, which is then moved if its length needs more than one byte.
 func appendMessage(b []byte, num byte, inside func([]byte) []byte) []byte {
 	b = append(b, num<<3|2, 0)
 	start := len(b)

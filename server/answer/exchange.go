@@ -9,20 +9,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// Exchange is the memory for answering one request at a time: decoder, plan, decisions and encoded reply. It can be reused for
-// later requests. The zero value is ready. One goroutine uses it at a time.
+// Exchange is the memory for answering one request at a time: decoder, plan, decisions and encoded
+// reply. It can be reused for later requests. The zero value is ready. One goroutine uses it at a
+// time.
 type Exchange struct {
 	// Request is a buffer for callers whose request is not already in memory of its own.
 	Request []byte
 	// Client sent the request. It is only used if [Settings].Allow is set.
 	Client *access.Client
-	// Connection and Stream identify the call, which acquires the leases of the request. Without them, the leases are not revoked
-	// when the call is reset or the connection closes.
+	// Connection and Stream identify the call, which acquires the leases of the request. Without
+	// them, the leases are not revoked when the call is reset or the connection closes.
 	Connection *leases.Connection
 	Stream     uint32
 
-	// DeadlinePassed is set if the call's deadline has passed. Then only returned leases are processed, because no later call
-	// returns them.
+	// DeadlinePassed is set if the call's deadline has passed. Then only returned leases are
+	// processed, because no later call returns them.
 	DeadlinePassed bool
 
 	decoder        decoder
@@ -42,25 +43,29 @@ type Exchange struct {
 	decided   chan error // receives the decision in [Service.Answer]; created by waiter
 }
 
-// Reply returns the reply to the last request that was answered without an error. It is valid until the next use of x.
+// Reply returns the reply to the last request that was answered without an error. It is valid until
+// the next use of x.
 func (x *Exchange) Reply() []byte { return x.reply }
 
 // OverLimit reports whether the last answer was OVER_LIMIT.
 func (x *Exchange) OverLimit() bool { return x.overLimit }
 
-// MaxReusableRequest is the size in bytes of the largest request whose exchange is reused. Otherwise a few large requests could,
-// over time, make all pooled exchanges large.
+// MaxReusableRequest is the size in bytes of the largest request whose exchange is reused.
+// Otherwise a few large requests could, over time, make all pooled exchanges large.
 const MaxReusableRequest = 8 << 10
 
-// Reusable reports whether x may be used for another request: it is not large, and no decider is using it.
+// Reusable reports whether x may be used for another request: it is not large, and no decider is
+// using it.
 func (x *Exchange) Reusable() bool {
 	return !x.large && cap(x.Request) <= MaxReusableRequest && !x.undecided
 }
 
-// Undecided reports whether a decider may be using x. This is also valid after a panic in [Handler.Begin].
+// Undecided reports whether a decider may be using x. This is also valid after a panic in
+// [Handler.Begin].
 func (x *Exchange) Undecided() bool { return x.undecided }
 
-// MemoryBytes estimates the memory in use while x waits for its decision or its reply is delayed, including the decider's.
+// MemoryBytes estimates the memory in use while x waits for its decision or its reply is delayed,
+// including the decider's.
 func (x *Exchange) MemoryBytes() int {
 	const (
 		self       = int(unsafe.Sizeof(Exchange{})) + 512 // of a decider, per request

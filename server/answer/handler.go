@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Handler answers the requests of all transports. It converts errors to gRPC statuses, recovers from panics, counts and logs. Its
-// methods may be called concurrently.
+// Handler answers the requests of all transports. It converts errors to gRPC statuses, recovers
+// from panics, counts and logs. Its methods may be called concurrently.
 type Handler struct {
 	Service *Service
 	Metrics *telemetry.Metrics
@@ -34,8 +34,9 @@ type Handler struct {
 	describe describeFunc
 }
 
-// NewHandler returns a handler. If precise is set, errors have specific codes where envoyproxy/ratelimit returns UNKNOWN. Decisions
-// are added to spans, unless tracing is nil, and logged at level debug.
+// NewHandler returns a handler. If precise is set, errors have specific codes where
+// envoyproxy/ratelimit returns UNKNOWN. Decisions are added to spans, unless tracing is nil, and
+// logged at level debug.
 func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, precise bool) *Handler {
 	c := s.settings.Clock
 	if c == nil {
@@ -49,13 +50,15 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	}
 }
 
-// deadlineMargin is the time before a call's deadline at which a delayed reply must be sent to arrive in time.
+// deadlineMargin is the time before a call's deadline at which a delayed reply must be sent to
+// arrive in time.
 const deadlineMargin = time.Millisecond
 
 // NoDeadline stands for the deadline of a call that has none.
 const NoDeadline = time.Duration(math.MaxInt64)
 
-// Answer answers x.Request and returns after the delay that the rules require. The error has a gRPC status.
+// Answer answers x.Request and returns after the delay that the rules require. The error has a gRPC
+// status.
 func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
 	start, deadline := h.Clock.Elapsed(), NoDeadline
 	if d, ok := ctx.Deadline(); ok {
@@ -70,7 +73,8 @@ func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
 	return err
 }
 
-// Begin counts a request and calls [Service.Begin]. Start and deadline are times of h.Clock. The caller passes the error to Finish.
+// Begin counts a request and calls [Service.Begin]. Start and deadline are times of h.Clock. The
+// caller passes the error to Finish.
 func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
 	defer h.recoverPanic(x, &err)
 	if countingEnabled {
@@ -83,8 +87,9 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
 }
 
-// Finish completes a request after its decision, or after the given error of Begin. The error that it returns has a gRPC status;
-// without one, the caller sends x.Reply after delay. The caller calls Done with the error and took when the call ends.
+// Finish completes a request after its decision, or after the given error of Begin. The error that
+// it returns has a gRPC status; without one, the caller sends x.Reply after delay. The caller calls
+// Done with the error and took when the call ends.
 func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, failed error) (delay, took time.Duration, err error) {
 	if countingEnabled {
 		took = h.Clock.Elapsed() - start
@@ -94,14 +99,14 @@ func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, 
 	}
 	defer h.recoverPanic(x, &err)
 	x.undecided = false
-	var hold time.Duration // not the named result, which must be 0 after a panic
+	var wait time.Duration // not the named result, which must be 0 after a panic
 	if failed == nil {
-		hold = h.Service.Finish(x)
+		wait = h.Service.Finish(x)
 	}
 	if failed != nil || h.describe != nil {
-		failed = h.report(ctx, x, hold, failed)
+		failed = h.report(ctx, x, wait, failed)
 	}
-	return hold, took, failed
+	return wait, took, failed
 }
 
 // recoverPanic is deferred by functions that may panic: a bug must cost one reply, not the process.
@@ -118,7 +123,8 @@ func (h *Handler) recoverPanic(x *Exchange, err *error) {
 // errPanicked is the error of a request whose handling panicked.
 var errPanicked = status.Error(codes.Internal, "internal error")
 
-// report describes an answer or error in traces and logs, and counts errors of clients. It returns the error with a gRPC status.
+// report describes an answer or error in traces and logs, and counts errors of clients. It returns
+// the error with a gRPC status.
 func (h *Handler) report(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
 	if h.describe != nil {
 		h.describe(ctx, x, delay, err)
@@ -134,7 +140,8 @@ func (h *Handler) report(ctx context.Context, x *Exchange, delay time.Duration, 
 	return s.Err()
 }
 
-// storeStatusError is the gRPC status of a *storeError, which has a metric of its own as in envoyproxy/ratelimit.
+// storeStatusError is the gRPC status of a *storeError, which has a metric of its own as in
+// envoyproxy/ratelimit.
 type storeStatusError struct{ status *status.Status }
 
 func (e *storeStatusError) Error() string              { return e.status.String() }
@@ -221,9 +228,10 @@ func (h *Handler) Cancel(x *Exchange) {
 	h.Metrics.CancelledDelays.Inc()
 }
 
-// RejectTooLarge counts a request of the given size in bytes, which the transport has not read completely, and returns its error.
-func (h *Handler) RejectTooLarge(size, most int, from *leases.Connection) error {
-	err := &boundError{messageTooLarge, most, size}
+// RejectTooLarge counts a request of the given size in bytes, which the transport has not read
+// completely, and returns its error.
+func (h *Handler) RejectTooLarge(size, maxBytes int, from *leases.Connection) error {
+	err := &boundError{messageTooLarge, maxBytes, size}
 	failed := status.Error(statusCode(err, h.precise), err.Error())
 	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.countRejected(err, peerOf(context.Background(), from))
@@ -231,8 +239,8 @@ func (h *Handler) RejectTooLarge(size, most int, from *leases.Connection) error 
 	return failed
 }
 
-// statusCode returns the gRPC status code of an error of [Service.Answer]. Unless precise is set, errors that envoyproxy/ratelimit
-// also has are UNKNOWN, as there.
+// statusCode returns the gRPC status code of an error of [Service.Answer]. Unless precise is set,
+// errors that envoyproxy/ratelimit also has are UNKNOWN, as there.
 func statusCode(err error, precise bool) codes.Code {
 	if errors.Is(err, errLate) {
 		return codes.DeadlineExceeded

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// Connect opens a connection of the client with the given name. Connections with the same name belong to the same client.
+// Connect opens a connection of the client with the given name. Connections with the same name
+// belong to the same client.
 func (s *Service) Connect(client string) *leases.Connection { return s.leases.Connect(client) }
 
 // recordLeases records the leases that x's decided request has acquired and returned.
@@ -76,7 +77,8 @@ func (s *Service) recordLeaseEnd(x *Exchange, i int, number uint64) {
 	m.Stale.Inc()
 }
 
-// recordCost records the cost that was charged instead of the hits that the returned lease of charge at had reserved.
+// recordCost records the cost that was charged instead of the hits that the returned lease of
+// charge at had reserved.
 func (s *Service) recordCost(x *Exchange, at int) {
 	held := x.plan.Batch.Decisions[at].Charged
 	cost, known := x.plan.LeaseCost(at)
@@ -96,8 +98,8 @@ func (s *Service) recordCancellation(x *Exchange) {
 	}
 }
 
-// planByActiveRules plans a request by the active rules, as a lookup that changes no counter. It returns the partition of the
-// domain.
+// planByActiveRules plans a request by the active rules, as a lookup that changes no counter. It
+// returns the partition of the domain.
 func (s *Service) planByActiveRules(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
 	rules := s.rules.Load()
 	rules.set.Plan(p, r, descriptors.Global{ReadOnly: true, Rows: rules.rows})

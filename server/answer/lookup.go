@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Active is a view of the active rules and the counts of their requests, for package admin. [Active.Lookup] and
-// [Active.LookupCharge] look up counters.
+// Active is a view of the active rules and the counts of their requests, for package admin.
+// [Active.Lookup] and [Active.LookupCharge] look up counters.
 type Active struct {
 	Set      *descriptors.Set
 	Since    time.Time             // time of activation
@@ -33,7 +33,8 @@ func (s *Service) Active() (*Active, error) {
 
 // A Lookup reads or resets counters. One goroutine uses it at a time.
 type Lookup struct {
-	// Plan contains a charge of zero hits for each counter. [Lookup.Decide] adds decisions, which describe the counters.
+	// Plan contains a charge of zero hits for each counter. [Lookup.Decide] adds decisions, which
+	// describe the counters.
 	Plan    *descriptors.Plan
 	service *Service
 	x       Exchange
@@ -49,7 +50,8 @@ func (a *Active) Lookup(domain string, d descriptors.Descriptor) *Lookup {
 	return l
 }
 
-// LookupCharge returns a lookup of the counter of a charge, whose domain is Set.Domains()[domain]. Name is the counter's name in a store.
+// LookupCharge returns a lookup of the counter of a charge, whose domain is Set.Domains()[domain].
+// Name is the counter's name in a store.
 func (a *Active) LookupCharge(domain int, c limiter.Charge, name []byte) *Lookup {
 	l := a.newLookup()
 	b := &l.Plan.Batch
@@ -82,8 +84,8 @@ func (l *Lookup) Reset(ctx context.Context, now limiter.Time, i int) (used uint6
 	return used, WrapStoreError(err)
 }
 
-// Held returns the leases that requests hold on the counter of charge i. It returns nil if the limit grants no leases or the
-// counters are in a store.
+// Held returns the leases that requests hold on the counter of charge i. It returns nil if the
+// limit grants no leases or the counters are in a store.
 func (l *Lookup) Held(now limiter.Time, i int) *limiter.LeaseStats {
 	m, ok := l.service.decider.(tableDecider)
 	if !ok || !l.Plan.Batch.Charges[i].Policy.UsesLeases() {

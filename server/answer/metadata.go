@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: the metadata of envoyproxy/ratelimit and the decisions, if
-// enabled, and the leases.
+// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: the metadata of
+// envoyproxy/ratelimit and the decisions, if enabled, and the leases.
 func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	return appendMessage(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
@@ -27,7 +27,8 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 	})
 }
 
-// appendLeases appends the number of each lease under the lease's name. Envoy returns it as the hits of a descriptor.
+// appendLeases appends the number of each lease under the lease's name. Envoy returns it as the
+// hits of a descriptor.
 func appendLeases(b []byte, x *Exchange) []byte {
 	for at, name := range x.plan.NamedLeases() {
 		x.metricKey = append(x.metricKey[:0], name.Limit...)
@@ -39,7 +40,8 @@ func appendLeases(b []byte, x *Exchange) []byte {
 	return b
 }
 
-// appendRequestMetadata appends the fields domain, descriptors, hitsAddend and metadata, which envoyproxy/ratelimit also has.
+// appendRequestMetadata appends the fields domain, descriptors, hitsAddend and metadata, which
+// envoyproxy/ratelimit also has.
 func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	req := &x.decoder.req
 	b = appendTextMember(b, "domain", utf8Text(req.Domain))
@@ -90,8 +92,8 @@ func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
 	return b
 }
 
-// utf8Text returns s with invalid UTF-8 replaced by U+FFFD. Envoy rejects a reply with invalid UTF-8 in a string, and would admit the
-// request.
+// utf8Text returns s with invalid UTF-8 replaced by U+FFFD. Envoy rejects a reply with invalid
+// UTF-8 in a string, and would admit the request.
 func utf8Text(s []byte) []byte {
 	if utf8.Valid(s) {
 		return s
@@ -114,9 +116,10 @@ func appendUnit(b []byte, unit int32) []byte {
 	return b
 }
 
-// appendDecisions appends the decisions as a Struct Value. The decision of a descriptor contains the rule and limit that determined
-// its status, the used hits of the limit, the seconds until the same hits would be admitted (0 if they were, -1 for never), and the
-// charged hits, which a client may refund.
+// appendDecisions appends the decisions as a Struct Value. The decision of a descriptor contains
+// the rule and limit that determined its status, the used hits of the limit, the seconds until the
+// same hits would be admitted (0 if they were, -1 for never), and the charged hits, which a client
+// may refund.
 func appendDecisions(b []byte, x *Exchange, rules *activeRules) []byte {
 	return appendMessage(b, 5, func(b []byte) []byte {
 		b = appendTextMember(b, "domain", utf8Text(x.decoder.req.Domain))

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// TestALimitGetsATable has a limit take its numbers from a table only after it has given leases. A row then gives requests
-// another counter, and goes.
-func TestALimitGetsATable(t *testing.T) {
+// TestLimitGetsTable adds a table to a limit that has granted leases. A row then gives requests
+// another counter, and is deleted.
+func TestLimitGetsTable(t *testing.T) {
 	r := newReloaded(t, atMost16)
 	open := r.begin(held)
 	r.serve(strings.Replace(atMost16, "16", "16, table: t", 1))
@@ -30,9 +30,9 @@ func TestALimitGetsATable(t *testing.T) {
 	r.wantFull(held)
 }
 
-// TestAKeptLeaseHasTheNewNumbers raises the rate of a bucket while a request runs, whose client dies. What it has reserved is charged
-// by the new rate.
-func TestAKeptLeaseHasTheNewNumbers(t *testing.T) {
+// TestKeptLeaseHasNewNumbers raises the rate of a bucket during a request whose client dies. Its
+// reservation is charged at the new rate.
+func TestKeptLeaseHasNewNumbers(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: token_bucket, requests_per_unit: 360, unit: hour, reserve: {amount: 18, unsettled: keep, ttl: 1h}}}]}"
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloaded(t, text)

@@ -53,7 +53,8 @@ type activeRules struct {
 	metadata map[*descriptors.Rule]*object
 }
 
-// NewService returns a service without rules, which returns errNoRules until the first [Service.SetRules].
+// NewService returns a service without rules, which returns errNoRules until the first
+// [Service.SetRules].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: tableDecider{table}, metrics: metrics}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
@@ -80,9 +81,10 @@ func (s *Service) SetRules(now limiter.Time, set *descriptors.Set) error {
 	return s.Activate(now, set, nil)
 }
 
-// Activate atomically activates a rule set and the rows of tables, by table name, at the time now. It returns an error and changes
-// nothing if there is not enough counter memory for the set's max_counters. The rows must fit the set. Activate must not be called
-// concurrently with itself or with ActivateRows.
+// Activate atomically activates a rule set and the rows of tables, by table name, at the time now.
+// It returns an error and changes nothing if there is not enough counter memory for the set's
+// max_counters. The rows must fit the set. Activate must not be called concurrently with itself or
+// with ActivateRows.
 func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[string]*tables.Rows) error {
 	bounds := map[string]int64{}
 	for _, domain := range set.Domains() {
@@ -141,7 +143,8 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	return nil
 }
 
-// ActivateRows atomically activates the rows of tables, by table name. The rows must fit the active rules.
+// ActivateRows atomically activates the rows of tables, by table name. The rows must fit the active
+// rules.
 func (s *Service) ActivateRows(rows map[string]*tables.Rows) {
 	s.replaceRows(rows)
 	s.updateRules(func(r *activeRules) { r.rows = r.set.Snapshot(s.settings.Tables) })

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Settings configure how requests are answered. A [Service] never changes them. The tags define flags.
+// Settings configure how requests are answered. A [Service] never changes them. The tags define
+// flags.
 type Settings struct {
 	ShadowMode     bool    `group:"decisions" help:"Allow every request. Descriptor statuses, counters and metrics are unaffected."`
 	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only if all of them are over limit."`
@@ -19,7 +20,8 @@ type Settings struct {
 	ResponseHeaders  bool    `group:"replies" help:"Add response headers with the limit, the remaining requests and the time until the reset."`
 	Headers          Headers `embed:""`
 	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
-	// RequestHeaders and RequestNames correspond to ResponseHeaders and Headers, for the request that Envoy forwards.
+	// RequestHeaders and RequestNames correspond to ResponseHeaders and Headers, for the request
+	// that Envoy forwards.
 	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with the limit, the remaining requests and the time until the reset to the requests that it forwards."`
 	RequestNames     RequestHeaders `embed:""`
 	DynamicMetadata  bool           `group:"replies" help:"Add the request and the metadata of matched rules to the dynamic metadata of responses."`
@@ -32,12 +34,15 @@ type Settings struct {
 
 	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each) or clear (also their values)."`
 
-	// Clock is read for the time of a request, and for the time at which a denied group refunds its charges; see limiter.Batch.
-	// Optional: by default the handler creates a clock, and refunds have the time of the request.
+	// Clock is read for the time of a request, and for the time at which a denied group refunds its
+	// charges; see limiter.Batch. Optional: by default the handler creates a clock, and refunds
+	// have the time of the request.
 	Clock *clock.Clock `kong:"-"`
-	// Allow lists the domains that each client may request. Optional: by default, each client may request each domain.
+	// Allow lists the domains that each client may request. Optional: by default, each client may
+	// request each domain.
 	Allow *access.AllowList `kong:"-"`
-	// Decider decides instead of the table, possibly asynchronously, by counters that Namer names. Optional.
+	// Decider decides instead of the table, possibly asynchronously, by counters that Namer names.
+	// Optional.
 	Decider Decider            `kong:"-"`
 	Namer   *descriptors.Namer `kong:"-"`
 	// Tables contains the tables that rules may refer to. Optional.
@@ -59,7 +64,8 @@ type Headers struct {
 	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the response header with the seconds until the reset. Empty omits it."`
 }
 
-// RequestHeaders contains the names of the headers of forwarded requests. A header with an empty name is not added.
+// RequestHeaders contains the names of the headers of forwarded requests. A header with an empty
+// name is not added.
 type RequestHeaders struct {
 	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the request header with the limit. Empty omits it."`
 	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the request header with the remaining requests. Empty omits it."`

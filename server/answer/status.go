@@ -32,8 +32,9 @@ func (x *Exchange) fillStatuses() {
 	}
 }
 
-// statusCharge returns the index of the charge that determines the status of a match: the first of those over their limit and not in
-// shadow mode with the longest wait, or else the first with the fewest remaining hits.
+// statusCharge returns the index of the charge that determines the status of a match: the first of
+// those over their limit and not in shadow mode with the longest wait, or else the first with the
+// fewest remaining hits.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	if m.Count == 1 {
 		return m.First
@@ -54,7 +55,8 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	return least
 }
 
-// retryAfter returns how long the hits of charge i have to wait: one window if they can never be admitted.
+// retryAfter returns how long the hits of charge i have to wait: one window if they can never be
+// admitted.
 func (x *Exchange) retryAfter(i int) time.Duration {
 	if w := x.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
 		return w

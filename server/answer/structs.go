@@ -44,9 +44,9 @@ func (o *object) has(name string) bool {
 	return ok
 }
 
-// The functions below encode google.protobuf.Struct and Value. A field of a Struct is a map entry (field 1) with a key (1) and a
-// Value (2). A list is a message of Values (1). The fields of a Value are null (1), number (2), string (3), bool (4), Struct (5) and
-// list (6).
+// The functions below encode google.protobuf.Struct and Value. A field of a Struct is a map entry
+// (field 1) with a key (1) and a Value (2). A list is a message of Values (1). The fields of a
+// Value are null (1), number (2), string (3), bool (4), Struct (5) and list (6).
 
 // appendMember appends a field of a Struct. value appends the content of the field's Value.
 func appendMember[N string | []byte](b []byte, name N, value func([]byte) []byte) []byte {
@@ -96,8 +96,9 @@ func appendAny(b []byte, v any) []byte {
 	}
 }
 
-// appendMerged appends the union of objects as a Struct Value. For a field that several objects have, the first one's value is used.
-// If it is an object, the objects in the same field of the others are merged into it.
+// appendMerged appends the union of objects as a Struct Value. For a field that several objects
+// have, the first one's value is used. If it is an object, the objects in the same field of the
+// others are merged into it.
 func appendMerged(b []byte, objects []*object) []byte {
 	return appendMessage(b, 5, func(b []byte) []byte {
 		for i, o := range objects {

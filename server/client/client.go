@@ -1,5 +1,6 @@
-// Package client provides clients of a running sluice for the commands: a [Client] of the rate-limit service, and a [Debug] client of the
-// API for operators, which package admin implements.
+// Package client provides clients of a running sluice for the commands: a [Client] of the
+// rate-limit service, and a [Debug] client of the API for operators, which package admin
+// implements.
 package client
 
 import (
@@ -21,14 +22,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Client is a client of a rate-limit service, for testing it by hand. Its methods may be called concurrently.
+// Client is a client of a rate-limit service, for testing it by hand. Its methods may be called
+// concurrently.
 type Client struct {
 	conn *grpc.ClientConn
 	stub rls.RateLimitServiceClient
 }
 
-// Dial returns a client of the service at addr: host:port, unix:///path or unix:@name. It connects at the first call. A nil secure means
-// plain text.
+// Dial returns a client of the service at addr: host:port, unix:///path or unix:@name. It connects
+// at the first call. A nil secure means plain text.
 func Dial(addr string, secure *access.TLS) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {

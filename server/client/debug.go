@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// Debug is a client of the debug listener of a running sluice. Its methods may be called concurrently.
+// Debug is a client of the debug listener of a running sluice. Its methods may be called
+// concurrently.
 type Debug struct {
 	// Addr is host:port or unix:///path.
 	Addr string
@@ -30,7 +31,8 @@ type Debug struct {
 	Token string
 }
 
-// State returns the current state with the limits that had hits in the last five minutes, at most the given number.
+// State returns the current state with the limits that had hits in the last five minutes, at most
+// the given number.
 func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
 	var state live.State
 	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
@@ -42,7 +44,8 @@ func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
 	return &state, nil
 }
 
-// ResetDenied resets the counters of denied keys. Without a token, it returns a preview and the token that confirms it.
+// ResetDenied resets the counters of denied keys. Without a token, it returns a preview and the
+// token that confirms it.
 func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
@@ -62,7 +65,8 @@ func (c *Debug) request(ctx context.Context, method, path string, values url.Val
 	return c.do(ctx, method, path, values, nil, into)
 }
 
-// do is request with a body, which may be nil. The path is escaped. If into is an [io.Writer], the response is copied to it.
+// do is request with a body, which may be nil. The path is escaped. If into is an [io.Writer], the
+// response is copied to it.
 func (c *Debug) do(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
 	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {

@@ -28,7 +28,8 @@ func (c *Debug) Row(ctx context.Context, method, table string, key []string) (*a
 	return &report, c.request(ctx, method, rowPath(table, key), nil, &report)
 }
 
-// PutRow puts a row with the given fields. Columns sets the columns of a table without rows; it is usually empty.
+// PutRow puts a row with the given fields. Columns sets the columns of a table without rows; it is
+// usually empty.
 func (c *Debug) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*admin.RowReport, error) {
 	var report admin.RowReport
 	query := url.Values{}

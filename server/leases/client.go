@@ -23,14 +23,15 @@ type Connection struct {
 type CloseReason byte
 
 const (
-	// Graceful: closed by the server, or after a GOAWAY. The client is alive.
+	// Graceful means closed by the server, or after a GOAWAY. The client is alive.
 	Graceful CloseReason = iota
-	// AfterReply: closed by the client right after a reply. An Envoy that makes a limited number of requests per connection closes
-	// connections this way, and sometimes one that is killed does.
+	// AfterReply means closed by the client right after a reply. An Envoy that makes a limited number of
+	// requests per connection closes connections this way, and sometimes one that is killed does.
 	AfterReply
-	// Abrupt: closed by the client without a preceding reply.
+	// Abrupt means closed by the client without a preceding reply.
 	Abrupt
-	// Unresponsive: closed by the server because the client did not answer a ping. The client is dead.
+	// Unresponsive means closed by the server because the client did not answer a ping. The client is
+	// dead.
 	Unresponsive
 )
 
@@ -52,7 +53,8 @@ const (
 	connected presence = iota
 	// disconnected: no connection. The leases stay.
 	disconnected
-	// condemned: no connection, and the client seems dead. Its leases are revoked after the grace period.
+	// condemned: no connection, and the client seems dead. Its leases are revoked after the grace
+	// period.
 	condemned
 )
 
@@ -65,7 +67,8 @@ type suspicion struct {
 // maxClients is the number of clients without connections and leases that are remembered.
 const maxClients = 1024
 
-// Connect opens a connection of the client with the given name. Connections with the same name belong to the same client.
+// Connect opens a connection of the client with the given name. Connections with the same name
+// belong to the same client.
 func (t *Lessor) Connect(name string) *Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +83,8 @@ func (t *Lessor) Connect(name string) *Connection {
 	return &Connection{lessor: t, client: p, number: p.opened}
 }
 
-// RecordCall records a call that acquires or returns leases, on the connection c, which is nil if unknown.
+// RecordCall records a call that acquires or returns leases, on the connection c, which is nil if
+// unknown.
 func (t *Lessor) RecordCall(c *Connection, now limiter.Time) {
 	for latest := t.latestCall.Load(); int64(now) > latest && !t.latestCall.CompareAndSwap(latest, int64(now)); {
 		latest = t.latestCall.Load()
@@ -132,14 +136,15 @@ func (c *Connection) Close(how CloseReason, calls uint32) {
 	}
 }
 
-// revokeClient revokes the leases of a client that was condemned, unless it has opened a connection since.
+// revokeClient revokes the leases of a client that was condemned, unless it has opened a connection
+// since.
 func (t *Lessor) revokeClient(p *client, opened uint64) {
 	defer t.recoverPanic()
 	t.revokeMany(t.endClient(p, opened), clientDead, func() {})
 }
 
-// endClient ends the leases of a condemned client and returns them as a list. It returns nil if the client has opened a connection since
-// opened, the value of client.opened at that time.
+// endClient ends the leases of a condemned client and returns them as a list. It returns nil if the
+// client has opened a connection since opened, the value of client.opened at that time.
 func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,16 +171,17 @@ func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	return list
 }
 
-// forgetClientLocked removes a client that has neither connections nor leases, unless it has evidence about the client. If p was removed
-// before, another client may have its name now.
+// forgetClientLocked removes a client that has neither connections nor leases, unless it has
+// evidence about the client. If p was removed before, another client may have its name now.
 func (t *Lessor) forgetClientLocked(p *client) {
 	if t.clients[p.name] == p && p.presence != connected && len(p.closed) == 0 && (!p.dropsConnections && len(p.revoked) == 0 || len(t.clients) > maxClients) {
 		delete(t.clients, p.name)
 	}
 }
 
-// ResetCall revokes the leases of an answered call that the client has reset. It will not return them, and a request for which hits
-// were reserved has not begun. The connection is nil if it has had no call.
+// ResetCall revokes the leases of an answered call that the client has reset. It will not return
+// them, and a request for which hits were reserved has not begun. The connection is nil if it has
+// had no call.
 func (c *Connection) ResetCall(stream uint32) {
 	if c == nil {
 		return

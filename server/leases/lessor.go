@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A Lessor tracks the leases that this process has granted. Its methods, and those of its connections, may be called
-// concurrently.
+// A Lessor tracks the leases that this process has granted. Its methods, and those of its
+// connections, may be called concurrently.
 type Lessor struct {
 	mu      sync.Mutex // protects the fields up to originBytes, and all leases, clients and connections
 	leases  map[Key]*lease
@@ -31,25 +31,28 @@ type Lessor struct {
 
 // Options configure a [Lessor].
 type Options struct {
-	// Grace is how long a client that seems dead may have no connection before its leases are revoked. 0 means forever.
+	// Grace is how long a client that seems dead may have no connection before its leases are
+	// revoked. 0 means forever.
 	Grace time.Duration
-	// Shared is true if several processes share the counters. Another process may then return a lease of this one, so the leases
-	// are not counted by limit.
+	// Shared is true if several processes share the counters. Another process may then return a
+	// lease of this one, so the leases are not counted by limit.
 	Shared bool
 	// Now returns the time. Optional: the default is the time of the newest call of RecordCall.
 	Now func() limiter.Time
 	// Decider releases the hits of revoked leases.
 	Decider Decider
-	// Plan plans a request by the active rules without changing a counter, and returns the partition of its domain. It is called with
-	// the lessor's lock held, so it is never based on older rules than the leases under review.
+	// Plan plans a request by the active rules without changing a counter, and returns the
+	// partition of its domain. It is called with the lessor's lock held, so it is never based on
+	// older rules than the leases under review.
 	Plan func(*descriptors.Plan, *descriptors.Request) *limiter.Partition
 	// Panicked is called with the value of a panic in a goroutine of the lessor.
 	Panicked func(value any)
 	Metrics  *telemetry.Leases
 }
 
-// A Decider decides batches at the time now, as [limiter.Table.Decide] does. If done is false, it calls w.Decided exactly once from
-// another goroutine. Names contains the store's names of the charges.
+// A Decider decides batches at the time now, as [limiter.Table.Decide] does. If done is false, it
+// calls w.Decided exactly once from another goroutine. Names contains the store's names of the
+// charges.
 type Decider interface {
 	Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error)
 }
@@ -114,8 +117,8 @@ const (
 // revokes reports whether the lessor must release the lease's hits after the event.
 func (e event) revokes() bool { return e >= callReset }
 
-// maxLeases bounds the tracked leases. Beyond it, the lease that expires first is displaced: it stays in its counter until it is returned
-// or expires.
+// maxLeases bounds the tracked leases. Beyond it, the lease that expires first is displaced: it
+// stays in its counter until it is returned or expires.
 const maxLeases = 1 << 16
 
 // maxSpare bounds Lessor.spare.
@@ -160,8 +163,8 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	}
 }
 
-// Return ends a lease that its counter has released. The end call came over the connection c, which is nil if unknown. Return reports
-// whether the lease was granted.
+// Return ends a lease that its counter has released. The end call came over the connection c, which
+// is nil if unknown. Return reports whether the lease was granted.
 func (t *Lessor) Return(c *Connection, k Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,7 +189,8 @@ func (t *Lessor) Forget(id identity.ID) {
 	}
 }
 
-// Len returns the number of tracked leases, including those that have expired since the last call of Expire.
+// Len returns the number of tracked leases, including those that have expired since the last call
+// of Expire.
 func (t *Lessor) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,8 +211,8 @@ func (t *Lessor) expireLocked(now limiter.Time) {
 	}
 }
 
-// endLocked ends a granted lease. If the event revokes it, the caller must revoke it after releasing the lock. Otherwise its memory is
-// reused.
+// endLocked ends a granted lease. If the event revokes it, the caller must revoke it after
+// releasing the lock. Otherwise its memory is reused.
 func (t *Lessor) endLocked(l *lease, e event) {
 	delete(t.leases, l.Key)
 	t.originBytes -= len(l.origin)
@@ -236,7 +240,8 @@ func (t *Lessor) now() limiter.Time {
 	return limiter.Time(t.latestCall.Load())
 }
 
-// recoverPanic is deferred by goroutines of the lessor. A panic there is a bug, and must not end the process.
+// recoverPanic is deferred by goroutines of the lessor. A panic there is a bug, and must not end
+// the process.
 func (t *Lessor) recoverPanic() {
 	if p := recover(); p != nil {
 		t.options.Panicked(p)

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// maxOriginBytes bounds the total length of all origins. Beyond it, leases have no origin and are not reviewed.
+// maxOriginBytes bounds the total length of all origins. Beyond it, leases have no origin and are
+// not reviewed.
 const maxOriginBytes = 16 << 20
 
 // maxSpareOrigin is the maximum capacity of an origin whose memory is reused.
@@ -19,7 +20,8 @@ func spareOrigin(b []byte) []byte {
 	return b[:0]
 }
 
-// appendOrigin encodes an origin: the name of the limit, and the domain and descriptor of the request without hits.
+// appendOrigin encodes an origin: the name of the limit, and the domain and descriptor of the
+// request without hits.
 func appendOrigin(b []byte, origin *Origin) []byte {
 	b = append(appendLength(b, len(origin.Limit)), origin.Limit...)
 	b = append(appendLength(b, len(origin.Domain)), origin.Domain...)

@@ -7,14 +7,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// A reload may remove the limit that granted a lease, change its algorithm, window or name, or remove its table row. Then the end call
-// reaches another counter or none, or Envoy looks for the lease under another name. If the reload is rolled back, the counter would
-// contain the lease until its window is over. So a reload revokes each lease that the new rules no longer accept. A limit that is
-// restored later only counts requests that start from then on, because the number of running requests is unknown. If only other
-// fields of the limit change, or its position in the rules, its leases stay and get the new fields.
+// A reload may remove the limit that granted a lease, change its algorithm, window or name, or
+// remove its table row. Then the end call reaches another counter or none, or Envoy looks for the
+// lease under another name. If the reload is rolled back, the counter would contain the lease until
+// its window is over. So a reload revokes each lease that the new rules no longer accept. A limit
+// that is restored later only counts requests that start from then on, because the number of
+// running requests is unknown. If only other fields of the limit change, or its position in the
+// rules, its leases stay and get the new fields.
 
-// Review revokes the leases that the active rules no longer accept: of all limits, or only of those with tables. If this has to wait for
-// a store, it continues in a goroutine, because a reload must not wait.
+// Review revokes the leases that the active rules no longer accept: of all limits, or only of those
+// with tables. If this has to wait for a store, it continues in a goroutine, because a reload must
+// not wait.
 func (t *Lessor) Review(all bool) {
 	q := &t.reviews
 	q.mu.Lock()
@@ -37,7 +40,8 @@ type reviews struct {
 	waits        chan struct{} // closed when the running review has to wait for a store, or ends
 }
 
-// runReviews reviews leases until no review is due. It calls waits before it waits for a store, and at the end.
+// runReviews reviews leases until no review is due. It calls waits before it waits for a store, and
+// at the end.
 func (t *Lessor) runReviews(waits func()) {
 	defer waits()
 	for {
@@ -56,7 +60,8 @@ func (t *Lessor) runReviews(waits func()) {
 // reviewedAtOnce is the number of leases that are reviewed before the lock is released for calls.
 const reviewedAtOnce = 64
 
-// reviewAll revokes the leases that the active rules no longer accept. It calls waits before it waits for a store.
+// reviewAll revokes the leases that the active rules no longer accept. It calls waits before it
+// waits for a store.
 func (t *Lessor) reviewAll(all bool, waits func()) {
 	defer t.recoverPanic()
 	r := review{lessor: t}
@@ -87,7 +92,8 @@ func (t *Lessor) withoutLock(f func()) {
 	f()
 }
 
-// ReviewCall is [Lessor.Review] for the leases of a call that was planned by rules or rows that are no longer active.
+// ReviewCall is [Lessor.Review] for the leases of a call that was planned by rules or rows that are
+// no longer active.
 func (t *Lessor) ReviewCall(granted iter.Seq[Key]) {
 	r := review{lessor: t}
 	func() {
@@ -110,7 +116,8 @@ type review struct {
 	request descriptors.Request
 }
 
-// checkLocked ends l if the active rules no longer accept its return. Otherwise it copies the limit's current fields to l.
+// checkLocked ends l if the active rules no longer accept its return. Otherwise it copies the
+// limit's current fields to l.
 func (r *review) checkLocked(l *lease) {
 	if len(l.origin) == 0 {
 		return

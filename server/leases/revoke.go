@@ -8,13 +8,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// revokeTimeout bounds the time in which a store must release a lease. After that, the lease expires.
+// revokeTimeout bounds the time in which a store must release a lease. After that, the lease
+// expires.
 const revokeTimeout = time.Second
 
-// maxRevoking is the number of leases that revokeMany releases concurrently. Each uses 600 bytes until a store has decided it.
+// maxRevoking is the number of leases that revokeMany releases concurrently. Each uses 600 bytes
+// until a store has decided it.
 const maxRevoking = 1 << 12
 
-// revokeMany is revoke for any number of leases. It calls waits before it waits for a store that is deciding maxRevoking leases.
+// revokeMany is revoke for any number of leases. It calls waits before it waits for a store that is
+// deciding maxRevoking leases.
 func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 	for list != nil {
 		l := list
@@ -39,7 +42,8 @@ func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 		r := &revocation{counter: t.revokedBy(e), names: [][]byte{l.Name}, slots: slots}
 		b := &r.batch
 		b.Charges = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Hits: l.Number, Refund: true})
-		// A reservation costs nothing if its request has not begun. If the limit was removed, the end call charges the cost.
+		// A reservation costs nothing if its request has not begun. If the limit was removed, the
+		// end call charges the cost.
 		if e != clientDead && l.policy.Reserve != nil {
 			b.Charges, r.names = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Group: 1}), append(r.names, l.Name)
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEachFieldIsOnThePage holds docs/state.md against the JSON of a state.
-func TestEachFieldIsOnThePage(t *testing.T) {
+// TestEachFieldIsDocumented compares docs/state.md with the JSON of a state.
+func TestEachFieldIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/state.md")
 	if err != nil {
 		t.Fatal(err)

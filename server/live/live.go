@@ -29,7 +29,8 @@ const (
 	MaxDomains = 100
 	// MaxKeys is the maximum number of denied keys in the state of a domain.
 	MaxKeys = 20
-	// MaxUnmatched is the maximum number of recorded entries of a domain for descriptors that match no rule.
+	// MaxUnmatched is the maximum number of recorded entries of a domain for descriptors that match
+	// no rule.
 	MaxUnmatched = 16
 )
 
@@ -54,8 +55,9 @@ type Domain struct {
 	unmatched atomic.Pointer[unmatched]
 }
 
-// New returns an empty Recorder. Mode is [Off], [Hashed] or [Clear]. Key is the secret of the hashes of keys; replicas with the same
-// key have comparable hashes. Namer names the counters in a store, and is nil if the counters are in memory.
+// New returns an empty Recorder. Mode is [Off], [Hashed] or [Clear]. Key is the secret of the
+// hashes of keys; replicas with the same key have comparable hashes. Namer names the counters in a
+// store, and is nil if the counters are in memory.
 func New(mode string, key identity.Key, namer *descriptors.Namer) *Recorder {
 	l := &Recorder{mode: mode, key: key, namer: namer, domains: map[string]*Domain{}}
 	l.overflow = l.newDomain()
@@ -71,8 +73,9 @@ func (l *Recorder) newDomain() *Domain {
 // Mode returns [Off], [Hashed] or [Clear].
 func (l *Recorder) Mode() string { return l.mode }
 
-// SetRules sets the active rules. It returns the recorders of their domains, in the order of [descriptors.Set.Domains]. Denied keys stay
-// if the rules still have their limits. Unmatched descriptors are forgotten.
+// SetRules sets the active rules. It returns the recorders of their domains, in the order of
+// [descriptors.Set.Domains]. Denied keys stay if the rules still have their limits. Unmatched
+// descriptors are forgotten.
 func (l *Recorder) SetRules(set *descriptors.Set) []*Domain {
 	names := set.Domains()
 	l.mu.Lock()
@@ -113,11 +116,13 @@ type Denial struct {
 	Entries []descriptors.Entry
 	// Name is the counter's name in a store. If it ends in a hash, that is stored.
 	Name []byte
-	// Duplicate is true if another limit has already denied the same descriptor. The domain counts it once.
+	// Duplicate is true if another limit has already denied the same descriptor. The domain counts
+	// it once.
 	Duplicate bool
 }
 
-// RecordDenial counts a denial. Of the memory that the denial refers to, it keeps only Limit and Domain.
+// RecordDenial counts a denial. Of the memory that the denial refers to, it keeps only Limit and
+// Domain.
 func (d *Domain) RecordDenial(denial *Denial) {
 	if d.recorder.mode == Off {
 		return
@@ -147,8 +152,9 @@ func (d *Domain) RecordPenalty(id identity.ID, left time.Duration) {
 	}
 }
 
-// Tick sets the time. It must be called each second, and before a state is read. The time may be slightly before the last one if callers
-// overtake each other. A larger difference means that the clock was set; this also ends the interval.
+// Tick sets the time. It must be called each second, and before a state is read. The time may be
+// slightly before the last one if callers overtake each other. A larger difference means that the
+// clock was set; this also ends the interval.
 func (l *Recorder) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
 	l.mu.Lock()
@@ -157,7 +163,7 @@ func (l *Recorder) Tick(now time.Time) {
 	if before == seconds {
 		return
 	}
-	passed := time.Duration(int32(seconds-l.intervalStart)) * time.Second //nolint:gosec // negative if l.begun is later
+	passed := time.Duration(int32(seconds-l.intervalStart)) * time.Second //nolint:gosec // negative if intervalStart is later
 	ends := passed >= interval || passed <= -interval
 	if ends {
 		if passed < 0 || passed > 2*interval { // the clock was set, or nothing ran
@@ -196,7 +202,8 @@ func (l *Recorder) Hash(id identity.ID) string {
 	return l.mac("denied key", b[:])
 }
 
-// HashKey returns a fingerprint of the hash key. Hashes of replicas with the same fingerprint are comparable.
+// HashKey returns a fingerprint of the hash key. Hashes of replicas with the same fingerprint are
+// comparable.
 func (l *Recorder) HashKey() string { return l.mac("hash key", nil) }
 
 func (l *Recorder) mac(label string, b []byte) string {

@@ -14,10 +14,12 @@ const (
 
 // Quota is the state of the rate limit quota service.
 type Quota struct {
-	// Streams is the number of streams of Envoys, one per Envoy and domain. Buckets is the number of divided limits.
+	// Streams is the number of streams of Envoys, one per Envoy and domain. Buckets is the number
+	// of divided limits.
 	Streams int `json:"streams"`
 	Buckets int `json:"buckets"`
-	// Largest contains the buckets with the highest demand, in descending order, at most [MaxQuotaBuckets].
+	// Largest contains the buckets with the highest demand, in descending order, at most
+	// [MaxQuotaBuckets].
 	Largest []QuotaBucket `json:"largest"`
 }
 
@@ -34,15 +36,17 @@ type QuotaBucket struct {
 	// LimitRate is the divided rate, and DemandRate the estimated total demand of all Envoys.
 	LimitRate  float64 `json:"limit_per_second"`
 	DemandRate float64 `json:"demand_per_second"`
-	// Assigned is the rate that Envoys may be using. It includes Unconfirmed, which Envoys have not yet confirmed to have given up, and
-	// Lost, which is assigned to disconnected Envoys until LostUntil at most.
+	// Assigned is the rate that Envoys may be using. It includes Unconfirmed, which Envoys have not
+	// yet confirmed to have given up, and Lost, which is assigned to disconnected Envoys until
+	// LostUntil at most.
 	Assigned    float64    `json:"assigned_per_second"`
 	Unconfirmed float64    `json:"unconfirmed_per_second"`
 	Lost        float64    `json:"lost_per_second"`
 	LostUntil   *time.Time `json:"lost_until,omitempty"`
 	// LearningUntil is set while the assignments of this process' predecessor are unknown.
 	LearningUntil *time.Time `json:"learning_until,omitempty"`
-	// Holders is the number of streams with a share. Shares contains the largest shares, at most [MaxQuotaShares].
+	// Holders is the number of streams with a share. Shares contains the largest shares, at most
+	// [MaxQuotaShares].
 	Holders int          `json:"holders"`
 	Shares  []QuotaShare `json:"shares"`
 }
@@ -59,7 +63,8 @@ type QuotaShare struct {
 	Confirmed bool `json:"confirmed"`
 }
 
-// add returns the sum of the states of two replicas, each of which may be nil. Replica is the address of the second.
+// add returns the sum of the states of two replicas, each of which may be nil. Replica is the
+// address of the second.
 func (q *Quota) add(o *Quota, replica string) *Quota {
 	if o == nil {
 		return q

@@ -31,12 +31,13 @@ func (c Counts) minus(o Counts) Counts {
 	}
 }
 
-// Rates computes rates from counters, which must grow monotonically from 0 when their name K is first seen. It remembers the last five
-// minutes. One goroutine uses it at a time.
+// Rates computes rates from counters, which must grow monotonically from 0 when their name K is
+// first seen. It remembers the last five minutes. One goroutine uses it at a time.
 type Rates[K comparable] struct {
 	series map[K]*series
 	steps  uint64 // number of completed intervals
-	// endedAt is the end of the last interval, and length its length. calledAt is the time of the last call of Advance.
+	// endedAt is the end of the last interval, and length its length. calledAt is the time of the
+	// last call of Advance.
 	endedAt, calledAt time.Time
 	length            time.Duration
 }
@@ -44,20 +45,21 @@ type Rates[K comparable] struct {
 type series struct {
 	// marks contains the counts at the ends of the last two intervals, the older one first.
 	marks [2]Counts
-	// seen is the last interval for which counts were read, and last the last one in which they grew.
+	// seen is the last interval for which counts were read, and last the last one in which they
+	// grew.
 	seen, last uint64
 	line       *points // nil if the counts did not grow for five minutes
 }
 
-// points contains the points of the last five minutes. A point covers two intervals. The newest one ended with the interval of the even
-// number n, and has the index n/2 % linePoints.
+// points contains the points of the last five minutes. A point covers two intervals. The newest one
+// ended with the interval of the even number n, and has the index n/2 % linePoints.
 type points struct {
 	base Counts // counts at the end of the newest point
 	line [linePoints]struct{ hits, denied uint32 }
 }
 
-// Advance ends the interval at the time now, if it has lasted long enough. Read must call its argument with all current counts. Names
-// without counts are forgotten.
+// Advance ends the interval at the time now, if it has lasted long enough. Read must call its
+// argument with all current counts. Names without counts are forgotten.
 func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
 	passed, called := now.Sub(r.endedAt), r.calledAt
 	r.calledAt = now
@@ -86,7 +88,8 @@ func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
 	}
 }
 
-// record adds the counts of a name at the end of an interval. Limits may share counters, so a name may occur several times.
+// record adds the counts of a name at the end of an interval. Limits may share counters, so a name
+// may occur several times.
 func (r *Rates[K]) record(k K, c Counts) {
 	s := r.series[k]
 	if s == nil {
@@ -113,8 +116,8 @@ func (r *Rates[K]) record(k K, c Counts) {
 
 func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
-// Rate returns the rate over the last five to ten seconds for a name with the counts c at the time now. Known is true if the counts
-// grew in the last five minutes, apart from the current interval.
+// Rate returns the rate over the last five to ten seconds for a name with the counts c at the time
+// now. Known is true if the counts grew in the last five minutes, apart from the current interval.
 func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	since := Counts{}
 	if s := r.series[k]; s != nil {
@@ -128,7 +131,8 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
 }
 
-// Line returns the sum of the lines of all names, or nil if there were no hits in the last five minutes.
+// Line returns the sum of the lines of all names, or nil if there were no hits in the last five
+// minutes.
 func (r *Rates[K]) Line(names ...K) (sum *Line) {
 	for _, k := range names {
 		s := r.series[k]

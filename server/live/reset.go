@@ -32,10 +32,11 @@ type Reset struct {
 	// Counters is the number of counters, and Used the sum of their used hits.
 	Counters int    `json:"counters"`
 	Used     uint64 `json:"used"`
-	// Left is the number of selected keys that cannot be reset: a store has their counters under envoyproxy/ratelimit's names, which
-	// contain values, and the values are not recorded.
+	// Left is the number of selected keys that cannot be reset: a store has their counters under
+	// envoyproxy/ratelimit's names, which contain values, and the values are not recorded.
 	Left int `json:"left,omitempty"`
-	// Done is true if the counters were reset. Otherwise the same request with Token resets them, within a minute.
+	// Done is true if the counters were reset. Otherwise the same request with Token resets them,
+	// within a minute.
 	Done  bool   `json:"done"`
 	Token string `json:"token,omitempty"`
 }
@@ -48,7 +49,8 @@ type DeniedCounter struct {
 	Limit *descriptors.Limit
 	// Policy is the policy of the counter.
 	Policy *limiter.Policy
-	// Name is the counter's name in a store. It is nil without a store, and for names with values, which are not recorded.
+	// Name is the counter's name in a store. It is nil without a store, and for names with values,
+	// which are not recorded.
 	Name []byte
 
 	sketch *sketch

@@ -21,44 +21,53 @@ const (
 const (
 	// interval is the time after which counts restart.
 	interval = 5 * time.Second
-	// forgetAfter is how long a key stays without a denial. It is removed at the end of the interval in which this time has passed.
-	// Intervals are counted because the clock may be set.
+	// forgetAfter is how long a key stays without a denial. It is removed at the end of the
+	// interval in which this time has passed. Intervals are counted because the clock may be set.
 	forgetAfter = time.Minute
 	idleBound   = uint8(forgetAfter/interval) + 1
-	// oldAge is the number of intervals after which a key has existed for the whole period that rates cover, even if the clock was set.
+	// oldAge is the number of intervals after which a key has existed for the whole period that
+	// rates cover, even if the clock was set.
 	oldAge = 2
 )
 
-// A sketch finds the most frequently denied keys of a domain. A key is a counter: a rule's limit and the values of a client.
+// A sketch finds the most frequently denied keys of a domain. A key is a counter: a rule's limit
+// and the values of a client.
 //
-// It implements Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
-// 2005) with sets: the hash of a key selects a set of eight entries. A new key replaces the one with the smallest count and inherits
-// this count as its possible error. A key with more than 1/256 of the denials is found with near certainty, and in a flood of keys that
-// are each denied once, no key appears frequent. Counts restart in each interval, so that a past flood does not hide the current one.
+// It implements Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent
+// and top-k elements in data streams", 2005) with sets: the hash of a key selects a set of eight
+// entries. A new key replaces the one with the smallest count and inherits this count as its
+// possible error. A key with more than 1/256 of the denials is found with near certainty, and in a
+// flood of keys that are each denied once, no key appears frequent. Counts restart in each
+// interval, so that a past flood does not hide the current one.
 //
-// A denial of a known key compares up to eight tags and makes one atomic addition. A new key needs the lock of its set. If the lock is
-// taken, the denial is not counted, because requests must not wait here.
+// A denial of a known key compares up to eight tags and makes one atomic addition. A new key needs
+// the lock of its set. If the lock is taken, the denial is not counted, because requests must not
+// wait here.
 type sketch struct {
 	now   *atomic.Uint32 // Unix seconds of the last Tick
 	sets  [sets]set
 	texts *[sets][ways]text // nil unless values are stored
-	// names contains the hashes in the counters' names in a store, zero for names with values. It is nil without a store.
+	// names contains the hashes in the counters' names in a store, zero for names with values. It
+	// is nil without a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
-	// since is the first denial in the current sequence of intervals with denials, in Unix seconds; 0 for none.
+	// since is the first denial in the current sequence of intervals with denials, in Unix seconds;
+	// 0 for none.
 	since atomic.Uint32
-	// age is the number of completed intervals of this sequence, at most oldAge. It is protected by [Recorder].mu.
+	// age is the number of completed intervals of this sequence, at most oldAge. It is protected by
+	// [Recorder].mu.
 	age uint8
-	// duplicates is the number of denials in this interval of descriptors that another limit has denied too. pastDuplicates is that
-	// of the last interval, protected by [Recorder].mu.
+	// duplicates is the number of denials in this interval of descriptors that another limit has
+	// denied too. pastDuplicates is that of the last interval, protected by [Recorder].mu.
 	duplicates     atomic.Uint64
 	pastDuplicates uint64
-	// ownPolicies contains the policies of counters that do not use their rule's policy. It is nil until there is one.
+	// ownPolicies contains the policies of counters that do not use their rule's policy. It is nil
+	// until there is one.
 	ownPolicies atomic.Pointer[[sets][ways]ownPolicy]
 }
 
-// ownPolicy is a copy of the policy of a counter whose numbers come from a request or a table row, because that memory is reused. It is
-// protected by the lock of the key's set.
+// ownPolicy is a copy of the policy of a counter whose numbers come from a request or a table row,
+// because that memory is reused. It is protected by the lock of the key's set.
 type ownPolicy struct {
 	policy limiter.Policy // including its Reserve
 	domain string         // of the request; empty if the counter uses its rule's policy
@@ -68,7 +77,8 @@ type ownPolicy struct {
 type set struct {
 	// tags contains the low halves of the IDs, 0 for free entries. They are written under mu.
 	tags [ways]atomic.Uint64
-	// hits contains the denials of this interval, including inherited ones, and past those of the last interval.
+	// hits contains the denials of this interval, including inherited ones, and past those of the
+	// last interval.
 	hits [ways]atomic.Uint32
 	past [ways]uint32
 	// ends contains the ends of penalties, in Unix seconds; 0 for none.
@@ -76,7 +86,8 @@ type set struct {
 	mu   sync.Mutex
 
 	entries [ways]entry
-	// lost is the number of denials in this interval of keys without an entry, and pastLost that of the last interval.
+	// lost is the number of denials in this interval of keys without an entry, and pastLost that of
+	// the last interval.
 	lost, pastLost uint32
 }
 
@@ -89,7 +100,8 @@ type entry struct {
 	inherited uint32
 	// first and last are the times of the first and last denial, in Unix seconds.
 	first, last uint32
-	// idle is the number of intervals since the last denial, and age that since the first one, at most oldAge.
+	// idle is the number of intervals since the last denial, and age that since the first one, at
+	// most oldAge.
 	idle, age uint8
 }
 
@@ -141,8 +153,8 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 	return at, 0, false
 }
 
-// addLocked adds a key that find did not find. Concurrent denials of the replaced key may be counted for the new one; there are at most
-// as many as processors.
+// addLocked adds a key that find did not find. Concurrent denials of the replaced key may be
+// counted for the new one; there are at most as many as processors.
 func (s *sketch) addLocked(set *set, denial *Denial) {
 	id, at, least, free := denial.ID, 0, ^uint32(0), false
 	for i := range set.tags {
@@ -153,7 +165,8 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 		case 0:
 			at, least, free = i, 0, true
 		default:
-			// A key without recent denials has weight 0, but is not replaced while there is a free entry.
+			// A key without recent denials has weight 0, but is not replaced while there is a free
+			// entry.
 			if weight := set.weight(i); !free && weight < least {
 				at, least = i, weight
 			}
@@ -270,7 +283,8 @@ func (s *sketch) rotate(now uint32) {
 	}
 }
 
-// setRules replaces the limits of keys by those of a new set, so that the old set can be freed. Keys without a limit in the new set are removed.
+// setRules replaces the limits of keys by those of a new set, so that the old set can be freed.
+// Keys without a limit in the new set are removed.
 func (s *sketch) setRules(set *descriptors.Set) {
 	for i := range s.sets {
 		at := &s.sets[i]
@@ -302,7 +316,8 @@ type denied struct {
 	own         ownPolicy           // its domain is empty for none
 }
 
-// read calls f with each key. It returns the number of denied descriptors in this and the last interval.
+// read calls f with each key. It returns the number of denied descriptors in this and the last
+// interval.
 func (s *sketch) read(f func(denied)) (all uint64) {
 	now := s.now.Load()
 	for i := range s.sets {

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Version is the version of [State]. It stays the same when fields are added; existing fields never change or disappear.
+// Version is the version of [State]. It stays the same when fields are added; existing fields never
+// change or disappear.
 const Version = 1
 
 // State is the response of /api/v1/state.
@@ -18,25 +19,30 @@ type State struct {
 	Program string    `json:"program"`
 	Host    string    `json:"host"`
 	Started time.Time `json:"started"`
-	// Counters is memory or store. With a store, rates and keys are those that this replica has seen.
+	// Counters is memory or store. With a store, rates and keys are those that this replica has
+	// seen.
 	Counters string `json:"counters"`
 	// ShadowMode is true if no request is denied (serve --shadow-mode).
 	ShadowMode bool `json:"shadow_mode"`
-	// TopKeys is the mode in which denied keys are recorded: off, hashed or clear. Hashes of replicas with the same HashKey are
-	// comparable.
+	// TopKeys is the mode in which denied keys are recorded: off, hashed or clear. Hashes of
+	// replicas with the same HashKey are comparable.
 	TopKeys string `json:"top_keys"`
 	HashKey string `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
 	// Conditions contains the active conditions, the newest first.
 	Conditions []telemetry.Condition `json:"conditions"`
-	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits in descending order.
+	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits
+	// in descending order.
 	Domains []DomainState `json:"domains"`
-	// Quota is the state of the rate limit quota service, nil if no limit is divided and no Envoy is connected.
+	// Quota is the state of the rate limit quota service, nil if no limit is divided and no Envoy
+	// is connected.
 	Quota *Quota `json:"quota,omitempty"`
-	// UnknownDomains contains the requested domains that no rule has, at most the first hundred since the start.
+	// UnknownDomains contains the requested domains that no rule has, at most the first hundred
+	// since the start.
 	UnknownDomains []UnknownDomain `json:"unknown_domains"`
-	// Events contains the last lines of the log from level info on, at most a hundred, the newest first.
+	// Events contains the last lines of the log from level info on, at most a hundred, the newest
+	// first.
 	Events []telemetry.Event `json:"events"`
 }
 
@@ -49,7 +55,8 @@ type Config struct {
 	// Domains and Limits are the numbers of domains and limits.
 	Domains int `json:"domains"`
 	Limits  int `json:"limits"`
-	// Omitted is the number of limits that the state does not contain, because of the bound or the query.
+	// Omitted is the number of limits that the state does not contain, because of the bound or the
+	// query.
 	Omitted int `json:"omitted"`
 }
 
@@ -58,13 +65,17 @@ type DomainState struct {
 	Domain string `json:"domain"`
 	// Rate is the sum of the rates of its limits. A request counts for each of its limits.
 	Rate
-	// DeniedRequests is the rate of denied descriptors over the same time. A descriptor counts once, even if several limits deny it.
+	// DeniedRequests is the rate of denied descriptors over the same time. A descriptor counts
+	// once, even if several limits deny it.
 	DeniedRequests float64 `json:"denied_requests_per_second"`
-	// DeniedKeys contains the keys with the highest rates of denials, in descending order, at most [MaxKeys].
+	// DeniedKeys contains the keys with the highest rates of denials, in descending order, at most
+	// [MaxKeys].
 	DeniedKeys []Key `json:"denied_keys"`
-	// Unmatched describes descriptors that match no rule, the most frequent first, at most [MaxUnmatched].
+	// Unmatched describes descriptors that match no rule, the most frequent first, at most
+	// [MaxUnmatched].
 	Unmatched []Unmatched `json:"unmatched"`
-	// Rules contains the limits, sorted by denials, then by hits in descending order, then by their order in the rules.
+	// Rules contains the limits, sorted by denials, then by hits in descending order, then by their
+	// order in the rules.
 	Rules []RuleState `json:"rules"`
 }
 
@@ -74,7 +85,8 @@ type Rate struct {
 	Denied float64 `json:"denied_per_second"`
 	// Near is the rate of hits within the limit that are above --near-limit-ratio of it.
 	Near float64 `json:"near_per_second"`
-	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode or a candidate.
+	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode or
+	// a candidate.
 	Shadow float64 `json:"shadow_per_second"`
 }
 
@@ -88,8 +100,8 @@ func (r *Rate) Add(o Rate) {
 
 // RuleState is the state of a limit of a rule.
 type RuleState struct {
-	// Rule is the path of the rule, such as `user > path=/api/*`, Limit the limit, such as `60/minute`, Name its name, and At its
-	// position in the rules.
+	// Rule is the path of the rule, such as `user > path=/api/*`, Limit the limit, such as
+	// `60/minute`, Name its name, and At its position in the rules.
 	Rule  string `json:"rule"`
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
@@ -97,8 +109,8 @@ type RuleState struct {
 	// Shadow is true if the limit does not deny, because it is in shadow mode or a candidate.
 	Shadow bool `json:"shadow,omitempty"`
 	Rate
-	// TotalHits and TotalDenied count since the start of the process. Exceeded counts hits that were admitted while the store was
-	// unavailable and exceeded the limit.
+	// TotalHits and TotalDenied count since the start of the process. Exceeded counts hits that
+	// were admitted while the store was unavailable and exceeded the limit.
 	TotalHits   uint64 `json:"hits"`
 	TotalDenied uint64 `json:"denied"`
 	Exceeded    uint64 `json:"exceeded,omitempty"`
@@ -119,7 +131,8 @@ type Line struct {
 type Key struct {
 	// Hash identifies the counter; see [Recorder.Hash].
 	Hash string `json:"hash"`
-	// Descriptor is the client's descriptor, such as user=alice, cut at 128 bytes. It is only set with --top-keys=clear.
+	// Descriptor is the client's descriptor, such as user=alice, cut at 128 bytes. It is only set
+	// with --top-keys=clear.
 	Descriptor string `json:"descriptor,omitempty"`
 	// Rule and Limit identify the limit that denies. Both are empty for a limit in requests.
 	Rule  string `json:"rule,omitempty"`
@@ -130,19 +143,20 @@ type Key struct {
 	PerSecond float64 `json:"denied_per_second"`
 	// Share is the key's share of the domain's denials in that time.
 	Share float64 `json:"share"`
-	// Denied is the number of denied requests since Since, the time of the first one. Last is the time of the last one. A key is
-	// removed a minute after that.
+	// Denied is the number of denied requests since Since, the time of the first one. Last is the
+	// time of the last one. A key is removed a minute after that.
 	Denied uint64    `json:"denied"`
 	Since  time.Time `json:"since"`
 	Last   time.Time `json:"last"`
-	// PenaltyUntil is the end of the key's penalty, rounded to a second. It is nil without a penalty.
+	// PenaltyUntil is the end of the key's penalty, rounded to a second. It is nil without a
+	// penalty.
 	PenaltyUntil *time.Time `json:"penalty_until,omitempty"`
 }
 
 // Unmatched describes descriptors that stop matching the rules at the same place.
 type Unmatched struct {
-	// Key is the key of the first entry that does not match, cut at 64 bytes, and Entry its number, from 1. Both are empty if all entries
-	// match but the reached rule has no limit.
+	// Key is the key of the first entry that does not match, cut at 64 bytes, and Entry its number,
+	// from 1. Both are empty if all entries match but the reached rule has no limit.
 	Key   string `json:"key,omitempty"`
 	Entry int    `json:"entry,omitempty"`
 	// Below is the path of the last rule that matched.

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Sum merges the states of replicas with the given addresses. A single state is returned unchanged. Rates and counts are added up. Keys
-// are equal if their hashes are, which requires the same hash key, or if their descriptors are. If the rules of the replicas differ, the
-// result has a condition.
+// Sum merges the states of replicas with the given addresses. A single state is returned unchanged.
+// Rates and counts are added up. Keys are equal if their hashes are, which requires the same hash
+// key, or if their descriptors are. If the rules of the replicas differ, the result has a
+// condition.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
@@ -34,9 +35,9 @@ func Sum(addrs []string, states []*State) *State {
 			sum.HashKey = ""
 		}
 		addr := addrs[i]
-		for _, w := range s.Conditions {
-			w.Replica = addr
-			sum.Conditions = append(sum.Conditions, w)
+		for _, c := range s.Conditions {
+			c.Replica = addr
+			sum.Conditions = append(sum.Conditions, c)
 		}
 		for _, e := range s.Events {
 			e.Replica = addr

@@ -41,8 +41,8 @@ func putPart(to, s []byte) (rest []byte) {
 	return to[1+copy(to[1:], s):]
 }
 
-// String returns the descriptor in the form k=v,k2=v2 of [descriptors.ParseEntries], with backslashes where necessary, and with an
-// ellipsis where it is cut.
+// String returns the descriptor in the form k=v,k2=v2 of [descriptors.ParseEntries], with
+// backslashes where necessary, and with an ellipsis where it is cut.
 func (t *text) String() string {
 	var b strings.Builder
 	key, rest := true, t[:]

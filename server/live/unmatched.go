@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// unmatchedBudget is the number of descriptors of a domain that are examined per second. A further one costs a comparison.
+	// unmatchedBudget is the number of descriptors of a domain that are examined per second. A
+	// further one costs a comparison.
 	unmatchedBudget = 64
 	// unmatchedKey is the number of bytes of a key that are stored.
 	unmatchedKey = 64
@@ -25,7 +26,8 @@ type unmatched struct {
 	entries [MaxUnmatched]unmatchedEntry
 }
 
-// unmatchedEntry records the descriptors that stop matching at the same place. It is free while seen is 0.
+// unmatchedEntry records the descriptors that stop matching at the same place. It is free while
+// seen is 0.
 type unmatchedEntry struct {
 	at          descriptors.Unmatched
 	key         [unmatchedKey]byte
@@ -44,7 +46,8 @@ func newUnmatched(now *atomic.Uint32) *unmatched {
 // AcceptsUnmatched reports whether another descriptor may be examined in this second.
 func (d *Domain) AcceptsUnmatched() bool { return d.unmatched.Load().budget.Load() > 0 }
 
-// RecordUnmatched records a descriptor that no rule matched, as [descriptors.Set.Unmatched] describes it.
+// RecordUnmatched records a descriptor that no rule matched, as [descriptors.Set.Unmatched]
+// describes it.
 func (d *Domain) RecordUnmatched(at descriptors.Unmatched, key []byte) {
 	u := d.unmatched.Load()
 	u.budget.Add(-1)
@@ -91,7 +94,8 @@ func (u *unmatched) rotate(now uint32) {
 	}
 }
 
-// Unmatched returns the unmatched descriptors of about the last minute, by domain, the most frequent first.
+// Unmatched returns the unmatched descriptors of about the last minute, by domain, the most
+// frequent first.
 func (l *Recorder) Unmatched() map[string][]Unmatched {
 	l.mu.Lock()
 	defer l.mu.Unlock()

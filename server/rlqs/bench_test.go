@@ -69,7 +69,8 @@ func (f *fleet) report(tb testing.TB) {
 	}
 }
 
-// BenchmarkReports measures the CPU time for a bucket in a report, including its assignment and the confirmation.
+// BenchmarkReports measures the CPU time for a bucket in a report, including its assignment and the
+// confirmation.
 func BenchmarkReports(b *testing.B) {
 	const envoys, buckets = 2, 10_000
 	f := newFleet(b, envoys, buckets)
@@ -113,7 +114,8 @@ func TestBucketMemory(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// TestStreamMemory compares the memory of streams, without a report and with an incomplete one, with MemoryBytes.
+// TestStreamMemory compares the memory of streams, without a report and with an incomplete one,
+// with MemoryBytes.
 func TestStreamMemory(t *testing.T) {
 	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MaxStreams/2)
 	before := heap()

@@ -8,15 +8,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Bounds on a report. A bucket beyond them is skipped and counted: an error would end the stream, and with it all
-// assignments.
+// Bounds on a report. A bucket beyond them is skipped and counted: an error would end the stream,
+// and with it all assignments.
 const (
 	// maxIDBytes bounds the total size of the keys and values of a bucket ID.
 	maxIDBytes = 1 << 10
 	// maxEntries bounds the entries of a bucket ID.
 	maxEntries = 16
-	// maxFieldBytes bounds the bytes of an incomplete field that are buffered: the largest ID with its framing, and
-	// space for fields that are not known yet.
+	// maxFieldBytes bounds the bytes of an incomplete field that are buffered: the largest ID with
+	// its framing, and space for fields that are not known yet.
 	maxFieldBytes = 2 << 10
 )
 
@@ -54,12 +54,13 @@ type visitor interface {
 	visitBucket(u *usage)
 }
 
-// decoder decodes reports that arrive in pieces. Strings may contain any bytes: Envoy copies header values unchanged,
-// and protobuf's decoders would reject the complete report for one such byte of one client.
+// decoder decodes reports that arrive in pieces. Strings may contain any bytes: Envoy copies header
+// values unchanged, and protobuf's decoders would reject the complete report for one such byte of
+// one client.
 //
-// It accepts and rejects what proto.Unmarshal does, with these exceptions: it does not inspect fields of more than
-// maxFieldBytes bytes; a bucket is visited before the rest of the report is known to be valid; groups, which proto3
-// lacks, are rejected.
+// It accepts and rejects what proto.Unmarshal does, with these exceptions: it does not inspect
+// fields of more than maxFieldBytes bytes; a bucket is visited before the rest of the report is
+// known to be valid; groups, which proto3 lacks, are rejected.
 type decoder struct {
 	partial []byte // an incomplete field, at most maxFieldBytes bytes
 	skip    uint64 // remaining bytes of an oversized field
@@ -73,7 +74,8 @@ type decoderScratch struct {
 	entries [maxEntries]entry
 }
 
-// feed decodes the next bytes of a report; last is true at its end. The decoder must not be used after an error.
+// feed decodes the next bytes of a report; last is true at its end. The decoder must not be used
+// after an error.
 func (d *decoder) feed(p []byte, last bool, v visitor) error {
 	for len(p) > 0 {
 		if d.skip > 0 {
@@ -116,7 +118,8 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 	return nil
 }
 
-// completeField appends bytes to the incomplete field and decodes it once it is complete. It returns the rest of p.
+// completeField appends bytes to the incomplete field and decodes it once it is complete. It
+// returns the rest of p.
 func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
 	n, size, err := fieldSize(d.partial)
 	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // its size is unknown yet
@@ -145,8 +148,8 @@ func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
 	return p[more:], err
 }
 
-// fieldSize returns the size of the field at the start of p, and that of its tag and length. Both are 0 if p is too
-// short.
+// fieldSize returns the size of the field at the start of p, and that of its tag and length. Both
+// are 0 if p is too short.
 func fieldSize(p []byte) (head int, size uint64, err error) {
 	tag, n := protowire.ConsumeVarint(p)
 	if n < 0 {
@@ -180,7 +183,8 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	}
 }
 
-// incomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it is invalid.
+// incomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it is
+// invalid.
 func incomplete(p []byte, n int) error {
 	const longest = 10
 	if protowire.ParseError(n) != nil && len(p) < longest {
@@ -231,7 +235,8 @@ func (d *decoder) readField(b []byte, v visitor) error {
 	return nil
 }
 
-// nextField decodes the field at the start of b. The value of a field of a type that is not used here is skipped.
+// nextField decodes the field at the start of b. The value of a field of a type that is not used
+// here is skipped.
 func nextField(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
 	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // the fast path of nearly all fields
 		switch size := int(b[1]); {

@@ -26,9 +26,9 @@ func bytesTag(number byte) byte { return number<<3 | byte(protowire.BytesType) }
 // setSize stores the length of b[from:] in the byte before it.
 func setSize(b []byte, from int) { b[from-1] = byte(len(b) - from) } //nolint:gosec // less than 128
 
-// appendAction appends an element of RateLimitQuotaResponse.bucket_action. It reserves the bytes of each length and
-// fills them in afterwards: two bytes for the element, since an ID is little longer than maxIDBytes, and one for each
-// message in it except the ID.
+// appendAction appends an element of RateLimitQuotaResponse.bucket_action. It reserves the bytes of
+// each length and fills them in afterwards: two bytes for the element, since an ID is little longer
+// than maxIDBytes, and one for each message in it except the ID.
 func appendAction(b []byte, a *quota.Action) []byte {
 	b = append(b, bytesTag(1), 0, 0)
 	element := len(b)

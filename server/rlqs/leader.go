@@ -11,20 +11,20 @@ import (
 
 // Elector elects the replica that divides a domain, such as a store that replicas share.
 type Elector interface {
-	// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another leader, and renews
-	// the leaderships that candidate has. With a ttl of 0 it releases them instead. report is called with the
-	// previous leader of each domain, "" for none; if it is not called for a domain, the leader is unknown.
-	// AcquireLeadership may block forever.
+	// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another
+	// leader, and renews the leaderships that candidate has. With a ttl of 0 it releases them
+	// instead. report is called with the previous leader of each domain, "" for none; if it is not
+	// called for a domain, the leader is unknown. AcquireLeadership may block forever.
 	AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
 }
 
-// A leadership lasts leaseDuration in the store. The leader trusts it for renewDeadline, measured from before the
-// request was sent, and renews it every retryPeriod. The difference between the first two covers clock drift and the
-// time to write messages that were taken.
+// A leadership lasts leaseDuration in the store. The leader trusts it for renewDeadline, measured
+// from before the request was sent, and renews it every retryPeriod. The difference between the
+// first two covers clock drift and the time to write messages that were taken.
 //
-// An Envoy whose stream broke keeps its share for seven more seconds, and reconnects within five seconds and every
-// five seconds after that. When a leader dies, another replica is therefore elected before Envoys reconnect for the
-// second time.
+// An Envoy whose stream broke keeps its share for seven more seconds, and reconnects within five
+// seconds and every five seconds after that. When a leader dies, another replica is therefore
+// elected before Envoys reconnect for the second time.
 const (
 	leaseDuration = 4 * time.Second
 	renewDeadline = 3 * time.Second
@@ -50,11 +50,12 @@ type leaderChange struct {
 
 // leadsLocked reports whether this service divides a domain. Without an elector it divides all.
 func (s *Service) leadsLocked(domain []byte) bool {
-	r := s.leaderships[string(domain)]
-	return r == nil || s.options.Elapsed() < r.until
+	l := s.leaderships[string(domain)]
+	return l == nil || s.options.Elapsed() < l.until
 }
 
-// notLeaderErrorLocked returns the error of a stream for a domain that this service does not divide.
+// notLeaderErrorLocked returns the error of a stream for a domain that this service does not
+// divide.
 func (s *Service) notLeaderErrorLocked(domain []byte) error {
 	s.options.Metrics.Quota.MisdirectedStreams.Inc()
 	if leader := s.leaderships[string(domain)].leader; leader != "" {
@@ -63,7 +64,8 @@ func (s *Service) notLeaderErrorLocked(domain []byte) error {
 	return status.Errorf(codes.Unavailable, "no server is known to divide domain %q", domain)
 }
 
-// updateDomainsLocked makes leaderships match the domains that the rules divide. New domains have no known leader.
+// updateDomainsLocked makes leaderships match the domains that the rules divide. New domains have
+// no known leader.
 func (s *Service) updateDomainsLocked() {
 	if s.options.Elector == nil {
 		s.options.Metrics.Quota.LeaderDomains.Set(float64(len(s.set.Divided())))
@@ -99,8 +101,8 @@ func (s *Service) countDomainsLocked() {
 	s.options.Metrics.Quota.LeaderDomains.Set(float64(led))
 }
 
-// renewLeadership runs every retryPeriod. It ends leaderships that were not renewed in time and starts the next
-// renewal.
+// renewLeadership runs every retryPeriod. It ends leaderships that were not renewed in time and
+// starts the next renewal.
 func (s *Service) renewLeadership() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -116,11 +118,11 @@ func (s *Service) renewLeadership() {
 	defer s.electionTimer.Reset(retryPeriod)
 	s.activeRulesLocked()
 	lost := map[string]bool{}
-	for domain, r := range s.leaderships {
-		if !s.leadsLocked([]byte(domain)) && r.until > 0 {
-			r.until, lost[domain] = 0, true
+	for domain, l := range s.leaderships {
+		if !s.leadsLocked([]byte(domain)) && l.until > 0 {
+			l.until, lost[domain] = 0, true
 		}
-		s.queueLeaderChangeLocked(domain, r)
+		s.queueLeaderChangeLocked(domain, l)
 	}
 	s.failDomainStreamsLocked(lost)
 	s.countDomainsLocked()
@@ -159,38 +161,40 @@ func (s *Service) callElector(ttl time.Duration, domains []string, report func(i
 	}
 }
 
-// handleLeader processes the elector's report of the previous leader of a domain. requested is a time before the
-// request was sent.
+// handleLeader processes the elector's report of the previous leader of a domain. requested is a
+// time before the request was sent.
 func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	r, now := s.leaderships[domain], s.options.Elapsed()
-	if r == nil || s.closed || s.resigned {
+	l, now := s.leaderships[domain], s.options.Elapsed()
+	if l == nil || s.closed || s.resigned {
 		return
 	}
 	switch {
-	case previous == s.candidate && now < r.until:
-		r.until = max(r.until, requested+renewDeadline)
+	case previous == s.candidate && now < l.until:
+		l.until = max(l.until, requested+renewDeadline)
 	case previous == s.candidate || previous == "":
-		// This service becomes the leader, maybe again. If the store lost the key, the previous leader may still act
-		// on its leadership. The same holds for the rates that this service assigned earlier, since others may have
-		// led in between. So the limit counts as in effect until renewDeadline has passed.
-		r.until, r.predecessorUntil, r.leader = requested+renewDeadline, now+renewDeadline, ""
+		// This service becomes the leader, maybe again. If the store lost the key, the previous
+		// leader may still act on its leadership. The same holds for the rates that this service
+		// assigned earlier, since others may have led in between. So the limit counts as in effect
+		// until renewDeadline has passed.
+		l.until, l.predecessorUntil, l.leader = requested+renewDeadline, now+renewDeadline, ""
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		s.clearLimitsLocked()
-	case r.until > 0:
-		r.until = 0
+	case l.until > 0:
+		l.until = 0
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		fallthrough
 	default:
-		r.leader = previous
+		l.leader = previous
 	}
-	s.queueLeaderChangeLocked(domain, r)
+	s.queueLeaderChangeLocked(domain, l)
 	s.countDomainsLocked()
 }
 
-// failDomainStreamsLocked fails the streams of domains, whose Envoys then connect to another replica.
+// failDomainStreamsLocked fails the streams of domains, whose Envoys then connect to another
+// replica.
 func (s *Service) failDomainStreamsLocked(domains map[string]bool) {
 	if len(domains) == 0 {
 		return
@@ -202,16 +206,18 @@ func (s *Service) failDomainStreamsLocked(domains map[string]bool) {
 	}
 }
 
-// queueLeaderChangeLocked queues a call of [Options.LeaderChanged] if the state of the domain has changed.
-func (s *Service) queueLeaderChangeLocked(domain string, r *leadership) {
-	if n := (leaderChange{domain, r.leader, s.options.Elapsed() < r.until}); n != r.notified {
-		r.notified = n
+// queueLeaderChangeLocked queues a call of [Options.LeaderChanged] if the state of the domain has
+// changed.
+func (s *Service) queueLeaderChangeLocked(domain string, l *leadership) {
+	if n := (leaderChange{domain, l.leader, s.options.Elapsed() < l.until}); n != l.notified {
+		l.notified = n
 		s.leaderChanges = append(s.leaderChanges, n)
 	}
 }
 
-// Resign releases all leaderships and ends the streams of their domains, so that another replica divides them. It acquires none
-// afterwards. It waits for the store, which may block forever, so callers must not depend on its return.
+// Resign releases all leaderships and fails the streams of their domains, so that another replica
+// divides them. It acquires none afterwards. It waits for the store, which may block forever, so
+// callers must not depend on its return.
 func (s *Service) Resign() {
 	domains, ok := s.resign()
 	if !ok {
@@ -221,8 +227,8 @@ func (s *Service) Resign() {
 	s.callElector(0, domains, func(int, string) {})
 }
 
-// resign ends all leaderships of this service and returns the domains to release. ok is false if there is no elector, or if
-// the service has resigned before.
+// resign ends all leaderships of this service and returns the domains to release. ok is false if
+// there is no elector, or if the service has resigned before.
 func (s *Service) resign() (domains []string, ok bool) {
 	s.mu.Lock()
 	defer s.notify()
@@ -234,19 +240,20 @@ func (s *Service) resign() (domains []string, ok bool) {
 	s.electionTimer.Stop()
 	domains = s.toRelease
 	all := map[string]bool{}
-	for domain, r := range s.leaderships {
-		if r.until > 0 {
+	for domain, l := range s.leaderships {
+		if l.until > 0 {
 			domains = append(domains, domain)
 		}
-		r.until, all[domain] = 0, true
-		s.queueLeaderChangeLocked(domain, r)
+		l.until, all[domain] = 0, true
+		s.queueLeaderChangeLocked(domain, l)
 	}
 	s.failDomainStreamsLocked(all)
 	s.countDomainsLocked()
 	return domains, true
 }
 
-// DividedDomains returns the domains with divided limits. The value is true if this service divides the domain.
+// DividedDomains returns the domains with divided limits. The value is true if this service divides
+// the domain.
 func (s *Service) DividedDomains() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// TestAtMostOneLeader delays and loses requests and replies of the store at random: two services never divide at once.
+// TestAtMostOneLeader delays and loses requests and replies of the store at random: two services
+// never divide at once.
 func TestAtMostOneLeader(t *testing.T) {
 	changed, idle := 0, 0 // seeds with several leaders in turn, and seeds with hardly any leader
 	for seed := range uint64(8) {
@@ -52,7 +53,8 @@ func TestAtMostOneLeader(t *testing.T) {
 			})
 		})
 	}
-	// With a single seed one service may be the leader all the time, because goroutines draw random numbers in any order.
+	// With a single seed one service may be the leader all the time, because goroutines draw random
+	// numbers in any order.
 	if changed == 0 || idle > 4 {
 		t.Errorf("%d of 8 seeds had several leaders and %d hardly any, so the test is void", changed, idle)
 	}

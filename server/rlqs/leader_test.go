@@ -21,14 +21,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// fakeElector is an elector in memory that uses the clock of the test. store.TestLeadership checks the same behavior
-// with a store.
+// fakeElector is an elector in memory that uses the clock of the test. store.TestLeadership checks
+// the same behavior with a store.
 type fakeElector struct {
 	mu      sync.Mutex
 	leaders map[string]string
 	until   map[string]time.Time
-	// If not nil, these are called before and after a request is processed. If they return true, the request or the
-	// reply is lost.
+	// If not nil, these are called before and after a request is processed. If they return true,
+	// the request or the reply is lost.
 	beforeAcquire, afterAcquire func() (lost bool)
 }
 
@@ -152,8 +152,8 @@ func TestOneReplicaDivides(t *testing.T) {
 	})
 }
 
-// TestResignDuringRenewal has a renewal reach the store after the service has resigned: the service does not become the
-// leader again.
+// TestResignDuringRenewal has a renewal reach the store after the service has resigned: the service
+// does not become the leader again.
 func TestResignDuringRenewal(t *testing.T) {
 	r := newFakeElector()
 	var late, requested atomic.Bool
@@ -178,8 +178,9 @@ func TestResignDuringRenewal(t *testing.T) {
 	})
 }
 
-// TestFailover stops the leader without notice. Its successor does not know the shares: an Envoy keeps the rate that it
-// reports, and no Envoy gets more until all assignments of the first leader have expired.
+// TestFailover stops the leader without notice. Its successor does not know the shares: an Envoy
+// keeps the rate that it reports, and no Envoy gets more until all assignments of the first leader
+// have expired.
 func TestFailover(t *testing.T) {
 	r := newFakeElector()
 	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
@@ -226,8 +227,8 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// TestLeadershipExpires has the store stop responding. Queued messages are not sent once another service may be the
-// leader, and streams fail. Nothing waits for the store.
+// TestLeadershipExpires has the store stop responding. Queued messages are not sent once another
+// service may be the leader, and streams fail. Nothing waits for the store.
 func TestLeadershipExpires(t *testing.T) {
 	var silent atomic.Bool
 	r := newFakeElector()
@@ -269,8 +270,8 @@ func TestLeadershipExpires(t *testing.T) {
 	})
 }
 
-// TestPausedProcess suspends a process, as when its machine stops: its clock continues, but its timers do not run.
-// Messages that were queued before are not sent afterwards.
+// TestPausedProcess suspends a process, as when its machine stops: its clock continues, but its
+// timers do not run. Messages that were queued before are not sent afterwards.
 func TestPausedProcess(t *testing.T) {
 	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
 		time.Sleep(time.Minute)
@@ -298,9 +299,9 @@ func TestPausedProcess(t *testing.T) {
 	})
 }
 
-// TestLeadershipReacquired has the store lose the leadership of the only service. Another service might have had it in
-// between, so streams fail, and Envoys keep the rates that they report. Rates assigned in the earlier leadership do not
-// count twice.
+// TestLeadershipReacquired has the store lose the leadership of the only service. Another service
+// might have had it in between, so streams fail, and Envoys keep the rates that they report. Rates
+// assigned in the earlier leadership do not count twice.
 func TestLeadershipReacquired(t *testing.T) {
 	r := newFakeElector()
 	runReplicas(t, []rlqs.Elector{r}, func(all []*testService) {
@@ -319,8 +320,9 @@ func TestLeadershipReacquired(t *testing.T) {
 	})
 }
 
-// TestStoreLosesLeadership has the store lose a leadership while the leader cannot reach it. Another service becomes the
-// leader, and assigns nothing until the last assignments of the first one have expired.
+// TestStoreLosesLeadership has the store lose a leadership while the leader cannot reach it.
+// Another service becomes the leader, and assigns nothing until the last assignments of the first
+// one have expired.
 func TestStoreLosesLeadership(t *testing.T) {
 	r := newFakeElector()
 	var silent atomic.Bool
@@ -366,8 +368,8 @@ func TestStoreLosesLeadership(t *testing.T) {
 	})
 }
 
-// TestRulesChangeLeadership removes quotas from the rules of the leader, which releases the leadership, and adds them
-// again.
+// TestRulesChangeLeadership removes quotas from the rules of the leader, which releases the
+// leadership, and adds them again.
 func TestRulesChangeLeadership(t *testing.T) {
 	r := newFakeElector()
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
@@ -401,8 +403,8 @@ func TestRulesChangeLeadership(t *testing.T) {
 	})
 }
 
-// TestRulesChangeDuringReport activates rules in the middle of a report. The service notices them in Feed, which fails
-// the stream, since the service is not the leader of the new domain.
+// TestRulesChangeDuringReport activates rules in the middle of a report. The service notices them
+// in Feed, which fails the stream, since the service is not the leader of the new domain.
 func TestRulesChangeDuringReport(t *testing.T) {
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
 	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
@@ -427,8 +429,8 @@ func TestRulesChangeDuringReport(t *testing.T) {
 	})
 }
 
-// TestHostileElector has electors report wrong leaders, nothing, or panic: the service keeps serving. docs/rlqs.md says
-// what is divided then.
+// TestHostileElector has electors report wrong leaders, nothing, or panic: the service keeps
+// serving. docs/rlqs.md says what is divided then.
 func TestHostileElector(t *testing.T) {
 	var n atomic.Int64
 	for name, tc := range map[string]struct {

@@ -12,7 +12,8 @@ const (
 	streamBytes = 1 << 10
 )
 
-// MemoryBytes returns the approximate memory that the service uses for its clients, 0 if s is nil. It takes no lock.
+// MemoryBytes returns the approximate memory that the service uses for its clients, 0 if s is nil.
+// It takes no lock.
 func (s *Service) MemoryBytes() int64 {
 	if s == nil {
 		return 0

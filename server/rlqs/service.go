@@ -34,28 +34,31 @@ type Options struct {
 	ShadowMode bool
 	// Allow restricts the domains that a client may use. Nil allows all.
 	Allow *access.AllowList
-	// Count is called with the requests of a bucket that an Envoy reported. set and r are its rule, and entries those
-	// of its descriptor. shadow is the part of allowed that a limit in shadow mode would have denied.
+	// Count is called with the requests of a bucket that an Envoy reported. set and r are its rule,
+	// and entries those of its descriptor. shadow is the part of allowed that a limit in shadow
+	// mode would have denied.
 	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
 	Metrics *telemetry.Metrics
-	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this replica in messages.
+	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this
+	// replica in messages.
 	Elector Elector
 	Name    string
-	// LeaderChanged, if not nil, is called when this replica becomes or ceases to be the leader of a domain, or when
-	// another leader becomes known; leader is its name, empty if unknown.
+	// LeaderChanged, if not nil, is called when this replica becomes or ceases to be the leader of
+	// a domain, or when another leader becomes known; leader is its name, empty if unknown.
 	LeaderChanged func(domain string, leads bool, leader string)
 	// Panics counts and logs panics of the service's own goroutines.
 	Panics *telemetry.Panics
 }
 
-// Service divides the limits of rules with quota among the Envoys that report to it. Its methods may be called
-// concurrently.
+// Service divides the limits of rules with quota among the Envoys that report to it. Its methods
+// may be called concurrently.
 type Service struct {
 	options Options
 	hasher  identity.Hasher
 
-	// mu guards all fields below except memoryBytes and lastSurvey. It is held for a bounded amount of work only, so
-	// that rules, metrics and state queries need not wait. Methods whose names end in Locked require it.
+	// mu guards all fields below except memoryBytes and lastSurvey. It is held for a bounded amount
+	// of work only, so that rules, metrics and state queries need not wait. Methods whose names end
+	// in Locked require it.
 	mu           sync.Mutex
 	divider      *quota.Divider
 	streams      map[quota.StreamID]*Stream
@@ -147,8 +150,9 @@ func (s *Service) divideLocked() {
 	}
 }
 
-// notify wakes the streams that have a message to send or that failed, and calls [Options.LeaderChanged]. It must be
-// called after each change, without s.mu, so that the callbacks cannot deadlock with a lock of the caller.
+// notify wakes the streams that have a message to send or that failed, and calls
+// [Options.LeaderChanged]. It must be called after each change, without s.mu, so that the callbacks
+// cannot deadlock with a lock of the caller.
 func (s *Service) notify() {
 	wakes, changes := s.drainNotices()
 	for _, wake := range wakes {
@@ -168,8 +172,8 @@ func (s *Service) drainNotices() (wakes []func(), changes []leaderChange) {
 	s.ready = s.divider.AppendReady(s.ready[:0])
 	wakes, changes = slices.Grow(s.pendingWakes, len(s.ready)), s.leaderChanges
 	s.pendingWakes, s.leaderChanges = nil, nil
-	for _, h := range s.ready {
-		if st := s.streams[h]; st != nil {
+	for _, id := range s.ready {
+		if st := s.streams[id]; st != nil {
 			wakes = append(wakes, st.wake)
 		}
 	}
@@ -183,15 +187,16 @@ func (s *Service) limitLocked(r *descriptors.Rule) *quota.Limit {
 	}
 	l := r.QuotaLimit(s.options.ShadowMode)
 	if l != nil {
-		if led := s.leaderships[r.Domain()]; led != nil {
-			l.PredecessorUntil = led.predecessorUntil
+		if leadership := s.leaderships[r.Domain()]; leadership != nil {
+			l.PredecessorUntil = leadership.predecessorUntil
 		}
 		s.limits[r], s.ruleOf[l] = l, r
 	}
 	return l
 }
 
-// activeRulesLocked returns the active rules, and updates what depends on them if they have changed.
+// activeRulesLocked returns the active rules, and updates what depends on them if they have
+// changed.
 func (s *Service) activeRulesLocked() *descriptors.Set {
 	if set := s.options.Rules(); set != s.set || s.limits == nil {
 		s.set = set
@@ -212,7 +217,8 @@ func (s *Service) clearLimitsLocked() {
 // rulesBatch is the number of buckets to which new rules are applied without releasing the lock.
 const rulesBatch = 512
 
-// RulesChanged applies the active rules to all buckets before it returns. It releases the lock between batches.
+// RulesChanged applies the active rules to all buckets before it returns. It releases the lock
+// between batches.
 func (s *Service) RulesChanged() {
 	for _, id := range s.startReapply() {
 		for left := math.MaxInt; left > 0; {
@@ -224,7 +230,8 @@ func (s *Service) RulesChanged() {
 	}
 }
 
-// startReapply switches to the active rules and returns the streams to whose buckets they have to be applied.
+// startReapply switches to the active rules and returns the streams to whose buckets they have to
+// be applied.
 func (s *Service) startReapply() []quota.StreamID {
 	s.mu.Lock()
 	defer s.notify()
@@ -235,16 +242,16 @@ func (s *Service) startReapply() []quota.StreamID {
 
 // reapplyRules applies the active rules to the next batch of a stream's buckets; left is that of
 // [quota.Divider.EachBucket].
-func (s *Service) reapplyRules(h quota.StreamID, left int) int {
+func (s *Service) reapplyRules(streamID quota.StreamID, left int) int {
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	st := s.streams[h]
+	st := s.streams[streamID]
 	if st == nil {
 		return 0
 	}
 	set, now := s.activeRulesLocked(), s.options.Elapsed()
-	left = s.divider.EachBucket(h, left, rulesBatch, func(key quota.Bucket, id string) {
+	left = s.divider.EachBucket(streamID, left, rulesBatch, func(key quota.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
 		u.readID(s.scratch.id) // appendID wrote it

@@ -50,7 +50,8 @@ type testService struct {
 	rulesReads atomic.Int64 // number of calls of Options.Rules
 }
 
-// runService runs a test with a service in a synctest bubble, after the assignments of a predecessor have expired.
+// runService runs a test with a service in a synctest bubble, after the assignments of a
+// predecessor have expired.
 func runService(t *testing.T, allow *access.AllowList, test func(s *testService)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
@@ -188,8 +189,8 @@ func TestAssignments(t *testing.T) {
 	})
 }
 
-// TestShadowHitsOverLimit has Envoys report more hits than a limit in shadow mode allows. All are allowed, and those over
-// the limit are counted.
+// TestShadowHitsOverLimit has Envoys report more hits than a limit in shadow mode allows. All are
+// allowed, and those over the limit are counted.
 func TestShadowHitsOverLimit(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e, f := s.openEnvoy(), s.openEnvoy()
@@ -212,8 +213,8 @@ func TestCountsAreBounded(t *testing.T) {
 	})
 }
 
-// TestUnmatched reports bucket IDs that match no rule with quota. Buckets with requests are ignored, and idle ones are
-// abandoned.
+// TestUnmatched reports bucket IDs that match no rule with quota. Buckets with requests are
+// ignored, and idle ones are abandoned.
 func TestUnmatched(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
@@ -248,7 +249,8 @@ func TestUnmatched(t *testing.T) {
 	})
 }
 
-// TestInvalidUTF8AffectsOneBucket reports a bucket ID that is not valid UTF-8, as an end client can cause.
+// TestInvalidUTF8AffectsOneBucket reports a bucket ID that is not valid UTF-8, as an end client can
+// cause.
 func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
@@ -285,8 +287,8 @@ func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 	})
 }
 
-// TestSharesNeverExceedLimit has Envoys connect and disconnect. The assigned rates never add up to more than the limit,
-// and in the end the complete limit is assigned.
+// TestSharesNeverExceedLimit has Envoys connect and disconnect. The assigned rates never add up to
+// more than the limit, and in the end the complete limit is assigned.
 func TestSharesNeverExceedLimit(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		rate := func(e *envoy) (n int) {
@@ -325,7 +327,8 @@ func TestSharesNeverExceedLimit(t *testing.T) {
 	})
 }
 
-// TestReportWakesOtherStreams has the report of one stream change the assignment of another, which is woken.
+// TestReportWakesOtherStreams has the report of one stream change the assignment of another, which
+// is woken.
 func TestReportWakesOtherStreams(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		a := s.openEnvoy()
@@ -373,8 +376,8 @@ func named(allow *access.AllowList, name string) *access.Client {
 	return allow.Client(&x509.Certificate{DNSNames: []string{name}})
 }
 
-// TestDomainsWithoutRules has a client open many streams, each for another domain without rules. They leave no memory
-// behind.
+// TestDomainsWithoutRules has a client open many streams, each for another domain without rules.
+// They leave no memory behind.
 func TestDomainsWithoutRules(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
@@ -398,7 +401,8 @@ func TestDomainsWithoutRules(t *testing.T) {
 	})
 }
 
-// TestRulesChange lowers a limit and then removes its rule. RulesChanged applies both without a further report.
+// TestRulesChange lowers a limit and then removes its rule. RulesChanged applies both without a
+// further report.
 func TestRulesChange(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
@@ -418,8 +422,8 @@ func TestRulesChange(t *testing.T) {
 	})
 }
 
-// TestMillionIDs has an Envoy report a million bucket IDs. A stream's maximum of buckets is divided, and the others leave
-// no state behind.
+// TestMillionIDs has an Envoy report a million bucket IDs. A stream's maximum of buckets is
+// divided, and the others leave no state behind.
 func TestMillionIDs(t *testing.T) {
 	chunks := 1000
 	if testing.Short() {

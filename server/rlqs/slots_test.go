@@ -34,7 +34,8 @@ func (s *testService) reportOnAll(all []*envoy) {
 	}
 }
 
-// TestOneClientLeavesSlots has several clients in turn open as many streams as they can. Each of them leaves free slots.
+// TestOneClientLeavesSlots has several clients in turn open as many streams as they can. Each of
+// them leaves free slots.
 func TestOneClientLeavesSlots(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		left := rlqs.MaxStreams
@@ -58,8 +59,9 @@ func TestOneClientLeavesSlots(t *testing.T) {
 	})
 }
 
-// TestClientWithMostStreamsLosesSlots has clients use all slots. Further clients take slots from the client with the most
-// streams: first those of its streams without a report, the oldest first, and then those of its newest streams.
+// TestClientWithMostStreamsLosesSlots has clients use all slots. Further clients take slots from
+// the client with the most streams: first those of its streams without a report, the oldest first,
+// and then those of its newest streams.
 func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		var first []*envoy

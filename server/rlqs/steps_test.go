@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestRulesAndSurveysRunInBatches has an Envoy report many buckets. The service reads the rules once for each batch that
-// it processes under its lock, so the number of reads is the number of batches.
+// TestRulesAndSurveysRunInBatches has an Envoy report many buckets. The service reads the rules
+// once for each batch that it processes under its lock, so the number of reads is the number of
+// batches.
 func TestRulesAndSurveysRunInBatches(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		const buckets = 2*rlqs.SurveyBatch + 1 // with a share each

@@ -19,12 +19,13 @@ type Peer struct {
 	Client *access.Client
 	// Identity names the client: see [access.IdentityOf].
 	Identity string
-	// Address is the address of the client's machine. It is empty if several machines may share it, as over a socket.
+	// Address is the address of the client's machine. It is empty if several machines may share it,
+	// as over a socket.
 	Address string
 }
 
-// Stream is an Envoy's stream. Feed and AppendMessage must each be called by one goroutine at a time; all other
-// methods may be called concurrently.
+// Stream is an Envoy's stream. Feed and AppendMessage must each be called by one goroutine at a
+// time; all other methods may be called concurrently.
 type Stream struct {
 	service  *Service
 	peer     Peer
@@ -36,8 +37,8 @@ type Stream struct {
 
 	reported bool // whether the first report is complete
 	periodic bool // whether the current report contains a bucket that was reported before
-	// seq is the number of the newest message, and confirmable its value at the last periodic report; see
-	// ConfirmByReports.
+	// seq is the number of the newest message, and confirmable its value at the last periodic
+	// report; see ConfirmByReports.
 	seq, confirmable uint64
 
 	decoder        decoder
@@ -48,8 +49,8 @@ type Stream struct {
 
 var clientSeed = maphash.MakeSeed()
 
-// Open adds a stream. wake is called, by any goroutine, when there may be a message to send or the stream has failed.
-// It must not block.
+// Open adds a stream. wake is called, by any goroutine, when there may be a message to send or the
+// stream has failed. It must not block.
 func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 	st := &Stream{service: s, peer: p, clientID: maphash.String(clientSeed, p.Identity), wake: wake}
 	s.mu.Lock()
@@ -120,7 +121,8 @@ func (s *Service) dropPartialLocked(st *Stream) {
 	s.countPartialLocked(st)
 }
 
-// countPartialLocked updates partialBytes with the buffered part of a report. It reports whether that has grown.
+// countPartialLocked updates partialBytes with the buffered part of a report. It reports whether
+// that has grown.
 func (s *Service) countPartialLocked(st *Stream) (grown bool) {
 	more := cap(st.decoder.partial) - st.partialCounted
 	s.partialBytes, st.partialCounted = s.partialBytes+more, st.partialCounted+more
@@ -135,7 +137,8 @@ func (s *Service) failLocked(st *Stream, err error) {
 	}
 }
 
-// Feed processes the next bytes of a report; last is true at its end. After an error the stream has failed.
+// Feed processes the next bytes of a report; last is true at its end. After an error the stream has
+// failed.
 func (st *Stream) Feed(p []byte, last bool) error {
 	s := st.service
 	s.mu.Lock()
@@ -181,7 +184,8 @@ func (s *Service) finishReportLocked(st *Stream) {
 	}
 }
 
-// Err returns why the stream has failed, nil if it has not. The transport must check it whenever the stream is woken.
+// Err returns why the stream has failed, nil if it has not. The transport must check it whenever
+// the stream is woken.
 func (st *Stream) Err() error {
 	if err := st.err.Load(); err != nil {
 		return *err
@@ -189,8 +193,8 @@ func (st *Stream) Err() error {
 	return nil
 }
 
-// maxHits bounds the counts of a report. It is more than an Envoy can have in five seconds, prevents sums from
-// overflowing, and keeps metrics useful after a wrong report.
+// maxHits bounds the counts of a report. It is more than an Envoy can have in five seconds,
+// prevents sums from overflowing, and keeps metrics useful after a wrong report.
 const maxHits = 1 << 32
 
 // reader is the visitor of a stream's reports. Its methods require Service.mu.
@@ -267,8 +271,8 @@ func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
 	h.AddBytes(domain)
 	h.AddBytes(id)
-	if led := s.leaderships[string(domain)]; led != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
-		h.AddWord(uint64(led.predecessorUntil)) //nolint:gosec // not negative
+	if l := s.leaderships[string(domain)]; l != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
+		h.AddWord(uint64(l.predecessorUntil)) //nolint:gosec // not negative
 	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}
@@ -284,8 +288,8 @@ func (r *reader) countUnmatched(set *descriptors.Set) {
 	m.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(string(r.domain))).Inc()
 }
 
-// matchRule returns the rule of a bucket, or nil, and the entries of its descriptor, in the order given by the entry
-// OrderKey, which must name all others.
+// matchRule returns the rule of a bucket, or nil, and the entries of its descriptor, in the order
+// given by the entry OrderKey, which must name all others.
 func (r *reader) matchRule(set *descriptors.Set, u *usage) (*descriptors.Rule, []descriptors.Entry) {
 	entries := r.service.scratch.entries[:0]
 	order, found := u.findEntry([]byte(OrderKey))
@@ -298,7 +302,8 @@ func (r *reader) matchRule(set *descriptors.Set, u *usage) (*descriptors.Rule, [
 		}
 		entries = append(entries, descriptors.Entry{Key: name, Value: value})
 	}
-	// Each entry must be named exactly once: otherwise two IDs would match one rule, each with the complete limit.
+	// Each entry must be named exactly once: otherwise two IDs would match one rule, each with the
+	// complete limit.
 	if set == nil || found || len(entries) == 0 || len(entries) != len(u.entries)-1 || hasDuplicateKeys(entries) {
 		return nil, nil
 	}
@@ -325,8 +330,8 @@ func (u *usage) findEntry(key []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// OrderKey is the key of the ID entry whose value lists the other keys, joined by commas, in the order of the
-// descriptor.
+// OrderKey is the key of the ID entry whose value lists the other keys, joined by commas, in the
+// order of the descriptor.
 const OrderKey = "sluice"
 
 // Bounds on a message.
@@ -335,9 +340,9 @@ const (
 	maxActions      = maxMessageBytes / (maxIDBytes + maxActionBytes) // fits in maxMessageBytes
 )
 
-// AppendMessage appends the next message to b. Messages must be sent in the order in which they were taken, or the
-// stream must be closed. seq is the number of the message for [Stream.Confirm], 0 if there is none. more reports
-// whether another one is ready.
+// AppendMessage appends the next message to b. Messages must be sent in the order in which they
+// were taken, or the stream must be closed. seq is the number of the message for [Stream.Confirm],
+// 0 if there is none. more reports whether another one is ready.
 func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
@@ -397,8 +402,8 @@ func (st *Stream) Confirm(seq uint64) {
 	s.divideLocked()
 }
 
-// MarkSent records that all messages up to number seq were sent. Transports that cannot know when messages arrive
-// call it.
+// MarkSent records that all messages up to number seq were sent. Transports that cannot know when
+// messages arrive call it.
 func (st *Stream) MarkSent(seq uint64) {
 	s := st.service
 	s.mu.Lock()
@@ -406,8 +411,9 @@ func (st *Stream) MarkSent(seq uint64) {
 	s.noteDeliveredLocked(st, seq, s.options.Elapsed())
 }
 
-// ConfirmByReports is called after each report by transports that cannot know when messages arrive. Envoy reports all
-// buckets every five seconds, so a message sent before the last such report has arrived when the next one comes.
+// ConfirmByReports is called after each report by transports that cannot know when messages arrive.
+// Envoy reports all buckets every five seconds, so a message sent before the last such report has
+// arrived when the next one comes.
 func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
 	seq, periodic := st.confirmable, st.periodic

@@ -45,8 +45,8 @@ type rankedBucket struct {
 	domain string
 }
 
-// surveyLocked returns a survey that is at most a second old, or somewhat older if there are many buckets. The caller
-// holds s.surveyMu. s.mu is locked for one batch of buckets at a time.
+// surveyLocked returns a survey that is at most a second old, or somewhat older if there are many
+// buckets. The caller holds s.surveyMu. s.mu is locked for one batch of buckets at a time.
 func (s *Service) surveyLocked() *survey {
 	begun, set := s.options.Elapsed(), s.options.Rules()
 	if begun < s.lastSurvey.next && set == s.lastSurvey.set {
@@ -72,13 +72,13 @@ func (s *Service) extendSurvey(found *survey, next func() (quota.Bucket, bool)) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.activeRulesLocked()
-	for looked := 0; looked < surveyBatch; {
+	for visited := 0; visited < surveyBatch; {
 		key, ok := next()
 		if !ok {
 			return false
 		}
 		b, ok := s.divider.Summarize(key)
-		looked += 1 + b.Shares
+		visited += 1 + b.Shares
 		r := s.ruleOf[b.Limit]
 		if !ok || r == nil {
 			continue // not divided, or its rules are no longer active
@@ -93,16 +93,16 @@ func (s *Service) extendSurvey(found *survey, next func() (quota.Bucket, bool)) 
 	return true
 }
 
-// AssignedRatios returns the assigned part of each divided limit. For a rule with several buckets it is the ratio of
-// the sums.
+// AssignedRatios returns the assigned part of each divided limit. For a rule with several buckets
+// it is the ratio of the sums.
 func (s *Service) AssignedRatios() map[*descriptors.Rule]float64 {
 	s.surveyMu.Lock()
 	defer s.surveyMu.Unlock()
 	return s.surveyLocked().assigned // never modified
 }
 
-// Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the numbers of streams and
-// buckets.
+// Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the
+// numbers of streams and buckets.
 func (s *Service) Largest() (views []View, streams, buckets int) {
 	s.surveyMu.Lock()
 	largest := s.surveyLocked().largest // never modified
@@ -144,9 +144,9 @@ func (s *Service) viewLocked(key quota.Bucket, domain string) (View, bool) {
 		return View{}, false
 	}
 	v := View{View: found, Key: key, Addresses: map[quota.StreamID]string{}}
-	for _, h := range v.Shares {
-		if st := s.streams[h.Stream]; st != nil && st.peer.Address != "" {
-			v.Addresses[h.Stream] = st.peer.Address
+	for _, share := range v.Shares {
+		if st := s.streams[share.Stream]; st != nil && st.peer.Address != "" {
+			v.Addresses[share.Stream] = st.peer.Address
 		}
 	}
 	u := usage{entries: make([]entry, 0, maxEntries)}

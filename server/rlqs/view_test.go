@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestViews checks the views of a bucket that two Envoys share and of buckets with one Envoy, before and after one Envoy
-// disconnects.
+// TestViews checks the views of a bucket that two Envoys share and of buckets with one Envoy,
+// before and after one Envoy disconnects.
 func TestViews(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		if views, streams, buckets := s.Largest(); len(views)+streams+buckets > 0 || len(s.AssignedRatios()) > 0 {

@@ -13,8 +13,8 @@ import (
 const (
 	// reportTimeout is the time limit for the first report of a stream.
 	reportTimeout = 10 * time.Second
-	// readTimeout is the time limit for the receipt of a message, or of a later one. It is longer than a TTL, after
-	// which a stalled Envoy loses its assignments.
+	// readTimeout is the time limit for the receipt of a message, or of a later one. It is longer
+	// than a TTL, after which a stalled Envoy loses its assignments.
 	readTimeout = 30 * time.Second
 )
 
@@ -23,8 +23,8 @@ var (
 	errNotDelivered = status.Errorf(codes.DeadlineExceeded, "the client has not received a message within %v", readTimeout)
 )
 
-// waits are the streams that wait for their clients, the longest first: for the first report, or for the receipt of a
-// message.
+// waits are the streams that wait for their clients, the longest first: for the first report, or
+// for the receipt of a message.
 type waits struct{ unreported, unconfirmed list.List }
 
 // wait is the wait of a stream for its client.
@@ -59,7 +59,8 @@ func (s *Service) noteDeliveredLocked(st *Stream, seq uint64, now quota.Time) {
 	}
 }
 
-// failLateLocked fails the streams whose wait exceeds its time limit. It returns when it must be called next.
+// failLateLocked fails the streams whose wait exceeds its time limit. It returns when it must be
+// called next.
 func (s *Service) failLateLocked(now quota.Time) (next quota.Time) {
 	next = now + readTimeout
 	for _, w := range []struct {

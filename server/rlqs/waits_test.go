@@ -19,7 +19,8 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestFirstReportTimeout checks that streams without a complete first report fail after 10 s, and others do not.
+// TestFirstReportTimeout checks that streams without a complete first report fail after 10 s, and
+// others do not.
 func TestFirstReportTimeout(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		empty, half, nothing, reported := s.openEnvoy(), s.openEnvoy(), s.openEnvoy(), s.openEnvoy()
@@ -56,8 +57,8 @@ func TestFirstReportTimeout(t *testing.T) {
 	})
 }
 
-// TestReportAfterCloseIsIgnored has a report arrive after its stream was closed, as with a transport that uses
-// goroutines.
+// TestReportAfterCloseIsIgnored has a report arrive after its stream was closed, as with a
+// transport that uses goroutines.
 func TestReportAfterCloseIsIgnored(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
@@ -73,8 +74,8 @@ func TestReportAfterCloseIsIgnored(t *testing.T) {
 	})
 }
 
-// TestDeliveryTimeout checks that a stream fails if its client receives no message for 30 s, but not if it receives
-// messages late.
+// TestDeliveryTimeout checks that a stream fails if its client receives no message for 30 s, but
+// not if it receives messages late.
 func TestDeliveryTimeout(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		sendReport := func(e *envoy, name string) uint64 {

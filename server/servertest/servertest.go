@@ -1,4 +1,5 @@
-// Package servertest provides services, requests and assertions for the tests of package server and its subpackages.
+// Package servertest provides services, requests and assertions for the tests of package server and
+// its subpackages.
 package servertest
 
 import (
@@ -202,7 +203,8 @@ func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit 
 	}
 }
 
-// Fetch makes an HTTP request and returns the response's status code, header and body. Header has names and values alternately.
+// Fetch makes an HTTP request and returns the response's status code, header and body. Header has
+// names and values alternately.
 func Fetch(t *testing.T, method, url, body string, header ...string) (code int, headers http.Header, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -219,7 +221,7 @@ func Fetch(t *testing.T, method, url, body string, header ...string) (code int, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	b, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +232,8 @@ func Fetch(t *testing.T, method, url, body string, header ...string) (code int, 
 // Loopback is the address of a listener that can only be reached from this machine.
 var Loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}
 
-// RequestAt calls a handler with a request over a connection that a listener at the given address has accepted.
+// RequestAt calls a handler with a request over a connection that a listener at the given address
+// has accepted.
 func RequestAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *DeadlineRecorder {
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, own)
 	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))

@@ -112,8 +112,8 @@ func PathsIn(dir string) Files {
 	return Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 }
 
-// Mount writes the files to dir as Kubernetes mounts a Secret: as links through ..data, a link that a rename switches from the old to
-// the new files.
+// Mount writes the files to dir as Kubernetes mounts a Secret: as links through ..data, a link that
+// a rename switches from the old to the new files.
 func Mount(dir string, p Pair, ca []byte) (Files, error) {
 	f := PathsIn(dir)
 	return f, volumetest.Update(dir, map[string][]byte{

@@ -22,8 +22,9 @@ func CheckLocal(r *http.Request) error {
 	return checkHost(r)
 }
 
-// CheckCrossSite returns an error if a browser sent r for a web page of another site. The Host reveals a page whose own name resolves to
-// this machine (DNS rebinding). Links from other sites are allowed.
+// CheckCrossSite returns an error if a browser sent r for a web page of another site. The Host
+// reveals a page whose own name resolves to this machine (DNS rebinding). Links from other sites
+// are allowed.
 func CheckCrossSite(r *http.Request) error {
 	header := r.Header
 	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
@@ -32,7 +33,8 @@ func CheckCrossSite(r *http.Request) error {
 	return checkHost(r)
 }
 
-// checkHost returns an error if r was sent to a loopback address or a Unix socket with a Host that is not a loopback name.
+// checkHost returns an error if r was sent to a loopback address or a Unix socket with a Host that
+// is not a loopback name.
 func checkHost(r *http.Request) error {
 	if IsLocalAddress(localAddress(r)) && !IsLoopbackHost(r.Host) {
 		return fmt.Errorf("host %.100q: must be localhost or a loopback address", r.Host)

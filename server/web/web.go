@@ -1,4 +1,5 @@
-// Package web bounds the duration, size and origin of HTTP requests, for package server and its subpackages.
+// Package web bounds the duration, size and origin of HTTP requests, for package server and its
+// subpackages.
 package web
 
 import (
@@ -22,10 +23,12 @@ func SetWriteTimeout(w http.ResponseWriter, d time.Duration) error {
 	return err
 }
 
-// PacedBytes is the number of bytes of a long response that a client must read within [WriteTimeout].
+// PacedBytes is the number of bytes of a long response that a client must read within
+// [WriteTimeout].
 const PacedBytes = 1 << 20
 
-// PacedWriter writes a response of any length. The client must read each PacedBytes within [WriteTimeout].
+// PacedWriter writes a response of any length. The client must read each PacedBytes within
+// [WriteTimeout].
 type PacedWriter struct {
 	http.ResponseWriter
 

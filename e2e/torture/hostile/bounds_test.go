@@ -50,6 +50,7 @@ type amplifier struct{}
 func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	return make([]byte, min(maxReplyBytes-5, 40+64*len(c.Message))), h2.Status{}, nil
 }
+
 func (amplifier) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return amplifier{}, h2.Status{} }
 func (amplifier) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
 func (amplifier) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }

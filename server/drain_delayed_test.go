@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestADrainAnswersWhoWaits stops a server while calls are held: they get their
-// turns.
-func TestADrainAnswersWhoWaits(t *testing.T) {
+// TestDrainSendsDelayedReplies stops a server while replies are delayed. All are sent.
+func TestDrainSendsDelayedReplies(t *testing.T) {
 	s := service(t, answer.Settings{}, shaping)
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
@@ -30,7 +29,7 @@ func TestADrainAnswersWhoWaits(t *testing.T) {
 		}()
 	}
 	for testutil.ToFloat64(s.Metrics().Calls.ShouldRateLimit.Requests) < calls {
-		runtime.Gosched() // until all are answered or held
+		runtime.Gosched() // until all calls are answered or delayed
 	}
 	r.stop()
 	for range calls {

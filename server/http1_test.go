@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces,
-// with TLS and without: each gets one answer that people can read, and is counted and logged.
-func TestHTTP1GetsAnAnswer(t *testing.T) {
+// TestHTTP1GetsHint sends HTTP/1 requests to the gRPC port, with bodies and in parts, with and
+// without TLS. Each gets one readable response, and is counted and logged.
+func TestHTTP1GetsHint(t *testing.T) {
 	_, pair := serverFiles(t)
 	for name, send := range map[string]struct {
 		text   string
@@ -65,7 +65,7 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 			}
 			body, err := io.ReadAll(reply.Body)
 			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
-				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, as --http-addr says")) {
+				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, set by --http-addr")) {
 				t.Errorf("the answer is %q, %v", said, err)
 			}
 			_ = conn.Close()
@@ -87,13 +87,14 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 	}
 }
 
-// TestHintsNameWhatThereIs holds that an address is named only where /json is answered.
-func TestHintsNameWhatThereIs(t *testing.T) {
+// TestHintsNameEnabledListeners checks that a response names an address only if /json is served
+// there.
+func TestHintsNameEnabledListeners(t *testing.T) {
 	for want, o := range map[string]Options{
-		"/json is on :8080, as --http-addr says.\n":          {JSON: true, HTTPAddr: ":8080"},
-		"/json is over TLS on :8443, as --json-addr says.\n": {JSON: true, HTTPAddr: ":8080", JSONAddr: ":8443"},
-		"or curl --http2-prior-knowledge.\n":                 {JSON: false, HTTPAddr: ":8080"},
-		"sluice call, or curl --http2-prior-knowledge.\n":    {JSON: true},
+		"/json is on :8080, set by --http-addr.\n":          {JSON: true, HTTPAddr: ":8080"},
+		"/json is over TLS on :8443, set by --json-addr.\n": {JSON: true, HTTPAddr: ":8080", JSONAddr: ":8443"},
+		"or curl --http2-prior-knowledge.\n":                {JSON: false, HTTPAddr: ":8080"},
+		"sluice call, or curl --http2-prior-knowledge.\n":   {JSON: true},
 	} {
 		if got := string(o.http1Hint()); !strings.HasSuffix(got, want) {
 			t.Errorf("the hint is %q, want %q at its end", got, want)
@@ -101,8 +102,8 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoHTTPGetsNoAnswerOfHTTP1 sends what no text would help.
-func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
+// TestNonHTTPGetsNoHTTP1Response sends bytes that are not HTTP.
+func TestNonHTTPGetsNoHTTP1Response(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.connect(t, "", time.Minute)
 	if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
@@ -113,8 +114,8 @@ func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
 	}
 }
 
-// TestTLSWithoutALPNIsExplained has a client of TLS that names no protocol, or only HTTP/1. It is closed, and
-// the log says why, once in ten seconds.
+// TestTLSWithoutALPNIsExplained connects a TLS client that offers no protocol, or only HTTP/1. The
+// connection is closed, and the reason is logged once in ten seconds.
 func TestTLSWithoutALPNIsExplained(t *testing.T) {
 	_, pair := serverFiles(t)
 	core, logs := observer.New(zap.InfoLevel)
@@ -124,7 +125,7 @@ func TestTLSWithoutALPNIsExplained(t *testing.T) {
 	for _, protocols := range [][]string{nil, {"http/1.1"}} {
 		conn := tls.Client(r.connect(t, "", time.Minute), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
-		_, _ = io.Copy(io.Discard, conn) // until it is closed
+		_, _ = io.Copy(io.Discard, conn) // until the server closes the connection
 	}
 	await(t, "it is logged", func() bool { return logs.Len() > 1 })
 	lines := 0

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestTransportIsShown in the log and by metrics.
-func TestTransportIsShown(t *testing.T) {
+// TestTransportIsReported checks that the log and the metrics name the transport.
+func TestTransportIsReported(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{})
 	var said []string

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding/gzip"
-	_ "google.golang.org/grpc/health" // clients check it
+	_ "google.golang.org/grpc/health" // enables health checks in clients
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -111,7 +111,7 @@ func TestBridgedStreams(t *testing.T) {
 	if n := testutil.ToFloat64(s.Metrics().Panics); n != 1 {
 		t.Errorf("%v panics are counted, want one", n)
 	}
-	// All at once: each stream keeps its order.
+	// Concurrently: each stream keeps its order.
 	streams := make([]grpc.ClientStream, 10)
 	for i := range streams {
 		streams[i] = stream(t, t.Context(), conn, "Both")
@@ -130,7 +130,8 @@ func TestBridgedStreams(t *testing.T) {
 	}
 }
 
-// TestBridgedCallsAreCancelled ends calls from outside: their handlers are told.
+// TestBridgedCallsAreCancelled ends calls from the client's side. The contexts of their handlers
+// are cancelled.
 func TestBridgedCallsAreCancelled(t *testing.T) {
 	r, d, _ := serveKinds(t)
 	wait := func(ctx context.Context, conn *grpc.ClientConn, unary bool) {
@@ -169,19 +170,19 @@ func TestBridgedCallsAreCancelled(t *testing.T) {
 			select {
 			case <-d.began:
 				began = true
-				// The client says so too, which may come first.
+				// The client also cancels, which may arrive first.
 				if err := <-d.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 					t.Errorf("unary %v, after the deadline: the handler's context ends with %v", unary, err)
 				}
-			default: // the time was too short for it to begin
+			default: // the deadline passed before the handler started
 			}
 		}
 	}
 }
 
-// TestAMessageThatCannotBeReadCancels has a handler wait for its context after a message that cannot be read: the call
-// has ended by then.
-func TestAMessageThatCannotBeReadCancels(t *testing.T) {
+// TestMalformedMessageCancels has a handler wait for its context after an undecodable
+// message, which ends the call.
+func TestMalformedMessageCancels(t *testing.T) {
 	r, d, _ := serveKinds(t)
 	s := stream(t, t.Context(), r.dial(t), "Deaf")
 	if err := s.SendMsg(wrapperspb.Bytes([]byte{0xff})); err != nil {
@@ -195,8 +196,8 @@ func TestAMessageThatCannotBeReadCancels(t *testing.T) {
 	}
 }
 
-// TestBridgedRepliesWait has a client not read: the handler waits.
-func TestBridgedRepliesWait(t *testing.T) {
+// TestBridgedRepliesBlock checks that a handler blocks while the client does not read.
+func TestBridgedRepliesBlock(t *testing.T) {
 	r, d, _ := serveKinds(t)
 	conn := r.dial(t, grpc.WithStaticStreamWindowSize(64<<10))
 	s := stream(t, t.Context(), conn, "Server")
@@ -204,7 +205,7 @@ func TestBridgedRepliesWait(t *testing.T) {
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	// A window and what is written ahead are 128 KiB.
+	// The window and the write buffer are 128 KiB.
 	for range 10 {
 		<-d.sent
 	}
@@ -240,7 +241,7 @@ func TestUnknownMethods(t *testing.T) {
 	}
 }
 
-// TestWatchesAreBounded opens as many watches as a connection may have, and one more.
+// TestWatchesAreBounded opens one more watch than a connection may have.
 func TestWatchesAreBounded(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: transportBuiltin})
 	conn := r.dial(t)
@@ -266,7 +267,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 	checkOK(t, conn)
 	leave()
-	for range 10_000 { // until the server has seen it go
+	for range 10_000 { // until the server has seen the cancellation
 		if _, err := watch(); err == nil {
 			return
 		}
@@ -274,9 +275,9 @@ func TestWatchesAreBounded(t *testing.T) {
 	t.Error("the place of one that has left stays taken")
 }
 
-// TestAMethodLeavesThePlacesOfOthers opens as many streams of a service as there may be. Those of other
-// methods go on.
-func TestAMethodLeavesThePlacesOfOthers(t *testing.T) {
+// TestMethodsHaveSeparateStreamBounds opens the maximum number of streams of one service. Streams
+// of other methods are unaffected.
+func TestMethodsHaveSeparateStreamBounds(t *testing.T) {
 	r, _, _ := serveKinds(t)
 	conn := r.dial(t)
 	for range maxConversations {
@@ -314,8 +315,8 @@ func TestAMethodLeavesThePlacesOfOthers(t *testing.T) {
 	}
 }
 
-// TestReflectionDescribesTheServices asks what grpcurl asks to list and to describe, by both versions of
-// reflection.
+// TestReflectionDescribesTheServices sends grpcurl's requests to list and to describe, in both
+// versions of reflection.
 func TestReflectionDescribesTheServices(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.dial(t)
@@ -325,7 +326,7 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
-			answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same bytes
+			answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same encoding
 			if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
 				t.Fatal(err)
 			}
@@ -363,8 +364,8 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 	}
 }
 
-// TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections: it calls
-// as long as the server is healthy.
+// TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections. It
+// makes calls only while the server is healthy.
 func TestClientsCheckTheHealth(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.dial(t, grpc.WithDefaultServiceConfig(
@@ -379,7 +380,7 @@ func TestClientsCheckTheHealth(t *testing.T) {
 	}
 	ready := func(state connectivity.State) bool { return state == connectivity.Ready }
 	checkOK(t, conn)
-	await("healthy", ready) // which a call may be before its state
+	await("healthy", ready) // a call may succeed before the state changes
 	r.health.setServing(false)
 	await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {

@@ -20,25 +20,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// How many streams of a method there may be: conversations, and those on which only the server sends, on a
+// Bounds on the open streams of a method: bidirectional ones in total, and server streams per
 // connection of the built-in transport.
 const (
 	maxConversations = 16
 	maxWatches       = 64
 )
 
-// text is the message of the tests' service.
+// text is the message type of the test service.
 type text = wrapperspb.StringValue
 
-// told is what the tests' service tells of its calls.
-type told struct {
+// callEvents records the calls of the test service.
+type callEvents struct {
 	began chan struct{}
-	ended chan error // why a call's context was done
-	sent  chan int   // messages that stream "flood" has sent
+	ended chan error // the cause of a call's context
+	sent  chan int   // number of messages that the stream "flood" has sent
 }
 
 // register registers a service with methods of all kinds.
-func (d *told) register(r grpc.ServiceRegistrar) {
+func (d *callEvents) register(r grpc.ServiceRegistrar) {
 	unary := func(ctx context.Context, request *text) (*text, error) {
 		switch request.GetValue() {
 		case "panic":
@@ -144,7 +144,7 @@ func (d *told) register(r grpc.ServiceRegistrar) {
 	}, d)
 }
 
-func (d *told) serverStream(s grpc.ServerStream) error {
+func (d *callEvents) serverStream(s grpc.ServerStream) error {
 	m := new(text)
 	if err := s.RecvMsg(m); err != nil {
 		return err
@@ -170,10 +170,10 @@ func (d *told) serverStream(s grpc.ServerStream) error {
 	return nil
 }
 
-// serveKinds runs a server with the tests' service.
-func serveKinds(t *testing.T) (*running, *told, *answer.Service) {
+// serveKinds runs a server with the test service.
+func serveKinds(t *testing.T) (*running, *callEvents, *answer.Service) {
 	t.Helper()
-	d := &told{began: make(chan struct{}, 100), ended: make(chan error, 100), sent: make(chan int, 1000)}
+	d := &callEvents{began: make(chan struct{}, 100), ended: make(chan error, 100), sent: make(chan int, 1000)}
 	s := service(t, answer.Settings{}, oneRule)
 	return serve(t, s, Options{Register: d.register}), d, s
 }
@@ -185,7 +185,7 @@ func say(t *testing.T, conn *grpc.ClientConn, message string, options ...grpc.Ca
 	return reply.GetValue(), err
 }
 
-// stream opens a stream of the tests' service.
+// stream opens a stream of the test service.
 func stream(t *testing.T, ctx context.Context, conn *grpc.ClientConn, method string) grpc.ClientStream { //nolint:revive // t is first everywhere
 	t.Helper()
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Kinds/"+method)
