@@ -20,6 +20,7 @@ type Changes struct {
 // MaxChanges is the longest [Changes].First.
 const MaxChanges = 20
 
+// Total returns the number of changed limits.
 func (c *Changes) Total() int { return c.Added + c.Removed + c.Changed }
 
 // Changes returns how s differs from before, ordered by domain and rule. Moving a rule is not a

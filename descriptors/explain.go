@@ -98,6 +98,7 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	return n
 }
 
+// String describes each step of the matching, one line each.
 func (x Explanation) String() string {
 	if x.Rule == nil {
 		return x.trace + "no limit: " + x.Reason + "\n"

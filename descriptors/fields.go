@@ -86,7 +86,7 @@ func (r *Rule) fields() (text string) {
 		{"value_to_metric", r.valueToMetric()},
 	} {
 		if f.set {
-			text += ", " + f.name + ": true"
+			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
 	if names := r.optionalOrZero().replacedNames; names != nil {

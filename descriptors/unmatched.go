@@ -39,6 +39,7 @@ func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	return Unmatched{d, n, -1}, nil
 }
 
+// Domain returns the domain of the descriptor.
 func (u Unmatched) Domain() string { return u.domain.name }
 
 // Entry returns the number of the entry that matches nothing, from 1, or 0 if all match.

@@ -146,6 +146,7 @@ func (r *Row) number() *uint32 {
 	return &r.RequestsPerUnit
 }
 
+// UnmarshalJSON parses the fields of a row; see [RowFields].
 func (r *Row) UnmarshalJSON(text []byte) (err error) {
 	*r, err = ParseRow(string(text))
 	return err
