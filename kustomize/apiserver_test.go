@@ -31,16 +31,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// apiServer is the real one, of conformance/apiserver.
+// apiServer is a real Kubernetes API server, built by conformance/apiserver.
 type apiServer struct {
 	url    string
 	token  string
 	client *http.Client
-	// resources are those of each group and version.
+	// resources are the resource types by group and version.
 	resources map[string][]metav1.APIResource
 }
 
-// startAPIServer starts the program of SLUICE_APISERVER. It ends with the test.
+// startAPIServer starts the program in SLUICE_APISERVER, and stops it at the end of the test.
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	path := os.Getenv("SLUICE_APISERVER")
@@ -67,12 +67,12 @@ func startAPIServer(t *testing.T) *apiServer {
 	}
 	t.Cleanup(func() {
 		_ = in.Close()
-		_ = program.Wait() // its log says why it ended, if it matters
+		_ = program.Wait() // the reason is in its log
 		_ = log.Close()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		text, _ := os.ReadFile(log.Name())
-		t.Fatalf("the API server said %q, %v:\n%s", line, err, text[max(0, len(text)-4000):])
+		t.Fatalf("the API server printed %q, %v:\n%s", line, err, text[max(0, len(text)-4000):])
 	}
 	s := &apiServer{resources: map[string][]metav1.APIResource{}}
 	if err := s.configure(filepath.Join(dir, "kubeconfig")); err != nil {
@@ -81,7 +81,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// configure reads how to reach the server.
+// configure reads the kubeconfig at path.
 func (s *apiServer) configure(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *apiServer) configure(path string) error {
 	return nil
 }
 
-// call asks the server. It returns the warnings of the answer, and as an error what the server says against it.
+// call sends a request and returns the warnings of the response. Errors from the server are returned as err.
 func (s *apiServer) call(ctx context.Context, method, path string, body []byte, into any) (warnings []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *apiServer) call(ctx context.Context, method, path string, body []byte, 
 	return response.Header.Values("Warning"), err
 }
 
-// path returns where an object is.
+// path returns the URL path of an object.
 func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (string, error) {
 	version := o.GetAPIVersion()
 	root := "/apis/" + version
@@ -173,50 +173,50 @@ func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (str
 	return root + "/" + resource.Name + "/" + o.GetName(), nil
 }
 
-// apply applies objects in their order, as `kubectl apply --server-side --validate=strict` does, and returns all that
-// the server says against them, warnings too.
-func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []string, applied []string) {
+// apply applies objects in order, like `kubectl apply --server-side --validate=strict`, and returns all errors and
+// warnings from the server.
+func (s *apiServer) apply(ctx context.Context, documents [][]byte) (problems []string, applied []string) {
 	for _, document := range documents {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(document, &o.Object); err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 			continue
 		}
 		path, err := s.path(ctx, o)
 		if err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 			continue
 		}
 		query := url.Values{"fieldManager": {"sluice"}, "fieldValidation": {"Strict"}, "force": {"true"}}
 		warnings, err := s.call(ctx, http.MethodPatch, path+"?"+query.Encode(), document, nil)
 		if err != nil {
-			said = append(said, fmt.Sprintf("%s %s: %v", o.GetKind(), o.GetName(), err))
+			problems = append(problems, fmt.Sprintf("%s %s: %v", o.GetKind(), o.GetName(), err))
 			continue
 		}
 		applied = append(applied, path)
 		for _, w := range warnings {
-			said = append(said, fmt.Sprintf("%s %s: warning: %s", o.GetKind(), o.GetName(), w))
+			problems = append(problems, fmt.Sprintf("%s %s: warning: %s", o.GetKind(), o.GetName(), w))
 		}
 	}
-	return said, applied
+	return problems, applied
 }
 
-// judge applies objects and deletes them again, all but namespaces, which only a controller deletes.
-func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
-	said, applied := s.apply(ctx, documents)
+// tryApply applies objects and deletes them again, except namespaces, which only a controller can delete.
+func (s *apiServer) tryApply(ctx context.Context, documents [][]byte) []string {
+	problems, applied := s.apply(ctx, documents)
 	for _, path := range slices.Backward(applied) {
 		if strings.HasPrefix(path, "/api/v1/namespaces/") && strings.Count(path, "/") == 4 {
 			continue
 		}
 		if _, err := s.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
-			said = append(said, err.Error())
+			problems = append(problems, err.Error())
 		}
 	}
-	return said
+	return problems
 }
 
-// definitions are the files with the kinds of others that the manifests have, by their modules.
-var definitions = map[string][]string{
+// crdFiles are the files with the CRDs that the manifests use, by module.
+var crdFiles = map[string][]string{
 	"istio.io/api":                      {"kubernetes/customresourcedefinitions.gen.yaml"},
 	"github.com/projectcontour/contour": {"examples/contour/01-crds.yaml"},
 	"github.com/envoyproxy/gateway":     {"test/helm/gateway-crds-helm/envoy-gateway-crds.out.yaml"},
@@ -226,10 +226,10 @@ var definitions = map[string][]string{
 	},
 }
 
-// installDefinitions gives the server the kinds of others.
-func (s *apiServer) installDefinitions(t *testing.T) {
+// installCRDs installs the CRDs in the server.
+func (s *apiServer) installCRDs(t *testing.T) {
 	t.Helper()
-	for module, files := range definitions {
+	for module, files := range crdFiles {
 		dir, err := moduleDir(t.Context(), module)
 		if err != nil {
 			t.Fatalf("%s, whose kinds the manifests have: %v", module, err)
@@ -239,8 +239,8 @@ func (s *apiServer) installDefinitions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said, _ := s.apply(t.Context(), split(string(text)))
-			for _, problem := range said {
+			problems, _ := s.apply(t.Context(), split(string(text)))
+			for _, problem := range problems {
 				t.Logf("%s: %s", file, problem)
 			}
 		}
@@ -263,8 +263,8 @@ func (s *apiServer) installDefinitions(t *testing.T) {
 	}
 }
 
-// moduleDir returns where a module's files are: of this module's dependencies or, for one of which only a part is
-// a dependency, of the same version.
+// moduleDir returns the directory of a module: a dependency of this module, or a module with the same version as a
+// dependency that is a part of it.
 func moduleDir(ctx context.Context, module string) (string, error) {
 	var found struct{ Dir, Version string }
 	ask := func(args ...string) error {
@@ -284,7 +284,7 @@ func moduleDir(ctx context.Context, module string) (string, error) {
 	return found.Dir, err
 }
 
-// split divides a file into its documents.
+// split splits a file into its YAML documents.
 func split(text string) (documents [][]byte) {
 	for document := range strings.SplitSeq("\n"+text, "\n---") {
 		var object map[string]any
@@ -298,11 +298,11 @@ func split(text string) (documents [][]byte) {
 // TestAPIServer applies every combination, the chart in every mode, and the objects of examples.
 func TestAPIServer(t *testing.T) {
 	s := startAPIServer(t)
-	s.installDefinitions(t)
+	s.installCRDs(t)
 	for _, namespace := range []string{"sluice", "istio-system", "projectcontour", "envoy-gateway-system", "shop"} {
 		o := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n"
-		if said, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); said != nil {
-			t.Fatal(said)
+		if problems, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); problems != nil {
+			t.Fatal(problems)
 		}
 	}
 	for _, c := range combos() {
@@ -311,30 +311,30 @@ func TestAPIServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range s.judge(t.Context(), built) {
+			for _, problem := range s.tryApply(t.Context(), built) {
 				t.Error(problem)
 			}
-			if chartless[c.overlay] {
+			if noChartMode[c.overlay] {
 				return
 			}
 			rendered, err := render("sluice", c.values())
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range s.judge(t.Context(), rendered) {
+			for _, problem := range s.tryApply(t.Context(), rendered) {
 				t.Error("the chart: " + problem)
 			}
 		})
 	}
-	t.Run("examples", s.judgeExamples)
-	t.Run("mistakes", s.findMistakes)
+	t.Run("examples", s.applyExamples)
+	t.Run("mistakes", s.checkMistakes)
 }
 
-// unjudged are kinds that the server cannot be given, and why.
-var unjudged = map[string]string{"kind: QuotaPolicy": "no module proxy has Envoy AI Gateway, whose chart defines the kind"}
+// unsupportedKinds are kinds whose CRDs are not available, with the reason.
+var unsupportedKinds = map[string]string{"kind: QuotaPolicy": "no module proxy has Envoy AI Gateway, whose chart defines the kind"}
 
-// judgeExamples applies all objects of Kubernetes in ../examples.
-func (s *apiServer) judgeExamples(t *testing.T) {
+// applyExamples applies all Kubernetes objects in ../examples.
+func (s *apiServer) applyExamples(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/*/*.yaml")
 	if err != nil {
@@ -349,24 +349,24 @@ func (s *apiServer) judgeExamples(t *testing.T) {
 		if !strings.Contains("\n"+string(text), "\napiVersion: ") || filepath.Base(file) == "kustomization.yaml" {
 			continue
 		}
-		if kind := strings.TrimSpace(regexp.MustCompile(`(?m)^kind:.*$`).FindString(string(text))); unjudged[kind] != "" {
-			if err := suite.NoteSkipped("judging " + file + ": " + unjudged[kind]); err != nil {
+		if kind := strings.TrimSpace(regexp.MustCompile(`(?m)^kind:.*$`).FindString(string(text))); unsupportedKinds[kind] != "" {
+			if err := suite.NoteSkipped("judging " + file + ": " + unsupportedKinds[kind]); err != nil {
 				t.Error(err)
 			}
 			continue
 		}
 		judged++
-		for _, problem := range s.judge(t.Context(), split(string(text))) {
+		for _, problem := range s.tryApply(t.Context(), split(string(text))) {
 			t.Errorf("%s: %s", file, problem)
 		}
 	}
 	if judged < 4 {
-		t.Errorf("%d files of examples were judged, want those for Istio, Contour and Envoy Gateway", judged)
+		t.Errorf("%d files of examples were applied, want those for Istio, Contour and Envoy Gateway", judged)
 	}
 }
 
-// findMistakes plants mistakes that types do not tell, and wants the server to find them.
-func (s *apiServer) findMistakes(t *testing.T) {
+// checkMistakes inserts mistakes that the Go types do not detect, and checks that the server rejects them.
+func (s *apiServer) checkMistakes(t *testing.T) {
 	t.Helper()
 	for _, m := range []mistake{
 		{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", "field not declared in schema"},
@@ -385,7 +385,7 @@ func (s *apiServer) findMistakes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return strings.Join(s.judge(t.Context(), built), "\n")
+				return strings.Join(s.tryApply(t.Context(), built), "\n")
 			})
 		})
 	}

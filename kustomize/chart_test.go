@@ -25,8 +25,8 @@ import (
 
 const chartDir = "../charts/sluice"
 
-// switches are the values of the chart that stand for components.
-var switches = map[string]string{
+// componentValues are the values of the chart that correspond to components.
+var componentValues = map[string]string{
 	"monitoring":        "monitoring",
 	"network-policy":    "networkPolicy",
 	"pdb":               "podDisruptionBudget",
@@ -38,21 +38,21 @@ var switches = map[string]string{
 	"dev-valkey":        "devValkey",
 }
 
-// values are those of the chart for a combination.
+// values returns the chart's values for a combination.
 func (c combo) values() map[string]any {
 	values := map[string]any{"mode": c.overlay}
 	for _, component := range c.components {
-		values[switches[component]] = true
+		values[componentValues[component]] = true
 	}
 	return values
 }
 
-// theChart is the chart of this repository.
-var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+// loadChart loads the chart of this repository.
+var loadChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
 
 // render returns the documents that `helm template` prints.
 func render(namespace string, values map[string]any) ([][]byte, error) {
-	loaded, err := theChart()
+	loaded, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
@@ -83,22 +83,22 @@ func render(namespace string, values map[string]any) ([][]byte, error) {
 	return documents, nil
 }
 
-// hashed is the name of a ConfigMap with what kustomize makes of its contents.
-var hashed = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
+// hashedName matches the name of a ConfigMap with kustomize's hash of its contents.
+var hashedName = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
 
-// byName returns the objects by kind, namespace and name. ConfigMaps have their names without a
-// hash, and pods are without checksums, which the second result tells: these are how kustomize and
-// Helm make new pods for a new ConfigMap.
+// byName returns the objects by kind, namespace and name, without the hashes in the names of ConfigMaps and the
+// checksums of pods. The second result contains the checksums. kustomize (by hash) and Helm (by checksum) roll out new
+// pods for a new ConfigMap.
 func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums []string) {
 	t.Helper()
 	objects = map[string]any{}
 	for _, document := range documents {
 		var object map[string]any
-		if err := yaml.Unmarshal(hashed.ReplaceAll(document, []byte("$1")), &object); err != nil {
+		if err := yaml.Unmarshal(hashedName.ReplaceAll(document, []byte("$1")), &object); err != nil {
 			t.Fatal(err)
 		}
 		metadata, _ := object["metadata"].(map[string]any)
-		if template, is := within(object, "spec", "template", "metadata"); is {
+		if template, is := nested(object, "spec", "template", "metadata"); is {
 			annotations, _ := template["annotations"].(map[string]any)
 			for name := range annotations {
 				if strings.HasPrefix(name, "checksum/") {
@@ -112,7 +112,7 @@ func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums
 		}
 		name := fmt.Sprint(object["kind"], " ", metadata["namespace"], "/", metadata["name"])
 		if objects[name] != nil {
-			t.Errorf("%s comes twice", name)
+			t.Errorf("%s occurs twice", name)
 		}
 		objects[name] = object
 	}
@@ -120,8 +120,8 @@ func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums
 	return objects, checksums
 }
 
-// within returns what is below a path.
-func within(object map[string]any, path ...string) (map[string]any, bool) {
+// nested returns the value at a path.
+func nested(object map[string]any, path ...string) (map[string]any, bool) {
 	for _, step := range path {
 		below, is := object[step].(map[string]any)
 		if !is {
@@ -132,7 +132,7 @@ func within(object map[string]any, path ...string) (map[string]any, bool) {
 	return object, true
 }
 
-// compareChart compares the chart of a combination with the objects that kustomize built.
+// compareChart compares the chart for a combination with the objects that kustomize built.
 func (c combo) compareChart(t *testing.T, built [][]byte) {
 	t.Helper()
 	rendered, err := render("sluice", c.values())
@@ -140,7 +140,7 @@ func (c combo) compareChart(t *testing.T, built [][]byte) {
 		t.Fatal(err)
 	}
 	want, _ := byName(t, built)
-	delete(want, "Namespace <nil>/sluice") // helm install --create-namespace
+	delete(want, "Namespace <nil>/sluice") // created by helm install --create-namespace
 	got, checksums := byName(t, rendered)
 	for name, object := range want {
 		if !reflect.DeepEqual(got[name], object) {
@@ -164,15 +164,16 @@ func (c combo) compareChart(t *testing.T, built [][]byte) {
 	}
 }
 
-// elsewhere are the objects of a mode that another namespace than the release's may have, or that must follow the release's.
-var elsewhere = map[string][]string{
+// otherNamespaces are the objects of a mode that may be in another namespace than the release, or that refer to the
+// release's namespace.
+var otherNamespaces = map[string][]string{
 	"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
 	"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
-	// The name that Envoys look for, which leads to the release's namespace.
+	// The Service that Envoys look up, which refers to the release's namespace.
 	"envoy-ai-gateway": {"Service envoy-gateway-system/envoy-ai-gateway-ratelimit", "Service limits/sluice"},
 }
 
-// checkNamespace checks what moves with the release's namespace, and what must not.
+// checkNamespace checks which objects follow the release's namespace.
 func (c combo) checkNamespace(t *testing.T) {
 	t.Helper()
 	documents, err := render("limits", c.values())
@@ -182,11 +183,11 @@ func (c combo) checkNamespace(t *testing.T) {
 	objects, _ := byName(t, documents)
 	for name, object := range objects {
 		if text := asYAML(object); strings.Contains(text, "sluice.sluice") || strings.Contains(text, "namespace: sluice\n") {
-			t.Errorf("%s is about the namespace sluice:\n%s", name, text)
+			t.Errorf("%s refers to the namespace sluice:\n%s", name, text)
 		}
 	}
-	wanted := elsewhere[c.overlay]
-	if c.overlay != "envoy-ai-gateway" { // its rules come by xDS
+	wanted := otherNamespaces[c.overlay]
+	if c.overlay != "envoy-ai-gateway" { // its rules come over xDS
 		wanted = append(slices.Clip(wanted), "ConfigMap limits/sluice-rules")
 	}
 	for _, name := range wanted {
@@ -196,7 +197,8 @@ func (c combo) checkNamespace(t *testing.T) {
 	}
 }
 
-// TestChartArchive compares the chart that `make chart` packs with the one here: only its version and the image's differ.
+// TestChartArchive compares the archive of `make chart` with this chart: only the chart's and the image's version
+// differ.
 func TestChartArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,7 +210,7 @@ func TestChartArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := theChart()
+	here, err := loadChart()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func TestChartArchive(t *testing.T) {
 	}
 }
 
-// firstDifference returns the first line that two texts do not share.
+// firstDifference returns the first line in which two texts differ.
 func firstDifference(got, want string) string {
 	wanted := strings.Split(want, "\n")
 	for i, line := range strings.Split(got, "\n") {
@@ -252,7 +254,7 @@ func asYAML(object any) string {
 	return string(text)
 }
 
-// TestChartValues holds what each value does.
+// TestChartValues checks the effect of each value.
 func TestChartValues(t *testing.T) {
 	t.Parallel()
 	list := func(values ...any) []any { return values }
@@ -280,10 +282,10 @@ func TestChartValues(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, "per-user") {
-			t.Errorf("%s: the rules to start with are there beside the values'", mode)
+			t.Errorf("%s: the example rules are rendered in addition to the values'", mode)
 		}
 		o := decode(documents)
-		for _, found := range o.found {
+		for _, found := range o.problems {
 			t.Errorf("%s: %s", mode, found)
 		}
 	}
@@ -304,8 +306,8 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// TestChartRefuses gives the chart values that are wrong, or do not fit each other.
-func TestChartRefuses(t *testing.T) {
+// TestChartRejectsInvalidValues renders the chart with invalid values and invalid combinations.
+func TestChartRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		values map[string]any
@@ -333,7 +335,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartLint holds the chart against Helm's own linter.
+// TestChartLint runs Helm's linter on the chart.
 func TestChartLint(t *testing.T) {
 	t.Parallel()
 	for _, m := range lint.RunAll(chartDir, map[string]any{}, "sluice").Messages {

@@ -2,29 +2,29 @@ package kustomize
 
 import "testing"
 
-// overlays are all overlays, each with the components that fit it.
+// overlays are all overlays, with the components that each supports.
 var overlays = map[string][]string{
 	"standalone": {"monitoring", "network-policy", "pdb", "tls", "topology", "rollout-on-config", "state"},
-	// Its Envoy speaks no TLS to sluice.
+	// Its Envoy does not use TLS for sluice.
 	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
-	// The policy would keep it from its store.
+	// network-policy would block connections to the store.
 	"store": {"monitoring", "pdb", "hpa", "topology", "rollout-on-config", "dev-valkey"},
-	// Only Envoy reaches these, so they need no policy and no TLS.
+	// Only Envoy reaches these, so they need neither a policy nor TLS.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},
-	// Their gateways speak no TLS to sluice.
+	// Their gateways do not use TLS for sluice.
 	"istio":   {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
 	"contour": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
-	// Its rules come from AI Gateway, to which the policy would close the way.
+	// Its rules come from AI Gateway, which network-policy would block.
 	"envoy-ai-gateway": {"monitoring", "pdb", "topology", "state"},
-	// Envoy Gateway makes the pods.
+	// Envoy Gateway creates the pods.
 	"envoy-gateway": {},
 }
 
-// chartless are the overlays for which the chart has no mode; charts/sluice/README.md says what to do.
-var chartless = map[string]bool{"envoy-gateway": true}
+// noChartMode are the overlays without a mode of the chart; charts/sluice/README.md describes the alternative.
+var noChartMode = map[string]bool{"envoy-gateway": true}
 
-// combos returns each overlay with each set of components that fit it.
+// combos returns each overlay with each set of components that it supports.
 func combos() []combo {
 	var all []combo
 	for overlay, fitting := range overlays {
@@ -41,7 +41,8 @@ func combos() []combo {
 	return all
 }
 
-// TestCombinations builds every combination, and compares the chart with the same switches, rendered in two namespaces, with it.
+// TestCombinations builds every combination, and compares it with the chart, rendered with the same options in two
+// namespaces.
 func TestCombinations(t *testing.T) {
 	t.Parallel()
 	for _, c := range combos() {
@@ -54,7 +55,7 @@ func TestCombinations(t *testing.T) {
 			for _, found := range decode(documents).examine() {
 				t.Error(found)
 			}
-			if !chartless[c.overlay] {
+			if !noChartMode[c.overlay] {
 				c.compareChart(t, documents)
 				c.checkNamespace(t)
 			}

@@ -21,10 +21,10 @@ type instance struct {
 	template  *corev1.PodTemplateSpec
 	container *corev1.Container
 	pod       *corev1.PodSpec
-	// sidecar says that it starts before the pod's containers and ends after them.
+	// sidecar is true if it starts before the pod's containers and stops after them.
 	sidecar bool
 	flags   map[string]string
-	// addrs are the addresses of its listeners by their names.
+	// addrs are the addresses of its listeners, by name.
 	addrs map[string]string
 }
 
@@ -45,7 +45,7 @@ func (o *objects) instances() []*instance {
 			continue
 		}
 		if err := in.read(); err != nil {
-			o.complain("%s: %v", in.of, err)
+			o.addProblem("%s: %v", in.of, err)
 			continue
 		}
 		ours = append(ours, in)
@@ -53,9 +53,9 @@ func (o *objects) instances() []*instance {
 	return ours
 }
 
-// read reads the command line, as far as it says where the program listens.
+// read parses the command line.
 func (in *instance) read() error {
-	// Under its other name misspelt flags only warn.
+	// Under the name ratelimit misspelt flags only cause warnings.
 	if len(in.container.Command) != 1 || in.container.Command[0] != "/bin/sluice" {
 		return fmt.Errorf("the command is %q, want /bin/sluice", in.container.Command)
 	}
@@ -65,7 +65,7 @@ func (in *instance) read() error {
 	return in.parse(in.container.Args[1:])
 }
 
-// parse reads the flags. Of a flag that comes twice the last one counts.
+// parse parses the flags. If a flag occurs twice, the last one applies.
 func (in *instance) parse(args []string) error {
 	in.flags = map[string]string{}
 	for _, arg := range args {
@@ -86,7 +86,7 @@ func (in *instance) parse(args []string) error {
 	return nil
 }
 
-// flag returns the value of a flag, its default if it is not given.
+// flag returns the value of a flag, or its default if it is not set.
 func (in *instance) flag(name string) (string, error) {
 	if value, given := in.flags[name]; given {
 		return value, nil
@@ -102,9 +102,9 @@ func (in *instance) duration(name string) (time.Duration, error) {
 	return time.ParseDuration(value)
 }
 
-// reachable returns the port of a listener that other pods can ask. It is 0 if the listener is
-// off, on loopback or on a unix socket.
-func (in *instance) reachable(listener string) int32 {
+// externalPort returns the port of a listener that other pods can reach. It is 0 if the listener is disabled, on
+// loopback or on a unix socket.
+func (in *instance) externalPort(listener string) int32 {
 	host, digits, err := net.SplitHostPort(in.addrs[listener])
 	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
 		return 0
@@ -116,60 +116,60 @@ func (in *instance) reachable(listener string) int32 {
 	return int32(port)
 }
 
-// listener returns the name of the listener on a port that other pods can ask.
-func (in *instance) listener(port int32) string {
+// listenerAt returns the name of the listener on a port that other pods can reach.
+func (in *instance) listenerAt(port int32) string {
 	for name := range in.addrs {
-		if port != 0 && in.reachable(name) == port {
+		if port != 0 && in.externalPort(name) == port {
 			return name
 		}
 	}
 	return ""
 }
 
-// heap is the memory that the program takes beside its counters: 64 MiB that hostile callers can
-// make it take, and 32 MiB of its own.
-const heap = 96 << 20
+// baseMemory is the memory that the program needs in addition to counters: up to 64 MiB that hostile callers can make
+// it allocate, and 32 MiB of its own.
+const baseMemory = 96 << 20
 
-// endingSlack is the time that sluice takes to end, beside its drain.
-const endingSlack = 10 * time.Second
+// shutdownTime is the time that sluice needs to exit after draining.
+const shutdownTime = 10 * time.Second
 
-// checkResources holds limits of the pod against flags.
+// checkResources compares the pod's limits with the flags.
 func (o *objects) checkResources(in *instance) {
 	text, err := in.flag("counter-memory")
 	if err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 		return
 	}
 	counters, err := resource.ParseQuantity(strings.TrimSuffix(text, "B"))
 	if err != nil {
-		o.complain("%s: --counter-memory=%s: %v", in.of, text, err)
+		o.addProblem("%s: --counter-memory=%s: %v", in.of, text, err)
 	}
 	limit := in.container.Resources.Limits.Memory()
-	if left := limit.Value()/10*9 - counters.Value(); left < heap {
-		o.complain("%s: a memory limit of %s leaves %d MiB beside --counter-memory=%s, want %d", in.of, limit, left>>20, text, heap>>20)
+	if left := limit.Value()/10*9 - counters.Value(); left < baseMemory {
+		o.addProblem("%s: a memory limit of %s leaves %d MiB in addition to --counter-memory=%s, want %d", in.of, limit, left>>20, text, baseMemory>>20)
 	}
 	delay, err1 := in.duration("drain-delay")
 	timeout, err2 := in.duration("drain-timeout")
 	if err := errors.Join(err1, err2); err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 	}
-	needed := delay + timeout + endingSlack
+	needed := delay + timeout + shutdownTime
 	if in.sidecar {
-		// It ends after the others, in the time that they leave.
+		// A sidecar stops after the other containers, in the time that they leave.
 		for _, c := range in.pod.Containers {
 			needed += preStop(&c)
 			if preStop(&c) == 0 {
-				o.complain("%s: container %s has no preStop, so its connections end when it does", in.of, c.Name)
+				o.addProblem("%s: container %s has no preStop, so its connections end with it", in.of, c.Name)
 			}
 		}
 		if delay != 0 {
-			o.complain("%s: --drain-delay=%s in a sidecar, which nobody asks any more when it ends", in.of, delay)
+			o.addProblem("%s: --drain-delay=%s in a sidecar, which has no callers when it stops", in.of, delay)
 		}
 	} else if delay < 11*time.Second {
-		o.complain("%s: --drain-delay=%s, want more than two health checks of Envoy take", in.of, delay)
+		o.addProblem("%s: --drain-delay=%s, want more than the time of two health checks of Envoy", in.of, delay)
 	}
 	if grace := in.pod.TerminationGracePeriodSeconds; grace == nil || time.Duration(*grace)*time.Second < needed {
-		o.complain("%s: terminationGracePeriodSeconds is shorter than %s, which the drain takes", in.of, needed)
+		o.addProblem("%s: terminationGracePeriodSeconds is shorter than the drain, %s", in.of, needed)
 	}
 }
 
@@ -180,41 +180,41 @@ func preStop(c *corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// checkIdentity checks the pod's label, the user, and how a sidecar restarts.
+// checkIdentity checks the pod's label, the user, and a sidecar's restart policy.
 func (o *objects) checkIdentity(in *instance) {
 	if in.template.Labels["runs-sluice"] != "true" {
-		o.complain("%s: its pods have no label runs-sluice", in.of)
+		o.addProblem("%s: its pods have no label runs-sluice", in.of)
 	}
 	user := in.container.SecurityContext.RunAsUser
 	if user == nil && in.pod.SecurityContext != nil {
 		user = in.pod.SecurityContext.RunAsUser
 	}
 	if user == nil || *user != 65532 {
-		o.complain("%s: runAsUser is not 65532", in.of)
+		o.addProblem("%s: runAsUser is not 65532", in.of)
 	}
 	if in.sidecar && (in.container.RestartPolicy == nil || *in.container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-		o.complain("%s: an init container without restartPolicy: Always has to end before the pod starts", in.of)
+		o.addProblem("%s: an init container without restartPolicy: Always must end before the pod starts", in.of)
 	}
 }
 
-// checkPorts holds the declared ports against those that the program listens on.
+// checkPorts compares the declared ports with the listeners.
 func (o *objects) checkPorts(in *instance) {
 	declared := map[string]int32{}
 	for _, port := range in.container.Ports {
 		declared[port.Name] = port.ContainerPort
 	}
 	for name := range in.addrs {
-		if declared[name] != in.reachable(name) {
-			o.complain("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
+		if declared[name] != in.externalPort(name) {
+			o.addProblem("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
 		}
 		delete(declared, name)
 	}
 	for name, port := range declared {
-		o.complain("%s: nothing listens on port %s, %d", in.of, name, port)
+		o.addProblem("%s: nothing listens on port %s, %d", in.of, name, port)
 	}
 }
 
-// command returns what a program prints.
+// command runs a program and returns its output.
 func command(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {

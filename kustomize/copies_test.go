@@ -10,11 +10,11 @@ import (
 
 var update = flag.Bool("update", false, "write the copies from their sources")
 
-// replacements are edits of a source. Each text to replace is in it once.
+// replacements are edits of a source. Each key must occur in it exactly once.
 type replacements map[string]string
 
-// copies are files that are made of others by edits. A kustomization cannot take a file from outside of its
-// folder, and Helm takes none from outside of a chart. The sources in ../examples are run by tests.
+// copies are files derived from other files by edits. A kustomization cannot include files outside of its directory,
+// and neither can a Helm chart. The sources in ../examples are run by tests.
 var copies = map[string]struct {
 	source string
 	edits  replacements
@@ -53,7 +53,7 @@ var copies = map[string]struct {
 	chartDir + "/files/sidecar-unix-envoy.yaml":       {source: "overlays/sidecar-unix/envoy.yaml"},
 }
 
-// TestCopies compares each copy with its edited source. Each file of the chart is a copy.
+// TestCopies compares each copy with its edited source, and checks that each file of the chart is a copy.
 func TestCopies(t *testing.T) {
 	for name, c := range copies {
 		text, err := os.ReadFile(c.source)
@@ -61,13 +61,13 @@ func TestCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := string(text)
-		for here, there := range c.edits {
-			if strings.Count(want, here) != 1 {
-				t.Fatalf("%s does not say %q once", c.source, here)
+		for old, replacement := range c.edits {
+			if strings.Count(want, old) != 1 {
+				t.Fatalf("%s does not contain %q exactly once", c.source, old)
 			}
-			want = strings.Replace(want, here, there, 1)
+			want = strings.Replace(want, old, replacement, 1)
 		}
-		hold(t, name, want)
+		checkFile(t, name, want)
 	}
 	files, err := filepath.Glob(chartDir + "/files/*")
 	if err != nil {
@@ -75,13 +75,13 @@ func TestCopies(t *testing.T) {
 	}
 	for _, file := range files {
 		if copies[file].source == "" {
-			t.Errorf("%s is no copy", file)
+			t.Errorf("%s is not a copy", file)
 		}
 	}
 }
 
-// TestPrometheusRule holds the alerts here against those in dashboards/. A
-// kustomization cannot take a file from outside of its folder.
+// TestPrometheusRule compares the alerts here with those in dashboards/. A kustomization cannot include files outside
+// of its directory.
 func TestPrometheusRule(t *testing.T) {
 	text, err := os.ReadFile("../dashboards/alerts.yaml")
 	if err != nil {
@@ -111,11 +111,11 @@ spec:
 		}
 		rule.WriteString(line)
 	}
-	hold(t, "components/monitoring/prometheusrule.yaml", rule.String())
+	checkFile(t, "components/monitoring/prometheusrule.yaml", rule.String())
 }
 
-// TestIstio holds the filter and the cluster of overlays/istio against those of
-// examples/istio, which a test runs: only the domain differs.
+// TestIstio compares the filter and the cluster of overlays/istio with those of examples/istio, which a test runs: only
+// the domain differs.
 func TestIstio(t *testing.T) {
 	example, err := os.ReadFile("../examples/istio/envoyfilter.yaml")
 	if err != nil {
@@ -125,11 +125,11 @@ func TestIstio(t *testing.T) {
 	if strings.Count(filter, "domain: istio\n") != 1 {
 		t.Fatal("examples/istio/envoyfilter.yaml does not say `domain: istio` once")
 	}
-	hold(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
+	checkFile(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
 }
 
-// hold wants a file to have a text.
-func hold(t *testing.T, name, want string) {
+// checkFile compares the contents of a file with want, or with -update writes them.
+func checkFile(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {
@@ -137,6 +137,6 @@ func hold(t *testing.T, name, want string) {
 		}
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != want {
-		t.Errorf("%s is not as its source says, %v: run go test -run '%s' -update", name, err, t.Name())
+		t.Errorf("%s differs from its source, %v: run go test -run '%s' -update", name, err, t.Name())
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestDevValkey runs a real Valkey with the arguments of components/dev-valkey, and a sluice that counts in
-// it with the password of its Secret.
+// TestDevValkey runs a real Valkey with the arguments of components/dev-valkey, and a sluice that stores its counters
+// there, with the password from its Secret.
 func TestDevValkey(t *testing.T) {
 	t.Parallel()
 	c := combo{"store", []string{"dev-valkey"}}
-	o := built(t, c.files())
-	secret, found := lookUp[*corev1.Secret](o, "sluice", "sluice-store")
+	o := buildObjects(t, c.files())
+	secret, found := findObject[*corev1.Secret](o, "sluice", "sluice-store")
 	if !found {
 		t.Fatal("there is no Secret sluice-store")
 	}
-	workload, found := lookUp[*appsv1.Deployment](o, "sluice", "valkey")
+	workload, found := findObject[*appsv1.Deployment](o, "sluice", "valkey")
 	if !found {
 		t.Fatal("there is no Deployment valkey")
 	}
@@ -55,10 +55,10 @@ func TestDevValkey(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	if err := await(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
+	if err := retryUnhealthy(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := command(binary, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
-		t.Errorf("%v: %s", err, said)
+	if out, err := command(binary, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

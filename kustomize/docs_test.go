@@ -9,8 +9,8 @@ import (
 	"github.com/projectcontour/contour/pkg/config"
 )
 
-// TestContourFile holds what docs/kubernetes.md says of Contour's file against
-// Contour's own parser, and against the ContourConfiguration.
+// TestContourFile checks Contour's configuration file in docs/kubernetes.md with Contour's own parser, and compares it
+// with the ContourConfiguration.
 func TestContourFile(t *testing.T) {
 	page, err := os.ReadFile("../docs/kubernetes.md")
 	if err != nil {
@@ -25,8 +25,8 @@ func TestContourFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := built(t, combo{overlay: "contour"}.files())
-	resource, found := lookUp[*contour.ContourConfiguration](o, "projectcontour", "contour")
+	o := buildObjects(t, combo{overlay: "contour"}.files())
+	resource, found := findObject[*contour.ContourConfiguration](o, "projectcontour", "contour")
 	if !found {
 		t.Fatal("there is no ContourConfiguration")
 	}
@@ -34,6 +34,6 @@ func TestContourFile(t *testing.T) {
 	if got.ExtensionService != want.ExtensionService.Namespace+"/"+want.ExtensionService.Name || got.Domain != want.Domain ||
 		got.FailOpen != *want.FailOpen || got.EnableXRateLimitHeaders != *want.EnableXRateLimitHeaders ||
 		got.EnableResourceExhaustedCode != *want.EnableResourceExhaustedCode {
-		t.Errorf("docs/kubernetes.md says %+v, overlays/contour %+v", got, want)
+		t.Errorf("docs/kubernetes.md has %+v, overlays/contour %+v", got, want)
 	}
 }

@@ -10,8 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPolicy decodes the policies of examples/envoy-gateway strictly as Envoy Gateway's
-// types.
+// TestPolicy decodes the policies of examples/envoy-gateway strictly as Envoy Gateway's types.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for file, rules := range map[string]int{"policy.yaml": 3, "streams.yaml": 1} {
@@ -26,7 +25,7 @@ func checkPolicy(t *testing.T, path string, rules int) {
 		t.Fatal(err)
 	}
 	o := decode([][]byte{text})
-	for _, found := range o.found {
+	for _, found := range o.problems {
 		t.Error(found)
 	}
 	if len(o.all) != 1 {
@@ -37,14 +36,13 @@ func checkPolicy(t *testing.T, path string, rules int) {
 		t.Errorf("the policy is %+v, want %d global rules", o.all[0], rules)
 	}
 	wrong := strings.Replace(string(text), "clientSelectors:", "clientSelector:", 1)
-	if o := decode([][]byte{[]byte(wrong)}); len(o.found) == 0 {
+	if o := decode([][]byte{[]byte(wrong)}); len(o.problems) == 0 {
 		t.Error("a misspelt field is not found")
 	}
 }
 
-// TestExamples builds the kustomizations of examples/, which e2e/examples plays
-// without a cluster: the rules of the example are in force, and all else is as in
-// overlays/standalone.
+// TestExamples builds the kustomizations of examples/, which e2e/examples runs without a cluster: they have the rules
+// of the example, and otherwise equal overlays/standalone.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("../examples/*/kustomization.yaml")
@@ -65,10 +63,10 @@ func TestExamples(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Here kustomize/ is the root.
+				// In these tests kustomize/ is the root.
 				user[filepath.Base(name)] = strings.ReplaceAll(string(text), "../../kustomize/", "../")
 			}
-			o := built(t, user)
+			o := buildObjects(t, user)
 			inForce := false
 			for _, one := range o.all {
 				if c, is := one.(*corev1.ConfigMap); is && c.Name == "sluice-rules" {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// envoyFilter is Istio's, whose own type brings its client along.
+// envoyFilter is Istio's type, without the dependency on Istio's client.
 type envoyFilter struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -23,7 +23,7 @@ type envoyFilter struct {
 	spec *istio.EnvoyFilter `json:"-"`
 }
 
-// DeepCopyObject is never called: nothing here changes objects.
+// DeepCopyObject is never called, because the tests do not modify objects.
 func (f *envoyFilter) DeepCopyObject() runtime.Object { return f }
 
 func decodeFilter(document []byte) (*envoyFilter, error) {
@@ -48,14 +48,14 @@ type (
 	list = []any
 )
 
-// checkFilters applies the patches of all EnvoyFilters to an Envoy that does not ask
-// sluice, and has Envoy look at what comes out.
+// checkFilters applies the patches of all EnvoyFilters to a configuration of Envoy without sluice, and validates the
+// result with Envoy.
 func (o *objects) checkFilters() error {
 	var config dict
 	if err := yaml.Unmarshal([]byte(manifests["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
 		return err
 	}
-	static, manager, host := plain(config)
+	static, manager, host := withoutSluice(config)
 	var cluster []byte
 	applied := map[istio.EnvoyFilter_ApplyTo]int{}
 	for _, one := range o.all {
@@ -97,7 +97,7 @@ func (o *objects) checkFilters() error {
 		return nil
 	}
 	if len(applied) != 3 {
-		return fmt.Errorf("EnvoyFilters patch %v, want a filter, a cluster and what hosts send", applied)
+		return fmt.Errorf("EnvoyFilters patch %v, want a filter, a cluster and the descriptors of hosts", applied)
 	}
 	return o.checkPatched(config, cluster)
 }
@@ -126,9 +126,8 @@ func (o *objects) checkPatched(config dict, patch []byte) error {
 	return o.checkFilter(config)
 }
 
-// plain removes the parts that ask sluice from a configuration, and returns the parts
-// that patches go into.
-func plain(config dict) (static, manager, host dict) {
+// withoutSluice removes the parts that call sluice from a configuration, and returns the parts to which patches apply.
+func withoutSluice(config dict) (static, manager, host dict) {
 	first := func(from dict, list string) dict { return from[list].([]any)[0].(dict) }
 	static = config["static_resources"].(dict)
 	manager = first(first(first(static, "listeners"), "filter_chains"), "filters")["typed_config"].(dict)
@@ -139,9 +138,8 @@ func plain(config dict) (static, manager, host dict) {
 	return static, manager, host
 }
 
-// filterOf returns the domain and the cluster of the rate-limit filter in a
-// configuration.
-func filterOf(config any) (domain, cluster string) {
+// rateLimitFilter returns the domain and the cluster of the rate-limit filter in a configuration.
+func rateLimitFilter(config any) (domain, cluster string) {
 	switch v := config.(type) {
 	case dict:
 		if domain, ok := v["domain"].(string); ok {
@@ -152,13 +150,13 @@ func filterOf(config any) (domain, cluster string) {
 			return domain, cluster
 		}
 		for _, inner := range v {
-			if domain, cluster := filterOf(inner); domain != "" {
+			if domain, cluster := rateLimitFilter(inner); domain != "" {
 				return domain, cluster
 			}
 		}
 	case list:
 		for _, inner := range v {
-			if domain, cluster := filterOf(inner); domain != "" {
+			if domain, cluster := rateLimitFilter(inner); domain != "" {
 				return domain, cluster
 			}
 		}
@@ -166,9 +164,9 @@ func filterOf(config any) (domain, cluster string) {
 	return "", ""
 }
 
-// checkFilter wants that a filter asks sluice, for a domain that has rules.
+// checkFilter checks that a filter calls sluice, for a domain with rules.
 func (o *objects) checkFilter(config dict) error {
-	domain, cluster := filterOf(config)
+	domain, cluster := rateLimitFilter(config)
 	if cluster != "sluice" {
 		return fmt.Errorf("the filter asks cluster %q", cluster)
 	}

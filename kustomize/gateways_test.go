@@ -21,10 +21,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// checkGateways looks at what gateways of others read.
+// checkGateways checks the objects that gateways read.
 func (o *objects) checkGateways() {
 	if err := errors.Join(o.checkFilters(), o.checkContour()); err != nil {
-		o.complain("%v", err)
+		o.addProblem("%v", err)
 	}
 	o.checkAIGateway()
 	for _, one := range o.all {
@@ -33,16 +33,16 @@ func (o *objects) checkGateways() {
 			continue
 		}
 		if config.Name != "envoy-gateway-config" || config.Namespace != "envoy-gateway-system" {
-			o.complain("Envoy Gateway does not read ConfigMap %s of %s", config.Name, config.Namespace)
+			o.addProblem("Envoy Gateway does not read ConfigMap %s of %s", config.Name, config.Namespace)
 		}
 		if err := o.checkEnvoyGateway(config.Data["envoy-gateway.yaml"]); err != nil {
-			o.complain("envoy-gateway.yaml: %v", err)
+			o.addProblem("envoy-gateway.yaml: %v", err)
 		}
 	}
 }
 
-// checkAIGateway holds sluice that gets its rules over xDS, and the Service that leads to it, against what Envoy AI
-// Gateway has fixed: internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
+// checkAIGateway compares sluice's xDS flags and its Service with the constants of Envoy AI Gateway:
+// internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
 // controller.quotaRateLimitServiceAddr.
 func (o *objects) checkAIGateway() {
 	for _, in := range o.instances() {
@@ -50,13 +50,13 @@ func (o *objects) checkAIGateway() {
 			continue
 		}
 		if in.flags["xds-addr"] != "ai-gateway-controller.envoy-ai-gateway-system.svc.cluster.local:18002" || in.flags["xds-node-id"] != "envoy-ai-gateway-ratelimit" {
-			o.complain("%s: want the address and the node of Envoy AI Gateway", in.of)
+			o.addProblem("%s: want the address and the node of Envoy AI Gateway", in.of)
 		}
 		if _, given := in.flags["start-without-rules"]; !given {
-			o.complain("%s: want --start-without-rules: AI Gateway sends nothing before there is a QuotaPolicy", in.of)
+			o.addProblem("%s: want --start-without-rules: without a QuotaPolicy AI Gateway sends nothing", in.of)
 		}
-		if _, found := lookUp[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
-			o.complain("%s: there is no Service where AI Gateway looks for it", in.of)
+		if _, found := findObject[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
+			o.addProblem("%s: there is no Service where AI Gateway looks for it", in.of)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (o *objects) checkContour() error {
 			if limits == nil {
 				return errors.New("ContourConfiguration has no rateLimitService")
 			}
-			if _, found := lookUp[*contour.ExtensionService](o, limits.ExtensionService.Namespace, limits.ExtensionService.Name); !found {
+			if _, found := findObject[*contour.ExtensionService](o, limits.ExtensionService.Namespace, limits.ExtensionService.Name); !found {
 				return fmt.Errorf("there is no ExtensionService %v", limits.ExtensionService)
 			}
 			if r.Namespace != "projectcontour" || limits.DefaultGlobalRateLimitPolicy == nil {
@@ -95,8 +95,8 @@ func (o *objects) checkContour() error {
 	return nil
 }
 
-// checkEnvoyGateway holds a configuration against Envoy Gateway's own validation, and
-// starts sluice with what it makes of it.
+// checkEnvoyGateway validates a configuration with Envoy Gateway's own code, and starts sluice with the Deployment
+// generated from it.
 func (o *objects) checkEnvoyGateway(text string) error {
 	config := &gateway.EnvoyGateway{}
 	if _, _, err := decoder.Decode([]byte(text), nil, config); err != nil {
@@ -106,14 +106,13 @@ func (o *objects) checkEnvoyGateway(text string) error {
 		return err
 	}
 	if config.RateLimit == nil || config.RateLimit.Timeout == nil || config.RateLimit.FailClosed {
-		return errors.New("want a timeout, and that requests pass if sluice cannot be asked")
+		return errors.New("want a timeout, and failOpen")
 	}
 	made := config.Provider.Kubernetes.RateLimitDeployment
 	if made.Replicas == nil || *made.Replicas != 1 {
 		return errors.New("want one replica")
 	}
-	// What Envoy Gateway makes, as far as it matters here; e2e/dropin has all of its
-	// environment.
+	// The relevant part of the Deployment that Envoy Gateway generates; e2e/dropin has its complete environment.
 	base := appsv1.Deployment{}
 	base.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	base.Spec.Template.Spec.Containers = []corev1.Container{{
@@ -137,10 +136,10 @@ func (o *objects) checkEnvoyGateway(text string) error {
 		return err
 	}
 	o.checkResources(in)
-	// Sluice would start without the Redis that is not there, and look for it for ever.
+	// Sluice would start without the missing Redis and try to connect forever.
 	memory := corev1.EnvVar{Name: "BACKEND_TYPE", Value: "memory"}
 	if strings.Contains(config.RateLimit.Backend.Redis.URL, ".invalid:") && !slices.Contains(in.container.Env, memory) {
-		return errors.New("the Redis is none: want BACKEND_TYPE=memory")
+		return errors.New("there is no Redis: want BACKEND_TYPE=memory")
 	}
 	return startDropIn(in.container)
 }
@@ -160,7 +159,7 @@ func patch(base appsv1.Deployment, with *gateway.KubernetesPatchSpec) (*appsv1.D
 	return patched, err
 }
 
-// startDropIn starts the program as envoyproxy/ratelimit is started.
+// startDropIn starts the program like envoyproxy/ratelimit.
 func startDropIn(c *corev1.Container) error {
 	dir, err := os.MkdirTemp(scratch, "")
 	if err != nil {

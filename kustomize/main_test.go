@@ -14,7 +14,7 @@ import (
 
 const patience = suite.Patience
 
-// What TestMain made for all tests: sluice, and a directory of this run.
+// binary is sluice, and scratch a directory of this run. TestMain sets both.
 var binary, scratch string
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "..", func(built, dir string) { binary, scratch = built, dir }))
 }
 
-// help is the help of serve with single spaces.
+// help is the help of serve, with whitespace collapsed.
 var help = sync.OnceValues(func() (string, error) {
 	text, err := command(binary, "serve", "--help")
 	return strings.Join(strings.Fields(text), " "), err
@@ -45,5 +45,5 @@ func defaultOf(flag string) (string, error) {
 	return found[1], nil
 }
 
-// below returns a path of the container as it is laid out in dir.
+// below returns the path under dir of a path in the container.
 func below(dir, path string) string { return filepath.Join(dir, filepath.FromSlash(path)) }

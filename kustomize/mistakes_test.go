@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// TestMistakesAreFound plants one mistake after another.
+// TestMistakesAreFound inserts mistakes, one at a time.
 func TestMistakesAreFound(t *testing.T) {
 	t.Parallel()
 	wanted := mistakes
-	if _, err := envoy.Find(".."); err == nil { // else TestEnvoy says that there is none
+	if _, err := envoy.Find(".."); err == nil { // otherwise TestEnvoy reports it
 		wanted = slices.Concat(mistakes, envoyFinds)
 	}
 	for _, m := range wanted {
@@ -24,7 +24,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-// mistake is an edit of a file with which a combination must not pass.
+// mistake is an edit of a file that makes a combination invalid.
 type mistake struct {
 	in, file, right, wrong string
 	want                   string
@@ -32,7 +32,7 @@ type mistake struct {
 
 func (m mistake) String() string { return m.file + "/" + m.wrong }
 
-// check makes the mistake in a copy of the manifests, and wants examine to find it.
+// check makes the mistake in a copy of the manifests, and checks that examine finds it.
 func (m mistake) check(t *testing.T, examine func(tree, combo) string) {
 	t.Helper()
 	if strings.Count(manifests[m.file], m.right) == 0 {
@@ -45,7 +45,7 @@ func (m mistake) check(t *testing.T, examine func(tree, combo) string) {
 	}
 }
 
-// envoyFinds are mistakes that only Envoy finds.
+// envoyFinds are mistakes that only Envoy detects.
 var envoyFinds = []mistake{
 	{"sidecar-unix", "overlays/sidecar-unix/envoy.yaml", "timeout: 0.25s", "time_out: 0.25s", "time_out"},
 	{"istio", "overlays/istio/filter.yaml", "failure_mode_deny:", "failure_mode_denied:", "failure_mode_denied"},
@@ -53,7 +53,7 @@ var envoyFinds = []mistake{
 }
 
 var mistakes = []mistake{
-	// Words of Kubernetes.
+	// Fields of Kubernetes.
 	{"standalone", "base/kustomization.yaml", "- service.yaml", "- services.yaml", "build: "},
 	{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", `unknown field "spec.template.spec.enableServiceLink"`},
 	{"standalone", "base/deployment.yaml", "maxSurge: 1", "maxSurge: 1\n      maxSurge: 2", "already defined"},
@@ -99,7 +99,7 @@ var mistakes = []mistake{
 	{"sidecar-unix", "components/version/kustomization.yaml", "distroless-v1.40.0", "distroless-v1.4.0", "image"},
 	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # must come after it, to find the container\n", "", "image"},
 
-	// What the binary accepts.
+	// Flags.
 	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memry=64MiB", "counter-memry"},
 	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memory=64MB2", "counter-memory"},
 	{"standalone", "base/deployment.yaml", "--log-format=json", "--log-format=jason", "log-format"},
@@ -114,7 +114,7 @@ var mistakes = []mistake{
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "            - --no-json\n", "", "/json on a port"},
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "--no-json", "--no-jason", "no-jason"},
 
-	// Mounts and the keys in them.
+	// Mounts and their keys.
 	{"standalone", "base/deployment.yaml", "--config=/etc/sluice/rules", "--config=/etc/sluice/rule", "nothing is mounted"},
 	{"standalone", "base/deployment.yaml", "mountPath: /etc/sluice/rules", "mountPath: /etc/sluice/rule", "nothing is mounted"},
 	{"standalone", "base/deployment.yaml", "mountPath: /etc/sluice/rules", "mountPath: /etc/sluice/rules\n              subPath: rules.yaml", "subPath"},
@@ -147,9 +147,9 @@ var mistakes = []mistake{
 	{"standalone", "base/deployment.yaml", "- --log-format=json", "- --log-format=json\n            - --grpc-addr=127.0.0.1:8081", "startup probe"},
 	{"standalone", "base/deployment.yaml", "- --log-format=json", "- --log-format=json\n            - --http-addr=:8090", "port http is declared"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "httpGet: { path: /healthcheck, port: http }", "grpc: { port: 8081 }", "startup probe"},
-	{"standalone+tls", "components/tls/kustomization.yaml", "path: /healthcheck", "path: /healthz", "GET /healthz answers 404"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "path: /healthcheck", "path: /healthz", "GET /healthz returned 404"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "port: http }", "port: htpp }", "no port htpp"},
-	{"sidecar-unix", "components/sidecar/sluice.yaml", "path: /healthcheck", "path: /health", "GET /health answers 404"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "path: /healthcheck", "path: /health", "GET /health returned 404"},
 	{"sidecar-loopback", "components/sidecar/sluice.yaml", "containerPort: 18080", "containerPort: 8080", "port http is declared"},
 	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: grcp", "port grpc leads to grcp"},
 	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: 8080", "port grpc leads to 8080"},
@@ -166,7 +166,7 @@ var mistakes = []mistake{
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "--drain-delay=0s", "--drain-delay=15s", "in a sidecar"},
 	{"sidecar-unix", "envoy/deployment.yaml", "terminationGracePeriodSeconds: 45", "terminationGracePeriodSeconds: 25", "terminationGracePeriodSeconds is shorter"},
 
-	// What finds pods.
+	// Selectors of pods.
 	{"standalone", "base/deployment.yaml", "matchLabels:\n      app.kubernetes.io/name: sluice", "matchLabels:\n      app.kubernetes.io/name: slucie", "its selector does not match"},
 	{"standalone", "base/service.yaml", "  selector:\n    app.kubernetes.io/name: sluice", "  selector:\n    app.kubernetes.io/name: slucie", "selects no pods"},
 	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "matchLabels:\n      app.kubernetes.io/name: sluice", "matchLabels:\n      app.kubernetes.io/name: slucie", "selects no pods"},
@@ -182,7 +182,7 @@ var mistakes = []mistake{
 	{"standalone", "base/deployment.yaml", `runs-sluice: "true"`, `runs-slucie: "true"`, "no label runs-sluice"},
 	{"sharded+topology", "components/topology/kustomization.yaml", "app.kubernetes.io/name: sluice }", "app.kubernetes.io/name: slucie }", "does not match its pods"},
 
-	// Envoy and where it asks.
+	// Envoy and its clusters.
 	{"sidecar-unix", "overlays/sidecar-unix/envoy.yaml", "/run/sluice/grpc.sock", "/run/sluice/grcp.sock", "no sluice in the pod listens on"},
 	{"sidecar-loopback", "overlays/sidecar-loopback/envoy.yaml", "port_value: 8081", "port_value: 8080", "no sluice in the pod listens on"},
 	{"sidecar-loopback", "overlays/sidecar-loopback/envoy.yaml", "port_value: 10000", "port_value: 10010", "not declared"},
@@ -196,7 +196,7 @@ var mistakes = []mistake{
 	{"sharded", "overlays/sharded/kustomization.yaml", "value: None", "value: 10.0.0.10", "not a headless Service"},
 	{"sharded", "overlays/sharded/kustomization.yaml", "path: /spec/serviceName\n        value: sluice", "path: /spec/serviceName\n        value: slucie", "there is no pod"},
 
-	// Gateways of others.
+	// Gateways.
 	{"istio", "overlays/istio/filter.yaml", "configPatches:", "configPatch:", "decode: "},
 	{"istio", "overlays/istio/filter.yaml", "operation: INSERT_BEFORE", "operation: INSERT_BEFOR", "INSERT_BEFOR"},
 	{"istio", "overlays/istio/filter.yaml", "operation: INSERT_BEFORE", "operation: INSERT_AFTER", "knows no INSERT_AFTER"},

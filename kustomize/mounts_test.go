@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// secrets are those that README.md tells users to make, with their keys.
+// secrets are those that README.md tells users to create, with their keys.
 var secrets = map[string][]string{"sluice-tls": {"tls.crt", "tls.key", "ca.crt"}, "sluice-store": {"auth"}}
 
 // mount is a volume in a container.
@@ -21,12 +21,12 @@ type mount struct {
 	writable bool
 }
 
-// lay lays out in dir what a container has mounted, as the kubelet does.
-func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]mount, error) {
+// mountVolumes writes the volumes of a container to dir, as the kubelet does.
+func (o *objects) mountVolumes(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]mount, error) {
 	var all []mount
 	for _, m := range c.VolumeMounts {
 		if m.SubPath != "" {
-			return nil, fmt.Errorf("%s is mounted by subPath, and would never change", m.MountPath)
+			return nil, fmt.Errorf("%s is mounted by subPath, and would never be updated", m.MountPath)
 		}
 		volume := find(pod.Volumes, func(v *corev1.Volume) bool { return v.Name == m.Name })
 		if volume == nil {
@@ -38,11 +38,11 @@ func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]m
 		}
 		switch {
 		case volume.ConfigMap != nil:
-			if err := o.layConfigMap(at, volume.ConfigMap); err != nil {
+			if err := o.writeConfigMap(at, volume.ConfigMap); err != nil {
 				return nil, fmt.Errorf("%s: %w", m.MountPath, err)
 			}
 		case volume.Secret != nil:
-			if err := laySecret(at, volume.Secret); err != nil {
+			if err := writeSecret(at, volume.Secret); err != nil {
 				return nil, fmt.Errorf("%s: %w", m.MountPath, err)
 			}
 		case volume.EmptyDir != nil:
@@ -60,8 +60,8 @@ func (o *objects) lay(dir string, c *corev1.Container, pod *corev1.PodSpec) ([]m
 	return all, nil
 }
 
-// layConfigMap writes files behind a link, ..data, that is swapped at a change.
-func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
+// writeConfigMap writes files behind a symbolic link, ..data, which the kubelet replaces when the ConfigMap changes.
+func (o *objects) writeConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
 		if !ok || config.Name != source.Name {
@@ -100,12 +100,12 @@ func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) 
 	return fmt.Errorf("there is no ConfigMap %s", source.Name)
 }
 
-// laySecret writes what a Secret that the user makes has: a password, or a certificate that is good
-// for both sides.
-func laySecret(at string, source *corev1.SecretVolumeSource) error {
+// writeSecret writes the contents of a Secret that the user creates: a password, or a certificate for both client and
+// server.
+func writeSecret(at string, source *corev1.SecretVolumeSource) error {
 	switch keys := secrets[source.SecretName]; {
 	case keys == nil:
-		return fmt.Errorf("nobody makes a Secret %s", source.SecretName)
+		return fmt.Errorf("README.md does not mention a Secret %s", source.SecretName)
 	case len(keys) == 1:
 		if err := os.MkdirAll(at, 0o700); err != nil {
 			return err
@@ -124,9 +124,8 @@ func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	return err
 }
 
-// moved returns an argument with the container's paths replaced by those in dir. A path on
-// which nothing is mounted is an error.
-func moved(arg, dir string, mounts []mount) (string, error) {
+// hostArg returns an argument with the container's paths replaced by those in dir. A path without a mount is an error.
+func hostArg(arg, dir string, mounts []mount) (string, error) {
 	flag, value, _ := strings.Cut(arg, "=")
 	socket, isSocket := strings.CutPrefix(value, "unix://")
 	if isSocket {

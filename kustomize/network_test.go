@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// checkNetwork checks the objects that find pods by labels and ports against the pods.
+// checkNetwork compares the labels and ports of selectors with the pods.
 func (o *objects) checkNetwork() {
 	for _, one := range o.all {
 		switch r := one.(type) {
@@ -24,22 +24,22 @@ func (o *objects) checkNetwork() {
 		case *networkingv1.NetworkPolicy:
 			o.checkPolicy(r)
 		case *policyv1.PodDisruptionBudget:
-			// With minAvailable: 1 the only replica could never be moved.
+			// With minAvailable: 1 a single replica could never be evicted.
 			if r.Spec.MaxUnavailable == nil || r.Spec.MaxUnavailable.IntVal != 1 {
-				o.complain("PodDisruptionBudget %s: want maxUnavailable: 1", r.Name)
+				o.addProblem("PodDisruptionBudget %s: want maxUnavailable: 1", r.Name)
 			}
-			o.matched(r, r.Spec.Selector)
+			o.podsMatching(r, r.Spec.Selector)
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			o.checkAutoscaler(r)
 		case *monitoringv1.PodMonitor:
-			// Sidecars are in the namespaces of what they limit.
+			// Sidecars are in the namespaces of their applications.
 			if !r.Spec.NamespaceSelector.Any {
-				o.complain("PodMonitor %s: want all namespaces", r.Name)
+				o.addProblem("PodMonitor %s: want all namespaces", r.Name)
 			}
-			for _, pod := range o.matched(r, &r.Spec.Selector) {
+			for _, pod := range o.podsMatching(r, &r.Spec.Selector) {
 				for _, endpoint := range r.Spec.PodMetricsEndpoints {
 					if endpoint.Port == nil || *endpoint.Port != "metrics" || ports(pod)["metrics"] == 0 || endpoint.Path != "" {
-						o.complain("PodMonitor %s: want /metrics of the port metrics, which %s has not", r.Name, pod.GenerateName)
+						o.addProblem("PodMonitor %s: want /metrics of the port metrics, which %s does not have", r.Name, pod.GenerateName)
 					}
 				}
 			}
@@ -47,8 +47,8 @@ func (o *objects) checkNetwork() {
 	}
 }
 
-// checkAutoscaler checks that it scales a Deployment of replicas that share a store, which request what it measures
-// and have no number of their own.
+// checkAutoscaler checks that it scales a Deployment whose replicas share a store, request the measured resource and
+// have no fixed number.
 func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 	for workload, pod := range o.pods() {
 		d, ok := workload.(*appsv1.Deployment)
@@ -58,19 +58,19 @@ func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 		c := pod.Spec.Containers[0]
 		switch {
 		case d.Spec.Replicas != nil:
-			o.complain("HorizontalPodAutoscaler %s: its Deployment has a number of replicas, which each apply sets anew", r.Name)
+			o.addProblem("HorizontalPodAutoscaler %s: its Deployment has a number of replicas, which each apply would reset", r.Name)
 		case c.Resources.Requests.Cpu().IsZero():
-			o.complain("HorizontalPodAutoscaler %s: its pods request no cpu", r.Name)
+			o.addProblem("HorizontalPodAutoscaler %s: its pods request no cpu", r.Name)
 		case !slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--store=") }):
-			o.complain("HorizontalPodAutoscaler %s: its replicas share no store, so that each one more admits as much again", r.Name)
+			o.addProblem("HorizontalPodAutoscaler %s: its replicas share no store, so each additional one admits every limit once more", r.Name)
 		}
 		return
 	}
-	o.complain("HorizontalPodAutoscaler %s: scales nothing", r.Name)
+	o.addProblem("HorizontalPodAutoscaler %s: scales nothing", r.Name)
 }
 
-// matched returns the pods that a selector matches, of which there must be some.
-func (o *objects) matched(by object, s *metav1.LabelSelector) []*corev1.PodTemplateSpec {
+// podsMatching returns the pods that a selector matches, and adds a problem if there are none.
+func (o *objects) podsMatching(by object, s *metav1.LabelSelector) []*corev1.PodTemplateSpec {
 	var found []*corev1.PodTemplateSpec
 	for workload, pod := range o.pods() {
 		if workload.GetNamespace() == by.GetNamespace() && selects(s, pod.Labels) {
@@ -78,7 +78,7 @@ func (o *objects) matched(by object, s *metav1.LabelSelector) []*corev1.PodTempl
 		}
 	}
 	if len(found) == 0 {
-		o.complain("%s: selects no pods", by.GetName())
+		o.addProblem("%s: selects no pods", by.GetName())
 	}
 	return found
 }
@@ -99,26 +99,26 @@ func (o *objects) checkService(s *corev1.Service) {
 		name, rest, _ := strings.Cut(s.Spec.ExternalName, ".")
 		namespace, _ := strings.CutSuffix(rest, ".svc.cluster.local")
 		if err := o.checkServiceName(name, namespace, 8081); err != nil {
-			o.complain("Service %s: %v", s.Name, err)
+			o.addProblem("Service %s: %v", s.Name, err)
 		}
 		return
 	}
-	for _, pod := range o.matched(s, metav1.SetAsLabelSelector(s.Spec.Selector)) {
+	for _, pod := range o.podsMatching(s, metav1.SetAsLabelSelector(s.Spec.Selector)) {
 		for _, port := range s.Spec.Ports {
 			target := port.TargetPort.IntVal
 			if port.TargetPort.Type == intstr.String {
 				target = ports(pod)[port.TargetPort.StrVal]
 			}
-			// A headless Service has names only: a caller comes to the pod's own port.
+			// A headless Service only has names: callers connect to the pod's port.
 			headless := s.Spec.ClusterIP == corev1.ClusterIPNone
 			if target == 0 || target != ports(pod)[port.Name] || headless && port.Port != target {
-				o.complain("Service %s: port %s leads to %s, %d, of the pods", s.Name, port.Name, port.TargetPort.String(), target)
+				o.addProblem("Service %s: port %s leads to %s, %d, of the pods", s.Name, port.Name, port.TargetPort.String(), target)
 			}
 		}
 	}
 }
 
-// checkPolicy wants a policy to open the ports of all callers but the kubelet, and no more.
+// checkPolicy checks that a policy allows exactly the ports of all callers except the kubelet.
 func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
 	open := map[int32]bool{}
 	for _, rule := range p.Spec.Ingress {
@@ -126,7 +126,7 @@ func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
 			open[port.Port.IntVal] = true
 		}
 	}
-	for _, pod := range o.matched(p, &p.Spec.PodSelector) {
+	for _, pod := range o.podsMatching(p, &p.Spec.PodSelector) {
 		asked := ports(pod)
 		delete(asked, "http")
 		wanted := map[int32]bool{}
@@ -134,7 +134,7 @@ func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
 			wanted[number] = true
 		}
 		if !maps.Equal(open, wanted) {
-			o.complain("NetworkPolicy %s: opens %v, want %v", p.Name, open, wanted)
+			o.addProblem("NetworkPolicy %s: opens %v, want %v", p.Name, open, wanted)
 		}
 	}
 }

@@ -20,24 +20,24 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// object is any of Kubernetes.
+// object is a Kubernetes object of any type.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// objects are what is applied together.
+// objects are applied together.
 type objects struct {
 	all []object
-	// found is what is wrong with them.
-	found []string
+	// problems are the errors found in them.
+	problems []string
 }
 
-func (o *objects) complain(format string, args ...any) {
-	o.found = append(o.found, fmt.Sprintf(format, args...))
+func (o *objects) addProblem(format string, args ...any) {
+	o.problems = append(o.problems, fmt.Sprintf(format, args...))
 }
 
-// decoder refuses fields that a type does not have, and fields that come twice.
+// decoder rejects unknown and duplicate fields.
 var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -55,7 +55,7 @@ func decode(documents [][]byte) *objects {
 		if bytes.Contains(document, []byte("kind: EnvoyFilter\n")) {
 			f, err := decodeFilter(document)
 			if err != nil {
-				o.complain("decode: %v", err)
+				o.addProblem("decode: %v", err)
 				continue
 			}
 			o.all = append(o.all, f)
@@ -63,12 +63,12 @@ func decode(documents [][]byte) *objects {
 		}
 		decoded, _, err := decoder.Decode(document, nil, nil)
 		if err != nil {
-			o.complain("decode: %v", err)
+			o.addProblem("decode: %v", err)
 			continue
 		}
 		one, ok := decoded.(object)
 		if !ok {
-			o.complain("decode: %T has no name", decoded)
+			o.addProblem("decode: %T has no name", decoded)
 			continue
 		}
 		o.all = append(o.all, one)
@@ -92,7 +92,7 @@ func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 	return templates
 }
 
-// selector returns how a workload finds its pods.
+// selector returns a workload's selector of pods.
 func selector(workload object) *metav1.LabelSelector {
 	switch w := workload.(type) {
 	case *appsv1.Deployment:
@@ -111,8 +111,8 @@ func selects(s *metav1.LabelSelector, set map[string]string) bool {
 	return err == nil && !compiled.Empty() && compiled.Matches(labels.Set(set))
 }
 
-// lookUp returns the object of a type, namespace and name.
-func lookUp[T object](o *objects, namespace, name string) (T, bool) {
+// findObject returns the object with the given type, namespace and name.
+func findObject[T object](o *objects, namespace, name string) (T, bool) {
 	for _, one := range o.all {
 		if found, ok := one.(T); ok && found.GetNamespace() == namespace && found.GetName() == name {
 			return found, true

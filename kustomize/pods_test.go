@@ -11,12 +11,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// checkPods holds pods against what a namespace that is restricted accepts, and
-// what sluice needs.
+// checkPods checks pods against the policy of a restricted namespace and the requirements of sluice.
 func (o *objects) checkPods() {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
-		o.complain("pod security: %v", err)
+		o.addProblem("pod security: %v", err)
 		return
 	}
 	level := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
@@ -24,13 +23,13 @@ func (o *objects) checkPods() {
 	for workload, template := range templates {
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec))
 		if !result.Allowed {
-			o.complain("%s: not restricted: %s", workload.GetName(), result.ForbiddenDetail())
+			o.addProblem("%s: not restricted: %s", workload.GetName(), result.ForbiddenDetail())
 		}
 		o.checkPod(workload, template)
 	}
 	ours := o.instances()
 	if len(ours) == 0 && len(templates) > 0 {
-		o.complain("no container of %s", repository)
+		o.addProblem("no container of %s", repository)
 	}
 	for _, in := range ours {
 		o.checkResources(in)
@@ -52,40 +51,40 @@ var (
 func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
 	name, pod := workload.GetName(), &template.Spec
 	if !selects(selector(workload), template.Labels) {
-		o.complain("%s: its selector does not match its pods", name)
+		o.addProblem("%s: its selector does not match its pods", name)
 	}
-	account, found := lookUp[*corev1.ServiceAccount](o, workload.GetNamespace(), pod.ServiceAccountName)
+	account, found := findObject[*corev1.ServiceAccount](o, workload.GetNamespace(), pod.ServiceAccountName)
 	if !found || account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
-		o.complain("%s: want a ServiceAccount of its own without a token, not %q", name, pod.ServiceAccountName)
+		o.addProblem("%s: want its own ServiceAccount without a token, not %q", name, pod.ServiceAccountName)
 	}
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-		o.complain("%s: automountServiceAccountToken is not false", name)
+		o.addProblem("%s: automountServiceAccountToken is not false", name)
 	}
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
-		o.complain("%s: enableServiceLinks is not false", name)
+		o.addProblem("%s: enableServiceLinks is not false", name)
 	}
 	numbers, names := map[int32]bool{}, map[string]bool{}
 	for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
 		if !release.MatchString(c.Image) && c.Image != proxy && c.Image != valkey {
-			o.complain("%s: image %q, want %s with a version, %s or %s", name, c.Image, repository, proxy, valkey)
+			o.addProblem("%s: image %q, want %s with a version, %s or %s", name, c.Image, repository, proxy, valkey)
 		}
 		if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
-			o.complain("%s: readOnlyRootFilesystem of %s is not true", name, c.Name)
+			o.addProblem("%s: readOnlyRootFilesystem of %s is not true", name, c.Name)
 		}
 		if memory := c.Resources.Limits.Memory(); memory.IsZero() || c.Resources.Requests.Memory().Cmp(*memory) != 0 ||
 			c.Resources.Requests.Cpu().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
-			o.complain("%s: %s wants a memory limit, a request that is the same, a CPU request and no CPU limit", name, c.Name)
+			o.addProblem("%s: %s: want a memory limit, a request that is the same, a CPU request and no CPU limit", name, c.Name)
 		}
 		for _, port := range c.Ports {
 			if port.Name == "" || numbers[port.ContainerPort] || names[port.Name] {
-				o.complain("%s: port %s, %d, comes twice or has no name", name, port.Name, port.ContainerPort)
+				o.addProblem("%s: port %s, %d, occurs twice or has no name", name, port.Name, port.ContainerPort)
 			}
 			numbers[port.ContainerPort], names[port.Name] = true, true
 		}
 	}
 	for _, constraint := range pod.TopologySpreadConstraints {
 		if !selects(constraint.LabelSelector, template.Labels) {
-			o.complain("%s: the selector of %s does not match its pods", name, constraint.TopologyKey)
+			o.addProblem("%s: the selector of %s does not match its pods", name, constraint.TopologyKey)
 		}
 	}
 }

@@ -19,11 +19,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestEnvoy says so if there is no Envoy, and configurations are not validated.
+// TestEnvoy reports that configurations are not validated if there is no Envoy.
 func TestEnvoy(t *testing.T) { suite.Envoy(t, "..") }
 
-// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself checks all of
-// it.
+// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself validates all of it.
 type bootstrap struct {
 	Static struct {
 		Listeners []struct {
@@ -67,8 +66,7 @@ func (c *cluster) addresses() []address {
 	return all
 }
 
-// checkProxy holds the configuration of an Envoy in a pod against Envoy, and against
-// the sluice that it asks.
+// checkProxy checks the configuration of an Envoy in a pod with Envoy, and compares it with the sluice that it calls.
 func (o *objects) checkProxy(workload object, template *corev1.PodTemplateSpec) {
 	for i := range template.Spec.Containers {
 		c := &template.Spec.Containers[i]
@@ -76,7 +74,7 @@ func (o *objects) checkProxy(workload object, template *corev1.PodTemplateSpec) 
 			continue
 		}
 		if err := o.checkEnvoy(workload, c, template); err != nil {
-			o.complain("%s: %v", workload.GetName(), err)
+			o.addProblem("%s: %v", workload.GetName(), err)
 		}
 	}
 }
@@ -86,15 +84,15 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // scratch goes at the end
-	mounts, err := o.lay(dir, c, &template.Spec)
+	defer func() { _ = os.RemoveAll(dir) }() // TestMain removes scratch
+	mounts, err := o.mountVolumes(dir, c, &template.Spec)
 	if err != nil {
 		return err
 	}
 	if len(c.Args) < 2 || c.Args[0] != "--config-path" {
 		return fmt.Errorf("the arguments are %q, want --config-path first", c.Args)
 	}
-	at, err := moved("="+c.Args[1], dir, mounts)
+	at, err := hostArg("="+c.Args[1], dir, mounts)
 	if err != nil {
 		return err
 	}
@@ -139,15 +137,15 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 	return o.checkAddresses(asked.addresses(), workload, c, template)
 }
 
-// validations are the configurations that Envoy has seen.
+// validations are the results by configuration.
 var validations memo
 
-// validate asks the real Envoy.
+// validate validates a configuration with the real Envoy.
 func validate(text string) error {
 	return validations.do(text, func() error {
 		binary, err := envoy.Find("..")
 		if errors.Is(err, envoy.ErrNotInstalled) {
-			return nil // as TestEnvoy says
+			return nil // reported by TestEnvoy
 		} else if err != nil {
 			return err
 		}
@@ -167,7 +165,7 @@ func validate(text string) error {
 
 var ruledDomain = regexp.MustCompile(`(?m)^domain: (\S+)$`)
 
-// checkDomain wants rules for the domain that a filter names.
+// checkDomain checks that the domain of a filter has rules.
 func (o *objects) checkDomain(domain string) error {
 	ruled := map[string]bool{}
 	for _, one := range o.all {
@@ -187,20 +185,20 @@ func (o *objects) checkDomain(domain string) error {
 	return nil
 }
 
-// checkAddresses wants a sluice at each address, and each sluice behind one.
+// checkAddresses checks that there is a sluice at each address, and that each sluice has one.
 func (o *objects) checkAddresses(all []address, workload object, c *corev1.Container, template *corev1.PodTemplateSpec) error {
 	if len(all) == 0 {
 		return errors.New("the cluster sluice has no endpoints")
 	}
 	named := map[string]bool{}
 	for _, a := range all {
-		beside := o.instanceIn(template)
+		beside := o.sluiceIn(template)
 		switch {
 		case a.Pipe.Path != "":
 			if beside == nil || beside.addrs["grpc"] != "unix://"+a.Pipe.Path {
 				return fmt.Errorf("no sluice in the pod listens on %s", a.Pipe.Path)
 			}
-			ours, theirs := mountOf(beside.container, a.Pipe.Path), mountOf(c, a.Pipe.Path)
+			ours, theirs := volumeOf(beside.container, a.Pipe.Path), volumeOf(c, a.Pipe.Path)
 			if ours == "" || ours != theirs {
 				return fmt.Errorf("%s is on volume %q in sluice and %q in Envoy", a.Pipe.Path, ours, theirs)
 			}
@@ -222,7 +220,7 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 	for _, one := range o.all {
 		set, ok := one.(*appsv1.StatefulSet)
 		if ok && len(named) != int(*set.Spec.Replicas) {
-			return fmt.Errorf("Envoy knows %d of the %d replicas of %s", len(named), *set.Spec.Replicas, set.Name)
+			return fmt.Errorf("Envoy has %d of the %d replicas of %s", len(named), *set.Spec.Replicas, set.Name)
 		}
 	}
 	return nil
@@ -230,8 +228,8 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 
 func hostPort(a address) string { return a.Socket.Address + ":" + strconv.Itoa(int(a.Socket.Port)) }
 
-// instanceIn returns the sluice in a pod, nil if there is none.
-func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
+// sluiceIn returns the sluice in a pod, or nil.
+func (o *objects) sluiceIn(template *corev1.PodTemplateSpec) *instance {
 	for _, in := range o.instances() {
 		if in.template == template {
 			return in
@@ -240,8 +238,8 @@ func (o *objects) instanceIn(template *corev1.PodTemplateSpec) *instance {
 	return nil
 }
 
-// mountOf returns the volume that a path of a container is on.
-func mountOf(c *corev1.Container, path string) string {
+// volumeOf returns the name of the volume that contains a path of a container.
+func volumeOf(c *corev1.Container, path string) string {
 	for _, m := range c.VolumeMounts {
 		if strings.HasPrefix(path, m.MountPath+"/") {
 			return m.Name
@@ -250,24 +248,23 @@ func mountOf(c *corev1.Container, path string) string {
 	return ""
 }
 
-// checkName wants that a DNS name and a port lead to the gRPC listener of sluice.
-// Names are SERVICE.NAMESPACE.svc.cluster.local, or POD.SERVICE in the namespace of
-// the caller.
+// checkName checks that a DNS name and a port refer to the gRPC listener of sluice. Names are
+// SERVICE.NAMESPACE.svc.cluster.local, or POD.SERVICE in the caller's namespace.
 func (o *objects) checkName(name string, port int32, namespace string) error {
 	parts := strings.Split(strings.TrimSuffix(name, ".svc.cluster.local"), ".")
 	if len(parts) != 2 {
-		return fmt.Errorf("%s is no name that this test knows", name)
+		return fmt.Errorf("%s is not a name that this test supports", name)
 	}
 	if strings.HasSuffix(name, ".svc.cluster.local") {
 		return o.checkServiceName(parts[0], parts[1], port)
 	}
 	at := strings.LastIndex(parts[0], "-")
 	index, err := strconv.Atoi(parts[0][at+1:])
-	set, found := lookUp[*appsv1.StatefulSet](o, namespace, parts[0][:max(at, 0)])
+	set, found := findObject[*appsv1.StatefulSet](o, namespace, parts[0][:max(at, 0)])
 	if err != nil || !found || set.Spec.ServiceName != parts[1] || index >= int(*set.Spec.Replicas) {
 		return fmt.Errorf("there is no pod %s", name)
 	}
-	service, found := lookUp[*corev1.Service](o, namespace, parts[1])
+	service, found := findObject[*corev1.Service](o, namespace, parts[1])
 	if !found || service.Spec.ClusterIP != corev1.ClusterIPNone {
 		return fmt.Errorf("%s is not a headless Service", parts[1])
 	}
@@ -275,7 +272,7 @@ func (o *objects) checkName(name string, port int32, namespace string) error {
 }
 
 func (o *objects) checkServiceName(name, namespace string, port int32) error {
-	service, found := lookUp[*corev1.Service](o, namespace, name)
+	service, found := findObject[*corev1.Service](o, namespace, name)
 	if !found {
 		return fmt.Errorf("there is no Service %s in %s", name, namespace)
 	}

@@ -16,15 +16,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestSidecarsLimit runs what is in a pod of the sidecar overlays and sends it the
-// requests that README.md does.
+// TestSidecarsLimit runs the containers of a pod of the sidecar overlays, and sends it the requests in README.md.
 func TestSidecarsLimit(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, "..")
 	for _, kind := range []string{"unix", "loopback"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			o := built(t, combo{overlay: "sidecar-" + kind}.files())
+			o := buildObjects(t, combo{overlay: "sidecar-" + kind}.files())
 			dir := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -42,11 +41,11 @@ func TestSidecarsLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Kill()
-			// A minute that ends meanwhile gives the user another 60 requests.
+			// If a minute ends during the test, the user gets another 60 requests.
 			const attempts = 5
 			for attempt := range attempts {
 				minute := time.Now().Truncate(time.Minute)
-				passed := passing(ctx, t, "http://"+e.Addr("ingress"), fmt.Sprint("alice", attempt))
+				passed := countAdmitted(ctx, t, "http://"+e.Addr("ingress"), fmt.Sprint("alice", attempt))
 				if passed == 60 {
 					return
 				}
@@ -58,11 +57,12 @@ func TestSidecarsLimit(t *testing.T) {
 	}
 }
 
-// passing sends requests of a user until one is denied, and returns how many passed. Each reply has the policy.
-func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
+// countAdmitted sends requests of a user until one is denied, and returns the number of admitted requests. It checks
+// that each response has the policy.
+func countAdmitted(ctx context.Context, t *testing.T, url, user string) (n int) {
 	t.Helper()
 	for ; ; n++ {
-		response := ask(ctx, t, url, user)
+		response := sendRequest(ctx, t, url, user)
 		const policy = `60, 60;w=60;name="per-user", 100;w=1;name="per-address"`
 		if got := response.Header.Get("x-ratelimit-limit"); got != policy {
 			t.Fatalf("request %d: x-ratelimit-limit is %s, want %s", n+1, got, policy)
@@ -77,9 +77,8 @@ func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
 	}
 }
 
-// TestSidecarsSayTheirPorts holds that components/sidecar names each port of the pod that sluice
-// takes.
-func TestSidecarsSayTheirPorts(t *testing.T) {
+// TestSidecarPortsAreDocumented checks that components/sidecar lists each of sluice's ports in the pod.
+func TestSidecarPortsAreDocumented(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
 	for line := range strings.Lines(manifests["components/sidecar/kustomization.yaml"]) {
@@ -87,7 +86,7 @@ func TestSidecarsSayTheirPorts(t *testing.T) {
 			named[strings.Fields(entry)[0]] = true
 		}
 	}
-	o := built(t, combo{overlay: "sidecar-unix"}.files())
+	o := buildObjects(t, combo{overlay: "sidecar-unix"}.files())
 	taken := map[string]bool{}
 	for _, addr := range o.instances()[0].addrs {
 		if !strings.HasPrefix(addr, "unix:") {
@@ -95,11 +94,11 @@ func TestSidecarsSayTheirPorts(t *testing.T) {
 		}
 	}
 	if !maps.Equal(named, taken) {
-		t.Errorf("it names %v, and sluice takes %v", named, taken)
+		t.Errorf("it lists the ports %v, and sluice uses %v", named, taken)
 	}
 }
 
-// proxyOptions say how to run the pod's Envoy beside the sluice that runs.
+// proxyOptions returns the options of the pod's Envoy for a running sluice.
 func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Options {
 	options := envoy.Options{Binary: binary, Dir: dir, Clusters: map[string][]string{}, Patient: true}
 	for _, one := range o.all {
@@ -113,8 +112,8 @@ func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Optio
 	return options
 }
 
-// ask sends a request of a user.
-func ask(ctx context.Context, t *testing.T, url, user string) *http.Response {
+// get sends a request of a user.
+func sendRequest(ctx context.Context, t *testing.T, url, user string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

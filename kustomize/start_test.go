@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// memo keeps the results of what many combinations have in common.
+// memo caches results that many combinations share.
 type memo struct{ results sync.Map }
 
 // do calls f once for each key, and returns its result.
@@ -34,14 +34,14 @@ func (m *memo) do(key string, f func() error) error {
 	return once.(func() error)()
 }
 
-// starts are the runs of the program by all that they depend on.
+// starts are the results of running the program, by all inputs.
 var starts memo
 
-// checkStart starts the program with the arguments, the environment and the mounts that a container has, and sends
-// it the kubelet's requests.
+// checkStart starts the program with the arguments, the environment and the mounts of a container, and sends the
+// kubelet's requests.
 func (o *objects) checkStart(in *instance) {
 	if _, given := in.flags["start-without-rules"]; in.flags["xds-addr"] != "" && !given {
-		return // it would wait for rules until it is killed; checkAIGateway complains
+		return // it would wait for rules until it is killed; checkAIGateway checks it
 	}
 	run := []any{in.container, in.pod.Volumes}
 	for _, one := range o.all {
@@ -54,7 +54,7 @@ func (o *objects) checkStart(in *instance) {
 		err = starts.do(string(key), func() error { return o.start(in) })
 	}
 	if err != nil {
-		o.complain("%s: %v", in.of, err)
+		o.addProblem("%s: %v", in.of, err)
 	}
 }
 
@@ -63,33 +63,32 @@ func (o *objects) start(in *instance) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // scratch goes at the end
+	defer func() { _ = os.RemoveAll(dir) }() // TestMain removes scratch
 	options, err := o.options(in, dir)
 	if err != nil {
 		return err
 	}
-	return o.ask(in, dir, options)
+	return o.startAndProbe(in, dir, options)
 }
 
-// options lays out in dir what a container has mounted and returns how to start it
-// there.
+// options writes the mounts of a container to dir, and returns the options to start it there.
 func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	options := sluice.Options{Addrs: map[string]string{}}
-	mounts, err := o.lay(dir, in.container, in.pod)
+	mounts, err := o.mountVolumes(dir, in.container, in.pod)
 	if err != nil {
 		return options, err
 	}
 	for name, addr := range in.addrs {
 		switch {
 		case strings.HasPrefix(addr, "unix:"):
-			socket, err := moved("="+addr, dir, mounts)
+			socket, err := hostArg("="+addr, dir, mounts)
 			if err != nil {
 				return options, err
 			}
 			options.Addrs[name] = socket[1:]
 		case addr == "":
 			options.Addrs[name] = ""
-		} // else on a free port of this machine
+		} // otherwise on a free port of this machine
 	}
 	for _, arg := range in.container.Args[1:] {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
@@ -101,9 +100,9 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 			if value != "json" {
 				return options, fmt.Errorf("%s: want json, which log stores read", arg)
 			}
-			continue // which Start says too
+			continue // Start returns the same error
 		}
-		if arg, err = moved(arg, dir, mounts); err != nil {
+		if arg, err = hostArg(arg, dir, mounts); err != nil {
 			return options, err
 		}
 		options.Args = append(options.Args, arg)
@@ -115,8 +114,8 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	return options, nil
 }
 
-// ask starts the program and sends it each probe.
-func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
+// startAndProbe starts the program and sends each probe.
+func (o *objects) startAndProbe(in *instance, dir string, options sluice.Options) error {
 	for _, arg := range options.Args {
 		if rules, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
 			if _, err := command(options.Binary, "check", "--strict", rules); err != nil {
@@ -141,20 +140,19 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 			}
 			continue
 		}
-		if err := await(ctx, func() error { return in.probe(ctx, s, probe) }); err != nil {
+		if err := retryUnhealthy(ctx, func() error { return in.sendProbe(ctx, s, probe) }); err != nil {
 			failed = append(failed, fmt.Errorf("%s probe: %w", name, err))
 		}
 	}
-	failed = append(failed, await(ctx, func() error { return in.health(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
+	failed = append(failed, retryUnhealthy(ctx, func() error { return in.checkHealth(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
 	failed = append(failed, in.checkJSON(ctx, s))
 	return errors.Join(failed...)
 }
 
-// checkJSON wants /json to be off where it would be a way around the guard of the
-// rate-limit service.
+// checkJSON checks that /json is disabled if it would bypass the authentication of the rate-limit service.
 func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	_, guarded := in.flags["grpc-client-ca"]
-	if !guarded && in.reachable("grpc") != 0 {
+	if !guarded && in.externalPort("grpc") != 0 {
 		return nil
 	}
 	if err := get(ctx, s.Addr("http"), "/json"); err == nil || !strings.Contains(err.Error(), "403") {
@@ -163,11 +161,11 @@ func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	return nil
 }
 
-// errUnhealthy is the answer of a program that runs but does not serve yet.
+// errUnhealthy means that the program runs but does not serve yet.
 var errUnhealthy = errors.New("not healthy")
 
-// await asks again, as the kubelet does, while the program does not serve yet.
-func await(ctx context.Context, ask func() error) error {
+// retryUnhealthy calls check again while it returns errUnhealthy, like the kubelet.
+func retryUnhealthy(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
 		if !errors.Is(err, errUnhealthy) {
@@ -181,13 +179,13 @@ func await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// probe asks as the kubelet does. The kubelet is not in the pod.
-func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
+// sendProbe sends a probe like the kubelet, which is outside of the pod.
+func (in *instance) sendProbe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
 	switch {
 	case probe.GRPC != nil:
-		listener := in.listener(probe.GRPC.Port)
+		listener := in.listenerAt(probe.GRPC.Port)
 		if listener == "" {
-			return fmt.Errorf("nobody listens on the pod's port %d", probe.GRPC.Port)
+			return fmt.Errorf("no listener has the pod's port %d", probe.GRPC.Port)
 		}
 		service := ""
 		if probe.GRPC.Service != nil {
@@ -203,17 +201,17 @@ func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.P
 			}
 			port = named.ContainerPort
 		}
-		listener := in.listener(port)
+		listener := in.listenerAt(port)
 		if listener == "" {
-			return fmt.Errorf("nobody listens on the pod's port %d", port)
+			return fmt.Errorf("no listener has the pod's port %d", port)
 		}
 		return get(ctx, s.Addr(listener), probe.HTTPGet.Path)
 	}
 	return errors.New("want gRPC or HTTP")
 }
 
-// health asks as Envoy would, over TLS where that is on.
-func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) error {
+// checkHealth calls the health service like Envoy, over TLS if that is enabled.
+func (in *instance) checkHealth(ctx context.Context, s *sluice.Sluice, dir string) error {
 	addr := s.Addr("grpc")
 	if strings.HasPrefix(addr, "/") {
 		addr = "unix://" + addr
@@ -237,7 +235,7 @@ func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) er
 	without := check(ctx, addr, "", credentials.NewTLS(config.Clone()))
 	config.Certificates = []tls.Certificate{pair}
 	if without == nil {
-		return errors.New("it answers who shows no certificate")
+		return errors.New("it serves clients without a certificate")
 	}
 	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
 		return err
@@ -275,7 +273,7 @@ func get(ctx context.Context, addr, path string) error {
 	case http.StatusInternalServerError:
 		err = fmt.Errorf("GET %s: %w", path, errUnhealthy)
 	default:
-		err = fmt.Errorf("GET %s answers %s", path, response.Status)
+		err = fmt.Errorf("GET %s returned %s", path, response.Status)
 	}
 	return errors.Join(err, response.Body.Close())
 }

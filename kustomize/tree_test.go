@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// tree is the manifests by their slashed path in this folder.
+// tree contains the manifests by their slash-separated path in this directory.
 type tree map[string]string
 
-// manifests is the tree of this folder, which TestMain reads. Tests change copies.
+// manifests is the tree of this directory, which TestMain reads. Tests change copies.
 var manifests tree
 
-// readTree returns the files below this folder's own.
+// readTree returns the files in this directory's subdirectories.
 func readTree() (tree, error) {
 	files := tree{}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
@@ -32,7 +32,7 @@ func readTree() (tree, error) {
 	return files, err
 }
 
-// combo is what a user applies: an overlay and components.
+// combo is an overlay and components that a user applies.
 type combo struct {
 	overlay    string
 	components []string
@@ -42,13 +42,13 @@ func (c combo) String() string {
 	return strings.Join(append([]string{c.overlay}, c.components...), "+")
 }
 
-// parseCombo parses a combination as String prints it.
+// parseCombo parses the format of String.
 func parseCombo(text string) combo {
 	parts := strings.Split(text, "+")
 	return combo{parts[0], parts[1:]}
 }
 
-// files are those of a user who applies the combination, in a folder next to ours.
+// files returns the files of a user who applies the combination, in a directory next to ours.
 func (c combo) files() tree { return tree{"kustomization.yaml": c.kustomization()} }
 
 func (c combo) kustomization() string {
@@ -59,8 +59,8 @@ func (c combo) kustomization() string {
 	return text
 }
 
-// build returns the documents that `kubectl kustomize` prints for a folder of the
-// user's with these files, kustomization.yaml among them.
+// build returns the documents that `kubectl kustomize` prints for a user's directory with these files, including
+// kustomization.yaml.
 func (files tree) build(user tree) ([][]byte, error) {
 	fsys := filesys.MakeFsInMemory()
 	for name, text := range files {
@@ -88,8 +88,8 @@ func (files tree) build(user tree) ([][]byte, error) {
 	return documents, nil
 }
 
-// built returns the objects that kustomize builds from a user's files.
-func built(t *testing.T, user tree) *objects {
+// buildObjects returns the objects that kustomize builds from a user's files.
+func buildObjects(t *testing.T, user tree) *objects {
 	t.Helper()
 	documents, err := manifests.build(user)
 	if err != nil {
@@ -113,9 +113,9 @@ func (o *objects) examine() []string {
 	return o.examinePods()
 }
 
-// examinePods returns all problems but those of gateways, which examples configure in other ways.
+// examinePods returns all problems except those of gateways, which examples configure differently.
 func (o *objects) examinePods() []string {
 	o.checkPods()
 	o.checkNetwork()
-	return o.found
+	return o.problems
 }

@@ -63,8 +63,8 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 	}
 }
 
-// TestDelayedRepliesHaveFullWriteTimeout checks that the write timeout of a reply starts after its delay,
-// which may be longer than the timeout.
+// TestDelayedRepliesHaveFullWriteTimeout checks that the write timeout of a reply starts after its
+// delay, which may be longer than the timeout.
 func TestDelayedRepliesHaveFullWriteTimeout(t *testing.T) {
 	h := answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false)
 	w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}

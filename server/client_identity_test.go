@@ -32,17 +32,17 @@ import (
 
 const shopEnvoy = "spiffe://cluster.local/ns/shop/sa/envoy"
 
-// guarded is a server with an allow list, and the authority of its clients.
-type guarded struct {
+// allowListServer is a server with an allow list, and the authority of its clients.
+type allowListServer struct {
 	*running
 	service *answer.Service
 	ours    *testcert.Authority
 	files   testcert.Files
 }
 
-func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
+func serveGuarded(t *testing.T, options Options, allow ...string) *allowListServer {
 	t.Helper()
-	g := new(guarded)
+	g := new(allowListServer)
 	g.ours, g.files = serverFiles(t)
 	g.service = service(t, answer.Settings{Allow: allowList(t, allow...)}, oneRule)
 	options.TLS = serverTLS(t, access.TLSOptions{
@@ -53,13 +53,13 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 }
 
 // as returns a connection with a certificate for the given names.
-func (g *guarded) as(t *testing.T, names ...string) *grpc.ClientConn {
+func (g *allowListServer) as(t *testing.T, names ...string) *grpc.ClientConn {
 	t.Helper()
 	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
 	return g.dialTLS(t, clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
 }
 
-func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
+func (g *allowListServer) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+g.addr["grpc"], grpc.WithTransportCredentials(creds))
 	if err != nil {
@@ -69,8 +69,8 @@ func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) 
 	return conn
 }
 
-// askFor sends a request for one domain.
-func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
+// requestDomain sends a request for one domain.
+func requestDomain(t *testing.T, conn *grpc.ClientConn, domain string) error {
 	t.Helper()
 	request := simpleRequest()
 	request.Domain = domain
@@ -101,7 +101,7 @@ func TestAllowListByDomain(t *testing.T) {
 	} {
 		conn := g.as(t, tt.names...)
 		for range 2 { // the second call reuses the connection
-			err := askFor(t, conn, tt.domain)
+			err := requestDomain(t, conn, tt.domain)
 			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
 				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
 			}
@@ -146,7 +146,7 @@ func TestAllowListByDomain(t *testing.T) {
 		"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
 	} {
 		conn := g.dialTLS(t, creds)
-		if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
+		if err := requestDomain(t, conn, "d"); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v, want no connection", name, err)
 		}
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
@@ -219,7 +219,7 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
 				t.Errorf("in plain text the answer is %s", text)
 			}
-			eventually(t, "the failed handshakes are counted", func() bool {
+			waitFor(t, "the failed handshakes are counted", func() bool {
 				return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
 			})
 		})
@@ -227,7 +227,7 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 }
 
 // post sends a request to the JSON listener with a certificate.
-func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
+func (g *allowListServer) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
 	t.Helper()
 	config := &tls.Config{ServerName: host, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(g.ours.PEM)
@@ -291,21 +291,21 @@ func TestChangedCertificateAppliesAtNextHandshake(t *testing.T) {
 	defer func() { cancel(); <-done }()
 
 	old := g.dialTLS(t, own)
-	if err := askFor(t, old, "d"); err != nil {
+	if err := requestDomain(t, old, "d"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new connection is one of the new name", func() bool {
+	waitFor(t, "a new connection is one of the new name", func() bool {
 		conn := g.dialTLS(t, own)
 		defer conn.Close()
-		return askFor(t, conn, "e") == nil && status.Code(askFor(t, conn, "d")) == codes.PermissionDenied
+		return requestDomain(t, conn, "e") == nil && status.Code(requestDomain(t, conn, "d")) == codes.PermissionDenied
 	})
-	if err := askFor(t, old, "d"); err != nil {
+	if err := requestDomain(t, old, "d"); err != nil {
 		t.Errorf("the old connection: %v, want it as it was", err)
 	}
-	if err := askFor(t, old, "e"); status.Code(err) != codes.PermissionDenied {
+	if err := requestDomain(t, old, "e"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
 	}
 }
@@ -370,8 +370,8 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// eventually waits until a condition is true.
-func eventually(t *testing.T, what string, holds func() bool) {
+// waitFor waits until a condition is true.
+func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
 	for !holds() {

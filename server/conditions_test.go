@@ -122,7 +122,7 @@ func TestConditionOfDeniedRequests(t *testing.T) {
 	g := serveGuarded(t, Options{}, shopEnvoy+"=d")
 	conn := g.as(t, shopEnvoy)
 	for range 3 {
-		if err := askFor(t, conn, "other"); err == nil {
+		if err := requestDomain(t, conn, "other"); err == nil {
 			t.Fatal("the request has a reply, want an error")
 		}
 	}
@@ -180,8 +180,8 @@ func TestConditionOfRejectedConnections(t *testing.T) {
 
 // TestConditionOfDrain stops a server while a store is deciding.
 func TestConditionOfDrain(t *testing.T) {
-	store := &lateStore{held: true}
-	s := storing(t, store, shaping)
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{}, func(srv *Server) { srv.logger = s.Metrics().Events.Watch(srv.logger) })
 	result := make(chan error, 1)
 	client := rls.NewRateLimitServiceClient(r.dial(t))

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// standing is a clock that does not advance.
-func standing() time.Duration { return time.Second }
+// stoppedClock is a clock that does not advance.
+func stoppedClock() time.Duration { return time.Second }
 
 // dialFrom connects to the gRPC listener from a local address and sends the first bytes.
 func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
@@ -182,8 +182,8 @@ func TestEachAddressHasASlot(t *testing.T) {
 	honest.check(t)
 }
 
-// TestUsedConnectionsAreClosedGracefully checks that a used connection is closed gracefully: its client
-// is notified, and calls that have begun are answered.
+// TestUsedConnectionsAreClosedGracefully checks that a used connection is closed gracefully: its
+// client is notified, and calls that have begun are answered.
 func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {

@@ -195,8 +195,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestResetsAreAttributed checks that logs and events name the token or the certificate, and never contain a
-// token.
+// TestResetsAreAttributed checks that logs and events name the token or the certificate, and never
+// contain a token.
 func TestResetsAreAttributed(t *testing.T) {
 	g := serveRights(t)
 	for _, a := range []struct{ certificate, authorization, by string }{
@@ -248,8 +248,8 @@ func TestPageWithoutRightToWrite(t *testing.T) {
 	}
 }
 
-// TestLocalRequestsHaveRights checks that kubectl port-forward needs no token, and that the right of a
-// token applies if one is sent.
+// TestLocalRequestsHaveRights checks that kubectl port-forward needs no token, and that the right
+// of a token applies if one is sent.
 func TestLocalRequestsHaveRights(t *testing.T) {
 	g := serveRights(t)
 	c := client.Debug{Addr: g.addr["debug"], TLS: clientTLS(t, access.TLSOptions{CA: g.names["alice"].CA})}

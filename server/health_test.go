@@ -105,9 +105,9 @@ func TestFirstClientSeesHealthy(t *testing.T) {
 
 func TestUnhealthyWithoutStore(t *testing.T) {
 	for _, follows := range []bool{false, true} {
-		store := &lateStore{}
+		store := &asyncStore{}
 		store.down.Store(1)
-		r := serve(t, storing(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
+		r := serve(t, serviceWithStore(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
 		r.checkHealth(t, "before the store is there", !follows)
 		next := r.watchHealth(t, "")
 		next(!follows)

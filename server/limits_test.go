@@ -111,7 +111,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	rejected := prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	running, release := make(chan struct{}), make(chan struct{})
-	bounded := &boundedListener{Listener: l, max: 1, elapsed: standing, rejected: rejected}
+	bounded := &boundedListener{Listener: l, max: 1, elapsed: stoppedClock, rejected: rejected}
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
 			whileReading(r, func() {

@@ -210,7 +210,7 @@ func TestBoundedConnImplementsSyscallConn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: standing}).Accept()
+	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: stoppedClock}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

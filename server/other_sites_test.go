@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TestCrossSiteRequestsAreRejected checks that web pages of other sites, also by DNS rebinding, cannot
-// read the debug listener through an operator's browser.
+// TestCrossSiteRequestsAreRejected checks that web pages of other sites, also by DNS rebinding,
+// cannot read the debug listener through an operator's browser.
 func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	h := serve(t, s, Options{}).admin.Handler(debugPages(s.Metrics()))
@@ -39,8 +39,8 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	}
 }
 
-// TestJSONRejectsWebPages checks that /json answers programs such as curl, but not web pages of other
-// origins, which could charge and refund through an operator's browser.
+// TestJSONRejectsWebPages checks that /json answers programs such as curl, but not web pages of
+// other origins, which could charge and refund through an operator's browser.
 func TestJSONRejectsWebPages(t *testing.T) {
 	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
 	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`

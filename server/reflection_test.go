@@ -64,7 +64,8 @@ func TestHealthAndReflection(t *testing.T) {
 	}
 }
 
-// TestReflectionStreamsAreBounded opens one more reflection stream than allowed, each on its own connection.
+// TestReflectionStreamsAreBounded opens one more reflection stream than allowed, each on its own
+// connection.
 func TestReflectionStreamsAreBounded(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	reflect := func() (func() error, context.CancelFunc) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestSlowClientDoesNotDelayOtherListeners checks that a listener completes its responses while a client
-// of another listener does not read.
+// TestSlowClientDoesNotDelayOtherListeners checks that a listener completes its responses while a
+// client of another listener does not read.
 func TestSlowClientDoesNotDelayOtherListeners(t *testing.T) {
 	begun, released := make(chan struct{}), make(chan struct{})
 	never := make(chan struct{})

@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// lateStore decides asynchronously by a table: in random order, from its own goroutines, and always
-// at noon, so that delays do not depend on the machine.
-type lateStore struct {
+// asyncStore decides asynchronously by a table: in random order, from its own goroutines, and
+// always at noon, so that delays do not depend on the machine.
+type asyncStore struct {
 	table *limiter.Table
 	// held is true while no decision is made.
 	held bool
@@ -47,7 +47,7 @@ type lateStore struct {
 	deciding sync.WaitGroup
 }
 
-func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
+func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
 	if len(names) != len(b.Charges) || !strings.HasPrefix(string(names[0]), "p:s1{") {
 		return true, fmt.Errorf("names are %q", names)
 	}
@@ -87,7 +87,7 @@ func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w l
 }
 
 // decide makes n pending decisions, in random order.
-func (s *lateStore) decide(n int) {
+func (s *asyncStore) decide(n int) {
 	for range n {
 		s.mu.Lock()
 		i := rand.IntN(len(s.waiting))
@@ -99,7 +99,7 @@ func (s *lateStore) decide(n int) {
 }
 
 // await waits until n decisions are pending.
-func (s *lateStore) await(n int) {
+func (s *asyncStore) await(n int) {
 	for {
 		s.mu.Lock()
 		got := len(s.waiting)
@@ -111,31 +111,31 @@ func (s *lateStore) await(n int) {
 	}
 }
 
-func (s *lateStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
+func (s *asyncStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
 	s.table.Cancel(noon, b)
 	s.cancelled.Add(1)
 }
 
-func (s *lateStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
+func (s *asyncStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
 	return uint64(len(names[i])), s.fail
 }
 
-func (s *lateStore) Up() bool { return s.down.Load() == 0 }
+func (s *asyncStore) Up() bool { return s.down.Load() == 0 }
 
-// storing returns a service with the given rules whose decider is s.
-func storing(t *testing.T, s *lateStore, rules string) *answer.Service {
+// serviceWithStore returns a service with the given rules whose decider is s.
+func serviceWithStore(t *testing.T, s *asyncStore, rules string) *answer.Service {
 	t.Helper()
 	s.table = newTable(t)
 	t.Cleanup(s.deciding.Wait)
 	return serviceOn(t, s.table, answer.Settings{Decider: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
 }
 
-// TestStoreDecidesAsynchronously sends requests on several connections, which a store decides in any order.
-// Each call gets the reply to its own request, and the limit is enforced.
+// TestStoreDecidesAsynchronously sends requests on several connections, which a store decides in
+// any order. Each call gets the reply to its own request, and the limit is enforced.
 func TestStoreDecidesAsynchronously(t *testing.T) {
 	const limit, callers, calls = 500, 8, 200
-	for _, store := range []*lateStore{{}, {atOnce: true}} {
-		s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+	for _, store := range []*asyncStore{{}, {atOnce: true}} {
+		s := serviceWithStore(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
 		r := serve(t, s, Options{})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		var admitted, remained atomic.Int64
@@ -166,16 +166,16 @@ func TestStoreDecidesAsynchronously(t *testing.T) {
 func TestStoreWithoutDecision(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		store *lateStore
+		store *asyncStore
 		codes string
 		want  codes.Code
 		text  string
 	}{
-		{"failing", &lateStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
-		{"failing at once", &lateStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
-		{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
+		{"failing", &asyncStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
+		{"failing at once", &asyncStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
+		{"broken", &asyncStore{broken: true}, "compatible", codes.Internal, "internal error"},
 	} {
-		s := storing(t, test.store, oneRule)
+		s := serviceWithStore(t, test.store, oneRule)
 		r := serve(t, s, Options{StatusCodes: test.codes})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		for range 3 {
@@ -198,8 +198,8 @@ func TestStoreWithoutDecision(t *testing.T) {
 // decides them later. Their memory must not be reused before.
 func TestStorePanicsAndDecides(t *testing.T) {
 	const calls = 5
-	store := &lateStore{breaks: true}
-	s := storing(t, store, oneRule)
+	store := &asyncStore{breaks: true}
+	s := serviceWithStore(t, store, oneRule)
 	r := serve(t, s, Options{})
 	conn := r.dial(t)
 	client := rls.NewRateLimitServiceClient(conn)
@@ -217,12 +217,12 @@ func TestStorePanicsAndDecides(t *testing.T) {
 	}
 }
 
-// TestStoreDecisionsBelongToTheirRequests has calls of one connection wait for a store while more arrive.
-// Each reply and its description belong to their own request.
+// TestStoreDecisionsBelongToTheirRequests has calls of one connection wait for a store while more
+// arrive. Each reply and its description belong to their own request.
 func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 	const calls = 50
-	store := &lateStore{held: true}
-	s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
 	var calling sync.WaitGroup
@@ -253,10 +253,10 @@ func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		const calls = 6
-		store := &lateStore{held: true}
+		store := &asyncStore{held: true}
 		// Delays are ten seconds apart, so no delay ends before the server knows that its call has
 		// ended.
-		s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
+		s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
 		r := serve(t, s, Options{})
 		conn := r.dial(t)
 		client := rls.NewRateLimitServiceClient(conn)
@@ -307,8 +307,8 @@ func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bo
 // including those whose replies are delayed afterwards.
 func TestDrainWaitsForStore(t *testing.T) {
 	const calls = 20
-	store := &lateStore{held: true}
-	s := storing(t, store, shaping)
+	store := &asyncStore{held: true}
+	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
 	results := make(chan error, calls)
@@ -336,7 +336,7 @@ func TestDrainWaitsForStore(t *testing.T) {
 
 // TestJSONWithStore sends a request to /json.
 func TestJSONWithStore(t *testing.T) {
-	s := storing(t, &lateStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+	s := serviceWithStore(t, &asyncStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	r := serve(t, s, Options{})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		const request = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
@@ -348,8 +348,8 @@ func TestJSONWithStore(t *testing.T) {
 
 // TestCountersOfTheStore looks up a counter and resets it.
 func TestCountersOfTheStore(t *testing.T) {
-	store := &lateStore{}
-	s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	store := &asyncStore{}
+	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	checkOK(t, r.dial(t))
 	url := "http://" + r.addr["debug"] + "/counters?domain=d&descriptor=k=v"
@@ -372,7 +372,7 @@ func TestCountersOfTheStore(t *testing.T) {
 
 // TestRequestsWithoutChargesSkipStore sends requests without charges, which need no store.
 func TestRequestsWithoutChargesSkipStore(t *testing.T) {
-	s := storing(t, &lateStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+	s := serviceWithStore(t, &asyncStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	var c answer.Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
 		t.Errorf("a request that no rule is for: %v", err)

@@ -15,19 +15,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// seat is the served side of a connection in tests of boundedListener.
-type seat struct {
-	usage   transport.Usage
-	looked  *int         // number of calls of Usage
-	retired atomic.Value // how it was closed: "gently" or "at once"
+// fakeServed is the served side of a connection in tests of boundedListener.
+type fakeServed struct {
+	usage      transport.Usage
+	usageCalls *int         // number of calls of Usage
+	retired    atomic.Value // how it was closed: "gently" or "at once"
 }
 
-func (s *seat) Usage() transport.Usage {
-	*s.looked++
+func (s *fakeServed) Usage() transport.Usage {
+	*s.usageCalls++
 	return s.usage
 }
 
-func (s *seat) Retire(gently bool) {
+func (s *fakeServed) Retire(gently bool) {
 	how := "at once"
 	if gently {
 		how = "gently"
@@ -44,16 +44,16 @@ type group struct {
 	usage   transport.Usage
 }
 
-// crowd is a listener with groups of connections.
-type crowd struct {
+// testListener is a listener with groups of connections.
+type testListener struct {
 	boundedListener
-	groups map[string][]*seat
-	looked int
+	groups     map[string][]*fakeServed
+	usageCalls int
 }
 
-func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
+func newCrowd(t *testing.T, limit int, groups ...group) *testListener {
 	t.Helper()
-	c := &crowd{groups: map[string][]*seat{}}
+	c := &testListener{groups: map[string][]*fakeServed{}}
 	c.max, c.retireTimeout, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	for _, g := range groups {
 		for i := range g.n {
@@ -66,7 +66,7 @@ func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
 }
 
 // join reports whether connection i of a group is admitted.
-func (c *crowd) join(g group, i int) bool {
+func (c *testListener) join(g group, i int) bool {
 	text := g.address
 	if g.n > 1 && len(text) > 0 && text[0] == 'x' {
 		text = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
@@ -75,7 +75,7 @@ func (c *crowd) join(g group, i int) bool {
 	if !c.admit(conn) {
 		return false
 	}
-	s := &seat{usage: g.usage, looked: &c.looked}
+	s := &fakeServed{usage: g.usage, usageCalls: &c.usageCalls}
 	s.usage.Since += g.begun + time.Duration(i)
 	conn.ServedBy(s)
 	c.groups[g.name] = append(c.groups[g.name], s)
@@ -83,7 +83,7 @@ func (c *crowd) join(g group, i int) bool {
 }
 
 // retired returns the connections that made room.
-func (c *crowd) retired() string {
+func (c *testListener) retired() string {
 	var text strings.Builder
 	for _, name := range []string{"attacker", "honest", "other"} {
 		for i, s := range c.groups[name] {
@@ -139,14 +139,14 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			honest := group{name: "honest", address: "10.9.0.2", n: 8, usage: transport.Usage{Used: true}}
 			c := newCrowd(t, limit, group{name: "attacker", address: "10.9.0.1", n: limit - 8, usage: transport.Usage{Busy: busy}}, honest)
-			c.looked = 0
+			c.usageCalls = 0
 			for i := range limit {
 				if c.join(group{name: "attacker", address: "10.9.0.1", begun: time.Hour, n: 1}, i) == busy {
 					t.Fatalf("connection %d is admitted: %t", i, !busy)
 				}
 			}
-			if c.looked > 64*limit {
-				t.Errorf("%d connections were looked at for %d", c.looked, limit)
+			if c.usageCalls > 64*limit {
+				t.Errorf("%d connections were looked at for %d", c.usageCalls, limit)
 			}
 			for i, s := range c.groups["honest"] {
 				if how := s.retired.Load(); how != nil {

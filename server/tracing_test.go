@@ -263,8 +263,8 @@ func TestCollectorThatHangs(t *testing.T) {
 	}
 }
 
-// TestCollectorUnavailable uses a collector that is unavailable. This is logged once, and lost spans are
-// counted.
+// TestCollectorUnavailable uses a collector that is unavailable. This is logged once, and lost
+// spans are counted.
 func TestCollectorUnavailable(t *testing.T) {
 	collector := &http.Server{ReadHeaderTimeout: time.Second}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Puts a Chromium without windows into the directory given, from the npm package @sparticuz/chromium,
-# which carries the binary for Linux on amd64, the libraries that it needs and a font.
+# Installs a headless Chromium into the given directory, from the npm package @sparticuz/chromium,
+# which contains the binary for Linux on amd64, its libraries and a font.
 #
 #     tools/chromium.sh 153.0.0 .build/chromium-153.0.0
 #
-# The program is chromium there. Safe to interrupt: the directory appears under its name only when it
-# is whole and has run once.
+# The program in it is named chromium. Safe to interrupt: the directory appears under its name only
+# when it is complete and the program has run once.
 set -eu
 
 version=$1
@@ -13,7 +13,7 @@ target=$2
 name=chromium
 . "$(dirname "$0")/install.sh"
 
-# Of the package, as the registry has it.
+# The package's checksum in the registry.
 case $version in
 153.0.0) integrity=jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA== ;;
 *) fail "the checksum of @sparticuz/chromium $version is not known; add it to tools/chromium.sh." ;;
@@ -52,7 +52,7 @@ cat >"$made/fonts.conf" <<'END'
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir prefix="relative">fonts</dir></fontconfig>
 END
-# It finds its libraries and its font by variables.
+# Environment variables set the paths of the libraries and the font.
 cat >"$made/chromium" <<'END'
 #!/bin/sh
 here=$(cd "$(dirname "$0")" && pwd)

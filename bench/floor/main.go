@@ -1,9 +1,8 @@
-// Command floor is a rate-limit service that is none: the least that any server of gRPC
-// does for a call, its system calls. One goroutine a connection reads, looks for the
-// frames that end a request, and answers each with the same bytes.
+// Command floor is the lower bound of a gRPC server's cost: the system calls of a call, and no work. One goroutine per
+// connection reads, looks for the frames that end a request, and replies to each with the same bytes.
 //
-// It decodes neither header blocks nor requests, and keeps no window but the one that it
-// opened wide at the beginning. So it is to be measured and nothing else.
+// It decodes neither header blocks nor requests, and does no flow control except for a large initial window. Use it
+// only for measurements.
 package main
 
 import (
@@ -41,19 +40,19 @@ const (
 )
 
 var (
-	// settings are none, and a window of 2 GiB for the connection's requests.
+	// settings are an empty SETTINGS frame and a window of 2 GiB for the connection's requests.
 	settings = []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00")
 	ack      = []byte("\x00\x00\x00\x04\x01\x00\x00\x00\x00")
 
-	// reply is status 200 and the type, overall_code OK with a status OK, grpc-status 0.
+	// reply is status 200 and the content type, overall_code OK with a status OK, and grpc-status 0.
 	reply = []byte("\x00\x00\x14\x01\x04\x00\x00\x00\x00" + "\x88\x0f\x10\x10application/grpc" +
 		"\x00\x00\x0b\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x06\x08\x01\x12\x02\x08\x01" +
 		"\x00\x00\x0f\x01\x05\x00\x00\x00\x00" + "\x00\x0bgrpc-status\x010")
-	// replyStreams are where the numbers of the stream stand in it.
+	// replyStreams are the offsets of the stream ID in it.
 	replyStreams = []int{5, 9 + 0x14 + 5, 9 + 0x14 + 9 + 0x0b + 5}
 )
 
-// serve answers until the client hangs up or sends what is no HTTP/2.
+// serve replies until the client disconnects or sends invalid HTTP/2.
 func serve(conn net.Conn) {
 	defer conn.Close()
 	if _, err := conn.Write(settings); err != nil {
@@ -80,7 +79,7 @@ func serve(conn net.Conn) {
 	}
 }
 
-// answer appends the answers to all whole frames, and returns how many bytes these are.
+// answer appends the replies to all complete frames, and returns the number of bytes consumed.
 func answer(out, in []byte) (_ []byte, used int) {
 	for {
 		frame := in[used:]

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// TestFloorAnswers has grpc-go's client call: what it takes for an answer is one.
+// TestFloorAnswers checks that grpc-go's client accepts the replies.
 func TestFloorAnswers(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,13 +39,13 @@ func TestFloorAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswerInPieces cuts input at each byte.
+// TestAnswerInPieces splits the input at each byte.
 func TestAnswerInPieces(t *testing.T) {
 	in := append([]byte(nil), ack...)
 	in[4] = 0                                                             // SETTINGS
 	in = append(in, "\x00\x00\x08\x06\x00\x00\x00\x00\x00"+"12345678"...) // PING
 	in = append(in, "\x00\x00\x02\x01\x04\x00\x00\x00\x03"+"hh"...)       // HEADERS
-	in = append(in, "\x00\x00\x01\x00\x01\x00\x00\x00\x03"+"d"...)        // DATA, the end
+	in = append(in, "\x00\x00\x01\x00\x01\x00\x00\x00\x03"+"d"...)        // DATA with END_STREAM
 	whole, used := answer(nil, in)
 	if want := len(ack) + 17 + len(reply); used != len(in) || len(whole) != want {
 		t.Fatalf("%d bytes used of %d, %d answered, want %d", used, len(in), len(whole), want)

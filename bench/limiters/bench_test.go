@@ -1,5 +1,5 @@
-// Package limiters compares sluice's limiters with those of other Go libraries, in
-// benchmarks. The suite runs them in rounds and prints a table.
+// Package limiters contains benchmarks that compare sluice's limiters with those of other Go libraries. The suite runs
+// them in rounds and prints a table.
 package limiters
 
 import (
@@ -18,29 +18,29 @@ import (
 
 var counters = flag.Int("counters", 1_000_000, "counters of the large cases")
 
-// BenchmarkLimiters makes the same decision with each limiter. It builds the identity
-// out of a key, reads the clock, finds the counter and decides.
+// BenchmarkLimiters makes the same decision with each limiter. It builds the identity from a key, reads the clock,
+// finds the counter and decides.
 func BenchmarkLimiters(b *testing.B) {
-	// A limiter must not pay for collecting what another has left. What counters cost the
-	// collector is a case of its own.
+	// Disable the collector, so that no limiter pays for another one's garbage. The collector's cost of counters is
+	// measured separately.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, c := range contenders() {
 		b.Run("limiter="+c.name, func(b *testing.B) {
-			b.Run("case=hot", func(b *testing.B) { together(b, c.filled(b, setting{1, admitting}), 1, false) })
+			b.Run("case=hot", func(b *testing.B) { decideInParallel(b, c.openFilled(b, setting{1, admitting}), 1, false) })
 			if !c.neverDenies {
-				b.Run("case=denied", func(b *testing.B) { together(b, c.filled(b, setting{1, denying}), 1, false) })
+				b.Run("case=denied", func(b *testing.B) { decideInParallel(b, c.openFilled(b, setting{1, denying}), 1, false) })
 			}
 			b.Run("case=new", func(b *testing.B) { newCounters(b, &c) })
-			b.Run("case=collect", func(b *testing.B) { collect(b, &c) })
-			s := c.filled(b, setting{*counters, admitting})
-			b.Run("case=uniform", func(b *testing.B) { together(b, s, *counters, false) })
-			b.Run("case=zipf", func(b *testing.B) { together(b, s, *counters, true) })
+			b.Run("case=collect", func(b *testing.B) { measureGC(b, &c) })
+			s := c.openFilled(b, setting{*counters, admitting})
+			b.Run("case=uniform", func(b *testing.B) { decideInParallel(b, s, *counters, false) })
+			b.Run("case=zipf", func(b *testing.B) { decideInParallel(b, s, *counters, true) })
 		})
 	}
 }
 
-// together makes decisions on n counters on all processors.
-func together(b *testing.B, s store, n int, zipf bool) {
+// decideInParallel makes decisions on n counters on all processors.
+func decideInParallel(b *testing.B, s store, n int, zipf bool) {
 	b.Helper()
 	numbers := sequence(n, zipf)
 	var threads atomic.Int64
@@ -49,7 +49,7 @@ func together(b *testing.B, s store, n int, zipf bool) {
 	before := cpuTime(b)
 	b.RunParallel(func(pb *testing.PB) {
 		decide := s()
-		own := newWalk(int(threads.Add(1)) * len(numbers) / 3) // each thread in another place
+		own := newKeyWalk(int(threads.Add(1)) * len(numbers) / 3) // each thread starts at a different position
 		for pb.Next() {
 			decide(own.next(numbers))
 		}
@@ -80,10 +80,10 @@ func newCounters(b *testing.B, c *contender) {
 	b.ReportMetric(float64(bytes)/made, "B/op")
 }
 
-// collect measures forced garbage collections beside idle counters.
-func collect(b *testing.B, c *contender) {
+// measureGC measures forced garbage collections with idle counters.
+func measureGC(b *testing.B, c *contender) {
 	b.Helper()
-	s := c.filled(b, setting{*counters, lasting})
+	s := c.openFilled(b, setting{*counters, lasting})
 	runtime.GC()
 	before := cpuTime(b)
 	for b.Loop() {
@@ -93,8 +93,7 @@ func collect(b *testing.B, c *contender) {
 	runtime.KeepAlive(s)
 }
 
-// cpuTime is the CPU time that all threads of this process have used. It is exact;
-// getrusage may be 4 ms behind.
+// cpuTime returns the CPU time of all threads of this process. It is exact; getrusage may lag by 4 ms.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var t unix.Timespec

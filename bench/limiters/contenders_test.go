@@ -18,7 +18,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A setting says what a store is opened for.
+// setting is the purpose and size of a store.
 type setting struct {
 	counters int
 	purpose  purpose
@@ -27,33 +27,33 @@ type setting struct {
 type purpose int
 
 const (
-	admitting purpose = iota // there is always room
-	denying                  // one hit, then no room for weeks
-	lasting                  // a hit is remembered for hours
+	admitting purpose = iota // the limit is never reached
+	denying                  // one hit, then denials for weeks
+	lasting                  // a hit counts for hours
 )
 
-// A store holds the counters of one limiter. It returns a function for one thread that
-// decides one hit on the counter of a key and reports whether it was admitted.
+// store contains the counters of one limiter. It returns a function, for one thread, that decides one hit on the
+// counter of a key and reports whether it was admitted.
 type store func() (decide func(key []byte) bool)
 
-// A contender is one way to limit.
+// contender is a limiter under measurement.
 type contender struct {
 	name        string
-	neverDenies bool // it can only wait
-	// hashesKeys says that a new counter does not refer to the key that made it.
+	neverDenies bool // it can only delay
+	// hashesKeys is true if a new counter does not refer to its key.
 	hashesKeys bool
 	open       func(testing.TB, setting) store
 }
 
-// filled returns a store whose counters have had one hit each.
-func (c *contender) filled(tb testing.TB, how setting) store {
+// openFilled returns a store whose counters have had one hit each.
+func (c *contender) openFilled(tb testing.TB, how setting) store {
 	tb.Helper()
 	s := c.open(tb, how)
 	c.fill(s, how.counters)
 	return s
 }
 
-// fill hits counters 0 to n-1 once each and returns how many hits were admitted.
+// fill hits counters 0 to n-1 once each and returns the number of admitted hits.
 func (c *contender) fill(s store, n int) (admitted int) {
 	decide, key := s(), []byte(keyText)
 	for i := range n {
@@ -68,10 +68,9 @@ func (c *contender) fill(s store, n int) (admitted int) {
 	return admitted
 }
 
-// contenders returns sluice's limiters and then the others. Those that have no keys get
-// one limiter per key in a sync.Map.
+// contenders returns sluice's limiters, then the others. Libraries without keys get one limiter per key in a sync.Map.
 func contenders() []contender {
-	return append(sluices(), []contender{
+	return append(sluiceContenders(), []contender{
 		{name: "golang.org/x/time/rate", open: openXRate},
 		{name: "juju/ratelimit", open: openJuju},
 		{name: "uber-go/ratelimit", open: openUber, neverDenies: true},
@@ -81,19 +80,19 @@ func contenders() []contender {
 	}...)
 }
 
-// rarely is how often a denying or lasting counter gets a hit back.
-const rarely = 1000 * time.Hour
+// refillInterval is the time after which a denying or lasting counter regains a hit.
+const refillInterval = 1000 * time.Hour
 
-// text makes a string of the key without a copy. That saves the peers an allocation that
-// most of their users pay.
-func text(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
+// unsafeString converts the key to a string without a copy. That saves the other libraries an allocation that most of
+// their users need.
+func unsafeString(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.
 func perKey[L any](limiter func() L, take func(L) bool) store {
 	var limiters sync.Map
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			k := text(key)
+			k := unsafeString(key)
 			l, ok := limiters.Load(k)
 			if !ok {
 				l, _ = limiters.LoadOrStore(k, limiter())
@@ -106,7 +105,7 @@ func perKey[L any](limiter func() L, take func(L) bool) store {
 func openXRate(_ testing.TB, s setting) store {
 	every, burst := rate.Limit(1e9), math.MaxInt32
 	if s.purpose != admitting {
-		every, burst = rate.Every(rarely), 1
+		every, burst = rate.Every(refillInterval), 1
 	}
 	return perKey(func() *rate.Limiter { return rate.NewLimiter(every, burst) }, (*rate.Limiter).Allow)
 }
@@ -114,7 +113,7 @@ func openXRate(_ testing.TB, s setting) store {
 func openJuju(_ testing.TB, s setting) store {
 	every, burst := time.Nanosecond, int64(math.MaxInt32)
 	if s.purpose != admitting {
-		every, burst = rarely, 1
+		every, burst = refillInterval, 1
 	}
 	return perKey(
 		func() *ratelimit.Bucket { return ratelimit.NewBucket(every, burst) },
@@ -122,7 +121,7 @@ func openJuju(_ testing.TB, s setting) store {
 	)
 }
 
-// openUber has a limit that no call waits for.
+// openUber uses a limit for which no call has to wait.
 func openUber(testing.TB, setting) store {
 	return perKey(
 		func() uber.Limiter { return uber.New(1e9) },
@@ -132,10 +131,10 @@ func openUber(testing.TB, setting) store {
 
 func openSethvargo(tb testing.TB, s setting) store {
 	tb.Helper()
-	// More tokens per interval than it has nanoseconds would never come back.
-	config := memorystore.Config{Tokens: 1e9, Interval: time.Hour, SweepInterval: rarely, SweepMinTTL: rarely}
+	// With more tokens than nanoseconds per interval none would be refilled.
+	config := memorystore.Config{Tokens: 1e9, Interval: time.Hour, SweepInterval: refillInterval, SweepMinTTL: refillInterval}
 	if s.purpose != admitting {
-		config.Tokens, config.Interval = 1, rarely
+		config.Tokens, config.Interval = 1, refillInterval
 	}
 	m, err := memorystore.New(&config)
 	if err != nil {
@@ -148,7 +147,7 @@ func openSethvargo(tb testing.TB, s setting) store {
 	})
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			_, _, _, ok, err := m.Take(context.Background(), text(key))
+			_, _, _, ok, err := m.Take(context.Background(), unsafeString(key))
 			return ok && err == nil
 		}
 	}
@@ -158,9 +157,9 @@ func openThrottled(tb testing.TB, s setting) store {
 	tb.Helper()
 	quota := throttled.RateQuota{MaxRate: throttled.PerDuration(1e9, time.Second), MaxBurst: 1e9}
 	if s.purpose != admitting {
-		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1, rarely)}
+		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1, refillInterval)}
 	}
-	m, err := memstore.NewCtx(0) // without a bound, so that none is forgotten
+	m, err := memstore.NewCtx(0) // unbounded, so that no counter is evicted
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -170,7 +169,7 @@ func openThrottled(tb testing.TB, s setting) store {
 	}
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			denied, _, err := l.RateLimitCtx(context.Background(), text(key), 1)
+			denied, _, err := l.RateLimitCtx(context.Background(), unsafeString(key), 1)
 			return !denied && err == nil
 		}
 	}
@@ -179,18 +178,18 @@ func openThrottled(tb testing.TB, s setting) store {
 func openUlule(_ testing.TB, s setting) store {
 	limit := ulule.Rate{Period: time.Hour, Limit: math.MaxInt64}
 	if s.purpose != admitting {
-		limit = ulule.Rate{Period: rarely, Limit: 1}
+		limit = ulule.Rate{Period: refillInterval, Limit: 1}
 	}
-	l := ulule.New(ululestore.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: rarely}), limit)
+	l := ulule.New(ululestore.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: refillInterval}), limit)
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
-			got, err := l.Get(context.Background(), text(key))
+			got, err := l.Get(context.Background(), unsafeString(key))
 			return !got.Reached && err == nil
 		}
 	}
 }
 
-// TestContendersLimit holds that what is measured is what the case is about.
+// TestContendersLimit checks that each contender limits as its case requires.
 func TestContendersLimit(t *testing.T) {
 	for _, c := range contenders() {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// keyText names a counter. Its zeros become the counter's number.
+// keyText is the key of a counter. Its zeros are replaced by the counter's number.
 const (
 	keyText   = "tenant=acme,user=00000000,path=/api/v1/orders"
 	keyDigits = len("tenant=acme,user=")
@@ -21,33 +21,31 @@ func setKey(key []byte, i uint32) {
 	}
 }
 
-// apart is how many bytes lie between what two threads write. Closer together they would
-// wait for each other's cache lines.
-const apart = 128
+// falseSharingRange is the distance in bytes between data that two threads write. Closer data could share cache lines.
+const falseSharingRange = 128
 
-// A walk is what one thread writes from decision to decision.
-type walk struct {
-	_   [apart]byte
+// keyWalk is the state of one thread between decisions.
+type keyWalk struct {
+	_   [falseSharingRange]byte
 	at  int
 	key [len(keyText)]byte
-	_   [apart]byte
+	_   [falseSharingRange]byte
 }
 
-func newWalk(at int) *walk { return &walk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
+func newKeyWalk(at int) *keyWalk { return &keyWalk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
 
-// next returns the key of the next number. After the last comes the first.
-func (w *walk) next(numbers []uint32) []byte {
+// next returns the key of the next number, and after the last one starts again.
+func (w *keyWalk) next(numbers []uint32) []byte {
 	setKey(w.key[:], numbers[w.at%len(numbers)])
 	w.at++
 	return w.key[:]
 }
 
-// sequenceLength is how many numbers are drawn before they repeat. It is a power of two,
-// so that dividing by it is cheap.
+// sequenceLength is the number of draws before they repeat. It is a power of two, so that the modulo is cheap.
 const sequenceLength = 1 << 20
 
-// sequence draws numbers of counters below n: 0 alone, all alike, or by Zipf's law
-// with the exponent 1.01. They are the same ones each time.
+// sequence draws counter numbers below n, uniformly or by Zipf's law with exponent 1.01. The result is the same each
+// time.
 func sequence(n int, zipf bool) []uint32 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	out := make([]uint32, sequenceLength)
@@ -88,7 +86,7 @@ func TestSequence(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	w := newWalk(2)
+	w := newKeyWalk(2)
 	for _, want := range []string{"000012ab", "00000003", "00000001"} {
 		if got := string(w.next([]uint32{1, 2, 0x12ab, 3})); got != "tenant=acme,user="+want+",path=/api/v1/orders" {
 			t.Errorf("key %q, want that of %s", got, want)

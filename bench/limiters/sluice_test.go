@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// sluices returns sluice's algorithms. Each allows all hits of its limit at once.
-func sluices() []contender {
+// sluiceContenders returns sluice's algorithms. Each allows all hits of its limit at once.
+func sluiceContenders() []contender {
 	var all []contender
 	for _, a := range []struct {
 		name   string
@@ -47,12 +47,12 @@ func sluices() []contender {
 func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 	switch {
 	case s.purpose == denying:
-		return 1, rarely
+		return 1, refillInterval
 	case s.purpose == lasting:
 		return 10, 24 * time.Hour
-	case a == limiter.SlidingLog && s.counters > 1000: // so that a million of them fit into the memory
+	case a == limiter.SlidingLog && s.counters > 1000: // so that a million counters fit in memory
 		return 10, time.Second
-	case (a == limiter.TokenBucket || a == limiter.LeakyBucket) && s.counters > 1000: // so that a bucket is not full, and so forgotten, before it is hit again
+	case (a == limiter.TokenBucket || a == limiter.LeakyBucket) && s.counters > 1000: // so that a bucket is not full, and thus evicted, before its next hit
 		return 100_000_000, limiter.MaxWindow
 	case a != limiter.SlidingLog:
 		return math.MaxUint32, 24 * time.Hour
@@ -61,15 +61,15 @@ func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 	}
 }
 
-// openSluice makes a table for s.counters: when all are live, half of the slots of one
-// word are taken, or 65 % of larger ones.
+// openSluice creates a table for s.counters: if all are live, half of the one-word slots are used, or 65 % of larger
+// ones.
 func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	tb.Helper()
 	slots := 2.0
 	if limiter.CounterBytes(*p) > 16 {
 		slots = 16.0 / 15 / 0.65 // a sixteenth is for counters of one word
 	}
-	const kept = 1.0 / 8 // for sizes that a table was not made for
+	const kept = 1.0 / 8 // for sizes that the table was not created for
 	bytes := float64(limiter.CounterBytes(*p)*s.counters) * slots / (1 - kept)
 	t, err := limiter.New(limiter.Options{Bytes: max(1<<20, int64(bytes))})
 	if err != nil {
@@ -80,10 +80,10 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 			tb.Errorf("%d of %d counters were evicted: the table is too small for what is measured", n, s.counters)
 		}
 	})
-	p.Prepare() // as rules are when they are compiled
+	p.Prepare() // as when rules are compiled
 	prefix, now := identity.NewKey().Hasher(), clock.New()
 	return func() func([]byte) bool {
-		d := &desk{charge: [1]limiter.Charge{{Policy: p, Hits: 1}}}
+		d := &threadState{charge: [1]limiter.Charge{{Policy: p, Hits: 1}}}
 		b := &d.batch
 		b.Charges, b.Decisions = d.charge[:], d.decision[:]
 		return func(key []byte) bool {
@@ -98,11 +98,11 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	}
 }
 
-// A desk is what one thread writes.
-type desk struct {
-	_        [apart]byte
+// threadState is the memory to which one thread writes.
+type threadState struct {
+	_        [falseSharingRange]byte
 	batch    limiter.Batch
 	charge   [1]limiter.Charge
 	decision [1]limiter.Decision
-	_        [apart]byte
+	_        [falseSharingRange]byte
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// conn is a connection.
+// conn is a connection to the service or to an Envoy.
 type conn interface {
 	ask(ctx context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error)
 	io.Closer
@@ -26,18 +26,18 @@ func dial(ctx context.Context, c *Config, addr string) (conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A read would not notice that ctx has ended.
+		// A blocked read does not notice the end of ctx.
 		context.AfterFunc(ctx, func() { _ = n.Close() })
 		return &httpConn{Conn: n, in: bufio.NewReader(n)}, nil
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if c.Connections > 1000 {
-		options = append(options, grpc.WithReadBufferSize(4<<10)) // else they take 300 MB
+		options = append(options, grpc.WithReadBufferSize(4<<10)) // the default buffers would take 300 MB
 	}
 	if !strings.HasPrefix(addr, "unix:") {
 		addr = "passthrough:///" + addr
 	}
-	// One ClientConn is one HTTP/2 connection, as each Envoy worker has one.
+	// One ClientConn is one HTTP/2 connection, like that of an Envoy worker.
 	cc, err := grpc.NewClient(addr, options...)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func dial(ctx context.Context, c *Config, addr string) (conn, error) {
 	return &grpcConn{ClientConn: cc, client: rls.NewRateLimitServiceClient(cc)}, nil
 }
 
-// grpcConn asks the service. Any number of workers may share it.
+// grpcConn calls the service. Any number of workers may share it.
 type grpcConn struct {
 	*grpc.ClientConn
 
@@ -57,7 +57,7 @@ func (c *grpcConn) ask(ctx context.Context, request *rls.RateLimitRequest) (rls.
 	return response.GetOverallCode(), err
 }
 
-// httpConn has an Envoy ask. It is one worker's.
+// httpConn sends requests to an Envoy, which calls the service. It belongs to one worker.
 type httpConn struct {
 	net.Conn
 

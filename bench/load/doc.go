@@ -1,12 +1,10 @@
-// Package load drives an Envoy rate-limit service, any implementation of
-// envoy.service.ratelimit.v3, with ShouldRateLimit calls. It measures throughput,
-// latency and, since client and server usually share one machine, what each call
-// cost the server in processor time.
+// Package load drives an Envoy rate-limit service, any implementation of envoy.service.ratelimit.v3, with
+// ShouldRateLimit calls. It measures throughput, latency and, because client and server usually share a machine, the
+// server's CPU time per call.
 //
-// Closed loop: each of InFlight workers keeps one call in flight.
-// That finds what the service can do, and its cost when busy.
+// Closed loop: each of InFlight workers has one call in progress. This measures the maximum throughput, and the cost
+// under load.
 //
-// Open loop: calls are due at fixed times, whatever became of those before, and latency
-// counts from the due time. So a server that stalls pays for the calls that it held up. A
-// closed loop would never have made these calls.
+// Open loop: calls are due at fixed times, regardless of earlier calls, and latency is measured from the due time. So
+// the delays of a stalled server count, while a closed loop would not have made these calls.
 package load

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pace sends the due time of each call when it comes, then closes due.
+// pace sends the due time of each call when it is due, then closes due.
 func pace(ctx context.Context, due chan<- time.Time, start time.Time, rate float64, d time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

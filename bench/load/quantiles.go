@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Quantiles are in microseconds; all are 0 where nothing was measured.
+// Quantiles are in microseconds; all are 0 without measurements.
 type Quantiles struct{ P50, P90, P99, P999, Max float64 }
 
-// quantiles sorts d.
+// quantiles sorts d and returns its quantiles.
 func quantiles(d []time.Duration) Quantiles {
 	if len(d) == 0 {
 		return Quantiles{}

@@ -7,7 +7,7 @@ import (
 
 func TestQuantiles(t *testing.T) {
 	var d []time.Duration
-	for i := range 1001 { // 0 to 1000 µs, in no order
+	for i := range 1001 { // 0 to 1000 µs, unordered
 		d = append(d, time.Duration(i*17%1001)*time.Microsecond)
 	}
 	if got, want := quantiles(d), (Quantiles{500, 900, 990, 999, 1000}); got != want {

@@ -9,14 +9,14 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// template is a request with places for the key number.
+// template is a request with placeholders for the key number.
 type template struct {
 	request *rls.RateLimitRequest
-	places  []place
+	places  []placeholder
 }
 
-// place is an entry whose value has the key number in it.
-type place struct {
+// placeholder is an entry whose value contains the key number.
+type placeholder struct {
 	entry          *rlcommon.RateLimitDescriptor_Entry
 	prefix, suffix string
 }
@@ -33,7 +33,7 @@ func newTemplate(c *Config) (*template, error) {
 			e := &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
 			d.Entries = append(d.Entries, e)
 			if prefix, suffix, ok := strings.Cut(value, "%d"); ok {
-				t.places = append(t.places, place{e, prefix, suffix})
+				t.places = append(t.places, placeholder{e, prefix, suffix})
 			}
 		}
 		t.request.Descriptors = append(t.request.Descriptors, d)
@@ -41,8 +41,8 @@ func newTemplate(c *Config) (*template, error) {
 	return t, nil
 }
 
-// with returns the request for a key number. It is valid until the next call.
-func (t *template) with(number uint64) *rls.RateLimitRequest {
+// withKey returns the request for a key number. It is valid until the next call.
+func (t *template) withKey(number uint64) *rls.RateLimitRequest {
 	text := strconv.FormatUint(number, 10)
 	for _, p := range t.places {
 		p.entry.Value = p.prefix + text + p.suffix

@@ -29,8 +29,8 @@ func TestTemplate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		template.with(123)
-		if got := text(template.with(7)); got != test.want {
+		template.withKey(123)
+		if got := text(template.withKey(7)); got != test.want {
 			t.Errorf("%q with 7 = %q, want %q", test.entries, got, test.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Result is what one run measured.
+// Result contains the measurements of one run.
 type Result struct {
 	Mode      string // closed or open
 	Rate      float64
@@ -21,32 +21,32 @@ type Result struct {
 	Errors    int
 	LastError string
 	Latency   Quantiles
-	// SendLag is how late the open loop sent its calls. It is part of Latency.
+	// SendLag is the delay with which the open loop sent its calls. It is part of Latency.
 	SendLag *Quantiles
 
 	Servers []Server
-	// Idle is the memory in bytes that a connection takes of the servers; of [Idle] only.
+	// Idle is the servers' memory per connection in bytes; only set by [Idle].
 	Idle float64
-	// ClientCPU is the generator's own, in microseconds per call.
+	// ClientCPU is the load generator's own CPU time, in microseconds per call.
 	ClientCPU float64
-	// OtherCPU is the share of the whole machine, 0..1, that neither the generator nor
-	// the servers used. Times are doubtful if it is large.
+	// OtherCPU is the share of the machine's CPU time, 0 to 1, used by neither the generator nor the servers. If it is
+	// large, the times are doubtful.
 	OtherCPU float64
 }
 
-// Server is what one server process used.
+// Server is the resource usage of one server process.
 type Server struct {
 	PID  int
 	Name string
-	// CPU is in microseconds per call, which is also CPU seconds per million.
+	// CPU is in microseconds per call, which equals CPU seconds per million.
 	CPU   float64
 	Cores float64
-	// RSS is the memory at the end, PeakRSS the most since the process began.
+	// RSS is the memory in bytes at the end, PeakRSS the maximum since the process started.
 	RSS     uint64
 	PeakRSS uint64
 }
 
-// sum sums up the workers' tallies.
+// sum returns the result of the workers' tallies.
 func sum(c *Config, workers []*worker, elapsed time.Duration) *Result {
 	r := &Result{Mode: "closed", Rate: c.Rate, Seconds: elapsed.Seconds()}
 	var latency, lag []time.Duration
@@ -72,7 +72,7 @@ func sum(c *Config, workers []*worker, elapsed time.Duration) *Result {
 	return r
 }
 
-// addUse adds what the processes used in the measured time.
+// addUse adds the processes' resource usage in the measured time.
 func (r *Result) addUse(u proc.Use) {
 	calls := float64(max(r.Answered, 1))
 	for _, p := range u.Processes {
@@ -86,7 +86,7 @@ func (r *Result) addUse(u proc.Use) {
 	r.OtherCPU = u.Other
 }
 
-// Print writes r for people.
+// Print writes r as text.
 func (r *Result) Print(w io.Writer) error {
 	var err error
 	line := func(format string, args ...any) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Run loads a service as c says. It returns an error if c is wrong, a process cannot be
-// measured, or ctx ends. The result counts failed calls.
+// Run runs the load c. It returns an error if c is invalid, a process cannot be measured, or ctx ends. Failed calls are
+// counted in the result.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -26,9 +26,9 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(workers)
+	defer closeConns(workers)
 	if !c.Fill {
-		if err := greet(ctx, workers); err != nil {
+		if err := connect(ctx, workers); err != nil {
 			return nil, err
 		}
 	}
@@ -56,8 +56,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return r, nil
 }
 
-// newWorkers returns workers that share the connections. A worker that has several calls
-// over each in turn.
+// newWorkers returns workers that share the connections. A worker with several connections uses them in turn.
 func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 	var filled atomic.Uint64
 	workers := make([]*worker, c.InFlight)
@@ -76,7 +75,7 @@ func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 		}
 		dialled, err := dial(ctx, c, c.Addrs[i%len(c.Addrs)])
 		if err != nil {
-			hangUp(workers)
+			closeConns(workers)
 			return nil, err
 		}
 		w.conns = append(w.conns, dialled)
@@ -88,17 +87,17 @@ func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 	return workers, nil
 }
 
-// hangUp closes all connections.
-func hangUp(workers []*worker) {
+// closeConns closes all connections.
+func closeConns(workers []*worker) {
 	for _, w := range workers {
 		for _, c := range w.conns {
-			_ = c.Close() // nothing is lost that we want; some are closed twice
+			_ = c.Close() // errors do not matter; some are closed twice
 		}
 	}
 }
 
-// greet makes a call over each connection, so that all are there.
-func greet(ctx context.Context, workers []*worker) error {
+// connect makes a call over each connection, to establish them all.
+func connect(ctx context.Context, workers []*worker) error {
 	var wg sync.WaitGroup
 	for _, w := range workers {
 		wg.Go(func() {
@@ -116,8 +115,7 @@ func greet(ctx context.Context, workers []*worker) error {
 	return nil
 }
 
-// Idle returns the memory that a connection takes of the processes while nothing comes:
-// each makes a call, and then none for c.Duration.
+// Idle returns the processes' memory per idle connection: each makes a call, and then none for c.Duration.
 func Idle(ctx context.Context, c Config) (*Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -130,8 +128,8 @@ func Idle(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(workers)
-	if err := greet(ctx, workers); err != nil {
+	defer closeConns(workers)
+	if err := connect(ctx, workers); err != nil {
 		return nil, err
 	}
 	r := sum(&c, workers, c.Duration)
@@ -149,13 +147,12 @@ func Idle(ctx context.Context, c Config) (*Result, error) {
 	return r, nil
 }
 
-// phase runs every worker for about d, or until ctx ends, and returns how long
-// that took.
+// phase runs every worker for about d, or until ctx ends, and returns the elapsed time.
 func phase(ctx context.Context, workers []*worker, rate float64, d time.Duration) time.Duration {
 	start := time.Now()
 	var due chan time.Time
 	if rate > 0 {
-		// Room for the calls that a stalled server holds up.
+		// The buffer is for calls that a stalled server delays.
 		due = make(chan time.Time, 1<<16)
 		go pace(ctx, due, start, rate, d)
 	}
@@ -176,27 +173,26 @@ func phase(ctx context.Context, workers []*worker, rate float64, d time.Duration
 	return time.Since(start)
 }
 
-// tally is what one worker saw.
+// tally contains the measurements of one worker.
 type tally struct {
 	ok, overLimit, unknown, errors int
 	lastErr                        error
 	latency                        []time.Duration // of every answered call, from its due time
-	lag                            []time.Duration // open loop: how late the call was sent
+	lag                            []time.Duration // open loop: delay of sending the call
 }
 
-// worker makes calls one at a time.
+// worker makes one call at a time.
 type worker struct {
 	conns    []conn
-	next     int // of conns
+	next     int // index in conns
 	template *template
 	config   *Config
-	// filled is how many key numbers all workers have called, where Fill calls each once.
+	// filled is the number of key numbers called by all workers, with Fill.
 	filled *atomic.Uint64
 	tally  tally
 }
 
-// call makes one call that was due at t. If no key is left to call it makes none and
-// returns false.
+// call makes one call that was due at t. It returns false if no key number is left.
 func (w *worker) call(ctx context.Context, t time.Time) bool {
 	number := rand.Uint64N(w.config.Keys)
 	if w.config.Fill {
@@ -204,7 +200,7 @@ func (w *worker) call(ctx context.Context, t time.Time) bool {
 			return false
 		}
 	}
-	request := w.template.with(number)
+	request := w.template.withKey(number)
 	if w.config.Rate > 0 {
 		w.tally.lag = append(w.tally.lag, time.Since(t))
 	}

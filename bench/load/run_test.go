@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// recorder answers with code and notes the values that it is asked for.
+// recorder replies with code and records the requested values.
 type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 	code rls.RateLimitResponse_Code
@@ -24,7 +24,7 @@ type recorder struct {
 
 	mu      sync.Mutex
 	values  map[string]int
-	clients map[string]bool // by their addresses
+	clients map[string]bool // by address
 }
 
 func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
@@ -37,7 +37,7 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 	return &rls.RateLimitResponse{OverallCode: r.code}, r.err
 }
 
-// serve serves r for the time of a test and returns its address.
+// serve serves r until the test ends, and returns its address.
 func serve(t *testing.T, r *recorder) string {
 	t.Helper()
 	r.values, r.clients = map[string]int{}, map[string]bool{}

@@ -1,9 +1,7 @@
-// Command noop is a rate-limit service that decides nothing: grpc-go as it comes,
-// requests decoded by protobuf's generated code, OK for every descriptor. What it
-// costs is what a Go service pays before its own work begins.
+// Command noop is a rate-limit service that makes no decision: grpc-go with default options, requests decoded by
+// protobuf's generated code, and OK for every descriptor. Its cost is that of a Go service before its own work begins.
 //
-// Its statuses have a code and nothing else. A real reply is longer, which is to
-// the no-op's advantage.
+// Its statuses only contain a code. Real replies are longer, which favours noop.
 package main
 
 import (
@@ -29,7 +27,7 @@ type service struct {
 	rls.UnimplementedRateLimitServiceServer
 }
 
-// ShouldRateLimit answers OK.
+// ShouldRateLimit returns OK.
 func (service) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	statuses := make([]*rls.RateLimitResponse_DescriptorStatus, len(request.GetDescriptors()))
 	for i := range statuses {

@@ -1,4 +1,4 @@
-// Package proc reads what processes and the machine have used, by Linux.
+// Package proc reads the resource usage of processes and the machine, on Linux.
 package proc
 
 import (
@@ -8,35 +8,35 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Process is one reading of a process, or the difference of two.
+// Process is a reading of a process, or the difference of two.
 type Process struct {
 	PID  int
 	Name string
 	// CPU is user and system time.
 	CPU time.Duration
-	// RSS is the resident memory in bytes, PeakRSS the most that it ever was.
+	// RSS is the resident memory in bytes, PeakRSS its maximum.
 	RSS, PeakRSS uint64
 }
 
-// Reading is one look at every clock.
+// Reading is a reading of all clocks.
 type Reading struct {
 	processes []Process
 	self      time.Duration
-	// busy and total are of all cores.
+	// busy and total are over all cores.
 	busy, total time.Duration
 }
 
-// Use is what was used between two readings.
+// Use is the usage between two readings.
 type Use struct {
-	// Processes are in the order of the pids; RSS is that of the second reading.
+	// Processes are in the order of the process IDs; RSS is that of the second reading.
 	Processes []Process
-	// Self is this process's own time.
+	// Self is this process's own CPU time.
 	Self time.Duration
-	// Other is the share of all cores, 0..1, that others than these used.
+	// Other is the share of all cores, 0 to 1, used by other processes.
 	Other float64
 }
 
-// Read reads the processes with these ids, this process and the machine.
+// Read reads the given processes, this process and the machine.
 func Read(pids []int) (r Reading, err error) {
 	for _, pid := range pids {
 		p, err := readProcess(pid)
@@ -58,13 +58,13 @@ func Read(pids []int) (r Reading, err error) {
 	if err != nil {
 		return r, err
 	}
-	t := stat.CPUTotal // what guests use is counted in user and nice already
+	t := stat.CPUTotal // guest time is included in user and nice
 	busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
 	r.busy, r.total = seconds(busy), seconds(busy+t.Idle+t.Iowait)
 	return r, nil
 }
 
-// Since returns what was used since an earlier reading of the same processes.
+// Since returns the usage since an earlier reading of the same processes.
 func (r Reading) Since(before Reading) Use {
 	u := Use{Self: r.self - before.self}
 	other := r.busy - before.busy - u.Self

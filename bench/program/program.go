@@ -1,4 +1,4 @@
-// Package program runs the programs of this module.
+// Package program contains the main functions of this module's programs.
 package program
 
 import (
@@ -15,9 +15,8 @@ import (
 	"syscall"
 )
 
-// Main is a program's main: run gets the arguments and ends at an interrupt or SIGTERM.
-// It prints an error after the program's name and exits with 1; a request for help is no
-// error.
+// Main implements a program's main function: it calls run with the arguments and a context that ends at SIGINT or
+// SIGTERM. If run fails, it prints the error after the program's name and exits with 1. flag.ErrHelp is not an error.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -28,8 +27,8 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	}
 }
 
-// Serve is the Main of a service. It prints where it listens; serve answers until ctx ends, and
-// closes the listener.
+// Serve implements the main function of a service. It listens and prints the address. serve must run until ctx ends,
+// and close the listener.
 func Serve(name string, serve func(ctx context.Context, listener net.Listener) error) {
 	Main(name, func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -49,13 +48,13 @@ func Serve(name string, serve func(ctx context.Context, listener net.Listener) e
 	})
 }
 
-// Numbers reads whole numbers above 0, comma-separated.
+// Numbers parses comma-separated integers above 0.
 func Numbers(text string) ([]int, error) {
 	var all []int
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no whole number above 0", field)
+			return nil, fmt.Errorf("%q is not an integer above 0", field)
 		}
 		all = append(all, n)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Page writes Markdown to W. Its first error stays in Err.
+// Page writes Markdown to W. Err is its first error.
 type Page struct {
 	W   io.Writer
 	Err error
@@ -24,13 +24,13 @@ func (p *Page) Line(format string, args ...any) {
 // Row writes a row of a table.
 func (p *Page) Row(cells ...string) { p.Line("| %s |", strings.Join(cells, " | ")) }
 
-// Head writes the head of a table.
+// Head writes the header of a table.
 func (p *Page) Head(cells ...string) {
 	p.Row(cells...)
 	p.Line("|%s", strings.Repeat(" --- |", len(cells)))
 }
 
-// Command writes how a shell starts the program of a folder of this module again.
+// Command writes the shell command that runs the program in folder of this module again.
 func (p *Page) Command(folder string, args []string) {
 	words := []string{"cd bench && go run ./" + folder}
 	for _, a := range args {
@@ -42,8 +42,7 @@ func (p *Page) Command(folder string, args []string) {
 	p.Line("    %s\n", strings.Join(words, " "))
 }
 
-// Processor returns the name of this machine's processor, or its architecture if the
-// system does not tell.
+// Processor returns the name of this machine's processor, or its architecture if the name is unknown.
 func Processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -8,35 +8,35 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
-// question is what some tables answer: how its services differ under its loads.
-type question struct {
+// comparison compares services under several loads. Each metric becomes a table.
+type comparison struct {
 	title, text string
-	// services are names of [workshop.services]. Ratios are to the first.
+	// services are names in [testbed.services]. Ratios are relative to the first one.
 	services []string
 	metrics  []metric
 	cases    []benchCase
 }
 
-// benchCase is one kind of load.
+// benchCase is a kind of load.
 type benchCase struct {
 	name, title string
-	goals       map[string]string // by the name of the metric
-	domain      string            // of the rules, which has the limits of entries
+	goals       map[string]string // by name of the metric
+	domain      string            // of the rules that limit entries
 	entries     string
 	keys        uint64
 	connections int
-	inFlight    int     // calls in flight in all
-	rate        float64 // calls a second, 0 for a closed loop
-	fill        bool    // make every counter first
-	denied      bool    // a service with limits denies nearly all
-	idle        bool    // each connection makes a call, and then nothing comes
-	envoy       bool    // a real Envoy asks the service
+	inFlight    int     // concurrent calls over all connections
+	rate        float64 // calls per second, 0 for a closed loop
+	fill        bool    // create every counter first
+	denied      bool    // a service with limits denies nearly all calls
+	idle        bool    // each connection makes one call and then stays idle
+	envoy       bool    // a real Envoy calls the service
 	oneCore     bool    // the service may use one processor
 	replicas    []int   // connections to each replica of a service; nil for one replica
 }
 
-// Two connections with 32 calls in flight each are what an Envoy with two workers has
-// under load.
+// counters completes a case with a counter per key. By default it has two connections with 32 concurrent calls each, like
+// an Envoy with two workers under load.
 func counters(c benchCase) benchCase {
 	c.domain, c.entries, c.fill = "counter", "counter=%d", true
 	c.keys, c.connections, c.inFlight = or(c.keys, 10_000), or(c.connections, 2), or(c.inFlight, 64)
@@ -52,15 +52,15 @@ func or[T comparable](v, otherwise T) T {
 }
 
 var transport = []benchCase{
-	counters(benchCase{name: "closed", title: "64 calls in flight", goals: goals{"cpu": "3.5"}}),
-	counters(benchCase{name: "open", title: "5,000 calls a second", rate: 5000, goals: goals{"cpu": "1.1 × floor (0.91)"}}),
+	counters(benchCase{name: "closed", title: "64 concurrent calls", goals: goals{"cpu": "3.5"}}),
+	counters(benchCase{name: "open", title: "5,000 calls per second", rate: 5000, goals: goals{"cpu": "1.1 × floor (0.91)"}}),
 	counters(benchCase{name: "envoy", title: "through Envoy, 32 connections to it", envoy: true, connections: 32, inFlight: 32, goals: goals{"cpu": "6"}}),
 	counters(benchCase{name: "conns1", title: "1 connection", connections: 1}),
 	counters(benchCase{name: "conns4", title: "4 connections", connections: 4}),
 	counters(benchCase{name: "conns64", title: "64 connections", connections: 64}),
 	counters(benchCase{name: "conns10k", title: "10,000 connections", connections: 10_000}),
 	counters(benchCase{name: "core", title: "one core for the service", oneCore: true}),
-	counters(benchCase{name: "opencore", title: "one core, 5,000 calls a second", oneCore: true, rate: 5000}),
+	counters(benchCase{name: "opencore", title: "one core, 5,000 calls per second", oneCore: true, rate: 5000}),
 	counters(benchCase{name: "hot", title: "one hot counter", keys: 1}),
 	counters(benchCase{name: "million", title: "a million counters", keys: 1_000_000}),
 	{name: "denied", title: "denials, 1,000 counters", domain: "denied", entries: "denied=%d", keys: 1000, connections: 2, inFlight: 64, fill: true, denied: true},
@@ -71,18 +71,18 @@ const twoDescriptors = "user=user-%d,path=/api/v1/orders,method=GET;remote_addre
 
 type goals = map[string]string
 
-var questions = []question{
+var comparisons = []comparison{
 	{
 		title: "Transport",
-		text: "Unless a line says otherwise, 64 calls are in flight over two connections, on 10,000 counters. " +
-			"In parentheses: the least and greatest of the first column; of others, times what it took in the same round, median, least and greatest.",
+		text: "Unless stated otherwise, there are 64 concurrent calls over two connections, on 10,000 counters. " +
+			"In parentheses: minimum and maximum of the first column; for the others the ratio to the first column in the same round, median, minimum and maximum.",
 		services: []string{sluiceOwn, sluiceGRPC, noop, limitador, floor},
 		metrics:  []metric{cpu, perSecond, p50, p99, peak},
 		cases:    transport,
 	},
 	{
 		title:    "Idle connections",
-		text:     "Each of the connections has made one call. What resident memory has grown by for each.",
+		text:     "Each connection has made one call. The growth of resident memory per connection.",
 		services: []string{sluiceOwn, sluiceGRPC, noop, limitador},
 		metrics:  []metric{idle},
 		cases: []benchCase{
@@ -91,33 +91,33 @@ var questions = []question{
 	},
 	{
 		title: "A shared store",
-		text: "Both services beside a store of their own, the same program, without persistence; the last column counts in memory. " +
-			"64 calls are in flight over six connections, on 10,000 counters. The CPU time is that of all replicas.",
+		text: "Each service has its own store, the same program, without persistence; the last column counts in memory. " +
+			"There are 64 concurrent calls over six connections, on 10,000 counters. The CPU time is the sum over all replicas.",
 		services: []string{sluiceStore, ratelimit, sluiceOwn},
 		metrics:  []metric{cpu, storeCPU, perSecond, p99},
 		cases: []benchCase{
 			counters(benchCase{name: "store", title: "one replica", connections: 6, goals: goals{"cpu": "22", "store": "5.6", "rate": "32,000", "p99": "5,500"}}),
-			counters(benchCase{name: "storeopen", title: "5,000 calls a second", connections: 6, rate: 5000, goals: goals{"cpu": "120", "store": "1.2 × ratelimit"}}),
-			counters(benchCase{name: "store1000", title: "1,000 calls a second", connections: 6, rate: 1000, goals: goals{"store": "1.2 × ratelimit"}}),
-			counters(benchCase{name: "store100", title: "100 calls a second", connections: 6, rate: 100, goals: goals{"store": "1.2 × ratelimit"}}),
+			counters(benchCase{name: "storeopen", title: "5,000 calls per second", connections: 6, rate: 5000, goals: goals{"cpu": "120", "store": "1.2 × ratelimit"}}),
+			counters(benchCase{name: "store1000", title: "1,000 calls per second", connections: 6, rate: 1000, goals: goals{"store": "1.2 × ratelimit"}}),
+			counters(benchCase{name: "store100", title: "100 calls per second", connections: 6, rate: 100, goals: goals{"store": "1.2 × ratelimit"}}),
 			{
 				name: "storedenied", title: "denials, 1,000 counters", domain: "denied", entries: "denied=%d", keys: 1000,
 				connections: 6, inFlight: 64, fill: true, denied: true, goals: goals{"cpu": "as in memory", "store": "0"},
 			},
 			counters(benchCase{name: "replicas", title: "three replicas", connections: 6, replicas: []int{2, 2, 2}}),
-			counters(benchCase{name: "replicasopen", title: "three replicas, 5,000 calls a second", connections: 12, replicas: []int{4, 4, 4}, rate: 5000}),
+			counters(benchCase{name: "replicasopen", title: "three replicas, 5,000 calls per second", connections: 12, replicas: []int{4, 4, 4}, rate: 5000}),
 			counters(benchCase{name: "skewed", title: "the same, one with ten times the calls of another", connections: 12, replicas: []int{10, 1, 1}, rate: 5000}),
 		},
 	},
 	{
 		title: "Ways to limit",
-		text: "An Envoy with one worker before an upstream, which counts as other work, and sluice. Requests come over 32 connections, each with one of 1,000 users, and none is denied. " +
-			"In parentheses: the least and greatest of the first column; of others, times what it took in the same round, median, least and greatest.",
+		text: "An Envoy with one worker in front of an upstream, which counts as other work, and sluice. Requests of 1,000 users come over 32 connections, and none is denied. " +
+			"In parentheses: minimum and maximum of the first column; for the others the ratio to the first column in the same round, median, minimum and maximum.",
 		services: []string{limitNone, limitBucket, limitUsers, limitLocal, limitCalls},
 		metrics:  []metric{together, alone, perSecond},
 		cases: []benchCase{
 			{
-				name: "limits", title: "32 requests in flight", domain: "counter", entries: "counter=%d", keys: 1000, connections: 32, inFlight: 32, envoy: true,
+				name: "limits", title: "32 concurrent requests", domain: "counter", entries: "counter=%d", keys: 1000, connections: 32, inFlight: 32, envoy: true,
 				goals: goals{"together": "one bucket: 1.15"},
 			},
 		},
@@ -126,7 +126,7 @@ var questions = []question{
 
 func caseNames() []string {
 	var names []string
-	for _, q := range questions {
+	for _, q := range comparisons {
 		for _, c := range q.cases {
 			names = append(names, c.name)
 		}
@@ -137,7 +137,7 @@ func caseNames() []string {
 	return names
 }
 
-// choose keeps the cases of these names, comma-separated, and the questions that have any.
+// choose keeps only the cases with these names, comma-separated, and the comparisons that have any.
 func (o *options) choose(names string) error {
 	known := caseNames()
 	var wanted []string
@@ -150,23 +150,23 @@ func (o *options) choose(names string) error {
 		}
 		wanted = append(wanted, name)
 	}
-	for _, q := range questions {
+	for _, q := range comparisons {
 		q.cases = slices.DeleteFunc(slices.Clone(q.cases), func(c benchCase) bool { return !slices.Contains(wanted, c.name) })
 		if len(q.cases) > 0 {
-			o.questions = append(o.questions, q)
+			o.comparisons = append(o.comparisons, q)
 		}
 	}
 	o.logs = slices.DeleteFunc(slices.Clone(accessLogs), func(l accessLog) bool { return !slices.Contains(wanted, l.name) })
 	return nil
 }
 
-// config loads s with this case.
+// config returns the load of this case on s.
 func (c *benchCase) config(s *service) load.Config {
 	config := load.Config{
 		Addrs: s.addrs, PIDs: s.pids(), Connections: c.connections, InFlight: c.inFlight,
 		Domain: c.domain, Entries: c.entries, Keys: c.keys,
 	}
-	// A replica's address stands once for each of its connections.
+	// A replica's address is repeated once per connection.
 	if c.replicas != nil {
 		config.Addrs = nil
 		for i, n := range c.replicas {

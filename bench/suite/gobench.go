@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suite names benchmarks of a package of a module. A build tag becomes the last part of
-// their names.
+// suite selects benchmarks of a package of a module. A build tag becomes the last part of their names.
 type suite struct{ module, pkg, pattern, tag string }
 
 var suites = []suite{
@@ -21,11 +20,10 @@ var suites = []suite{
 	{"", "limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
 }
 
-// sample is one line of go test -bench.
+// sample is a line of go test -bench.
 type sample struct {
 	name string
-	// nanos is the CPU time of an operation if the benchmark reports it, else the time
-	// that passed.
+	// nanos is the CPU time of an operation if the benchmark reports it, otherwise the elapsed time.
 	nanos         float64
 	bytes, allocs float64
 }
@@ -36,8 +34,8 @@ type samples struct {
 	of    map[string][]sample
 }
 
-// inRounds runs Go benchmarks in rounds. Each round is one process for each package, so
-// all benchmarks meet the same noise.
+// inRounds runs Go benchmarks in rounds. Each round is one process per package, so that all benchmarks have the same
+// noise.
 func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*samples, error) {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
@@ -75,11 +73,11 @@ func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*sam
 	return all, nil
 }
 
-// parseSample reads a line like
+// parseSample parses a line like
 //
 //	BenchmarkX/a=1-8   1000   12.5 ns/op   12.0 cpu-ns/op   0 B/op   0 allocs/op
 //
-// The number of processors is cut off the name.
+// It removes the number of processors from the name.
 func parseSample(line string) (sample, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
@@ -110,30 +108,30 @@ func parseSample(line string) (sample, bool) {
 	return s, true
 }
 
-// benchmarks prints what is derived from them and then every benchmark.
-func (p *page) benchmarks(o *options, samples *samples) {
+// printBenchmarks prints the derived values, then every benchmark.
+func (p *page) printBenchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
-	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.counting(samples)
-	p.steps(samples)
+	p.Line("Medians of %d rounds of %v each; ns are CPU time if the benchmark reports it.\n", o.rounds, o.benchtime)
+	p.printCountingCost(samples)
+	p.printSteps(samples)
 	p.Line("")
-	p.Head("benchmark", "ns (least to greatest)", "bytes", "allocations")
+	p.Head("benchmark", "ns (min to max)", "bytes", "allocations")
 	for _, name := range samples.names {
 		all := samples.of[name]
 		ns := report.Over(len(all), func(i int) float64 { return all[i].nanos })
 		last := all[len(all)-1]
-		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Least, ns.Greatest),
+		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Min, ns.Max),
 			fmt.Sprintf("%.0f", last.bytes), fmt.Sprintf("%.0f", last.allocs))
 	}
 }
 
-func leastNanos(all []sample) float64 {
-	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Least
+func minNanos(all []sample) float64 {
+	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Min
 }
 
-// counting prints what metrics add to a request. Over gRPC two servers differ by more
-// than that, so it is measured in process and compared with a request over gRPC.
-func (p *page) counting(samples *samples) {
+// printCountingCost prints the cost of metrics per request. Over gRPC two servers differ by more than that, so it is measured in
+// process and compared with a request over gRPC.
+func (p *page) printCountingCost(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
 		with, without := samples.of[name], samples.of[name+"/uncounted"]
@@ -142,21 +140,21 @@ func (p *page) counting(samples *samples) {
 			continue
 		}
 		added := report.Over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
-		least := leastNanos(with) - leastNanos(without)
-		p.Line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
-			added.Median, added.Least, added.Greatest, least, requests)
+		least := minNanos(with) - minNanos(without)
+		p.Line("\nMetrics, including the clock and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns by minimum times (requests=%s).",
+			added.Median, added.Min, added.Max, least, requests)
 		if p.request > 0 {
-			p.Line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
+			p.Line("That is %.1f %% of the minimum CPU time of a request over gRPC, %.1f µs; by minimum times %.1f %%.",
 				added.Median/p.request/10, p.request, least/p.request/10)
 		}
 	}
 }
 
-// steps prints what each step of an answer adds to those before it.
-func (p *page) steps(samples *samples) {
+// printSteps prints the cost that each step of a response adds.
+func (p *page) printSteps(samples *samples) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
 	p.Line("")
-	p.Head("ns of a request, by requests in turn", "decode", "match, hash", "decide", "status, count", "encode", "all")
+	p.Head("ns per request, by number of different requests", "decode", "match, hash", "decide", "status, count", "encode", "all")
 	for _, requests := range []string{"1", "10000"} {
 		cells := make([]string, 0, len(steps)+1)
 		before := func(int) float64 { return 0 }

@@ -10,19 +10,18 @@ import (
 // limiters are sluice's and those of other libraries.
 var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 
-// reference is the limiter that the others are compared with, because most of them are
-// token buckets.
+// reference is the limiter with which the others are compared, because most of them are token buckets.
 const reference = "sluice/token_bucket"
 
-// limiters prints a line for each limiter.
-func (p *page) limiters(o *options, samples *samples) {
+// printLimiters prints a line for each limiter.
+func (p *page) printLimiters(o *options, samples *samples) {
 	p.Line("## Limiters\n")
 	p.Line("CPU time of one decision in nanoseconds: building the identity out of a key, reading the clock, finding the counter and")
 	p.Line("deciding. Two threads, on one counter or on %d; `new` is the first hit of a counter, one thread. Medians of %d rounds", o.counters, o.rounds)
-	p.Line("of %v; in parentheses, times that of %s in the same round.\n", o.benchtime, reference)
+	p.Line("of %v; in parentheses, the ratio to %s in the same round.\n", o.benchtime, reference)
 	cases := []string{"hot", "denied", "uniform", "zipf", "new"}
 	p.Head("limiter", "one hot", "one, denied", "many, uniform", "many, by Zipf's law", "new",
-		"allocations: old, new", "bytes per counter", "a collection beside many, ms")
+		"allocations: old, new", "bytes per counter", "a garbage collection with many, ms")
 	for _, name := range samples.names {
 		name, first := strings.CutSuffix(name, "/case=hot")
 		if !first {
@@ -40,7 +39,7 @@ func (p *page) limiters(o *options, samples *samples) {
 	p.Line("")
 }
 
-// timeCell is a time with its ratio to the reference, or a dash if it was not measured.
+// timeCell formats a time with its ratio to the reference, or a dash if it was not measured.
 func timeCell(found, to []sample) string {
 	if len(found) == 0 {
 		return "–"

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// The ways in which an Envoy may limit, as columns of a table. All have the same Envoy, upstream and sluice, and differ
-// in one filter.
+// Ways in which an Envoy can limit, as columns of a table. All have the same Envoy, upstream and sluice, and differ in
+// one filter.
 const (
 	limitNone   = "no limit"
 	limitBucket = "RLQS, one bucket"
 	limitUsers  = "RLQS, 1,000 users"
 	limitLocal  = "Envoy's local limit"
-	limitCalls  = "a call each (RLS)"
+	limitCalls  = "a call per request (RLS)"
 )
 
 //go:embed limits.yaml filters
 var limitFiles embed.FS
 
-// limitFilters are the files of filters by those ways.
+// limitFilters are the files of the filters.
 var limitFilters = map[string]string{limitNone: "", limitBucket: "bucket.yaml", limitUsers: "users.yaml", limitLocal: "local.yaml", limitCalls: "calls.yaml"}
 
-// addLimits adds a service for each way.
-func (w *workshop) addLimits() error {
+// addLimits adds a service for each way to limit.
+func (w *testbed) addLimits() error {
 	for name, file := range limitFilters {
 		config, err := limitFiles.ReadFile("limits.yaml")
 		if err != nil {
@@ -49,18 +49,18 @@ func (w *workshop) addLimits() error {
 		if indented != "" {
 			indented = "                  " + indented + "\n"
 		}
-		s := w.ours(name, nil)
+		s := w.sluiceService(name, nil)
 		s.bootstrap = bytes.Replace(config, []byte(place), []byte(indented), 1)
 		if name == limitBucket || name == limitUsers {
-			s.settles = 8 * time.Second // a sluice that has begun assigns nothing that is new for 6 s
+			s.warmup = 8 * time.Second // for 6 s after its start sluice makes no new assignments
 		}
 		w.add(s)
 	}
 	return nil
 }
 
-// startUpstream starts what answers behind those Envoys, in this process, whose time is not counted.
-func (w *workshop) startUpstream(ctx context.Context) error {
+// startUpstream starts the upstream of those Envoys in this process, whose CPU time is not counted.
+func (w *testbed) startUpstream(ctx context.Context) error {
 	if w.upstream != "" {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (w *workshop) startUpstream(ctx context.Context) error {
 		return fmt.Errorf("start the upstream: %w", err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }() // until this process ends
+	go func() { _ = server.Serve(l) }() // until this process exits
 	w.upstream = l.Addr().String()
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command suite measures sluice and prints Markdown tables: over gRPC beside a service
-// that does nothing, and in process beside other limiters. See suite -h.
+// Command suite measures sluice and prints Markdown tables: over gRPC in comparison with a no-op service, and in
+// process in comparison with other limiters. See suite -h.
 package main
 
 import (
@@ -17,43 +17,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-const usage = `Usage: go run ./suite [flags]     (in the folder bench)
+const usage = `Usage: go run ./suite [flags]     (in the directory bench)
 
-Builds sluice, a no-op rate-limit service and a floor, starts them on free ports,
+Builds sluice, a no-op service and the floor (see bench/floor), starts them on free ports,
 loads them in turn (A B C A B C ...) and prints Markdown tables: medians over the
-rounds, and ratios within a round. Then it has sluice simulate read logs, and runs Go
-benchmarks: those of sluice's packages, and sluice's limiters beside other libraries.
+rounds, and ratios within a round. Then it runs sluice simulate on logs, and Go
+benchmarks of sluice's packages, and of sluice's limiters and other libraries.
 Needs Linux.
 
-Other services are measured beside it if variables name their programs: LIMITADOR_BIN,
-RATELIMIT_BIN. ENVOY_BIN and VALKEY_BIN (or a redis-server) name what ` + "`make bench`" + `
-fetches.
+Other services are measured too if variables contain their paths: LIMITADOR_BIN,
+RATELIMIT_BIN. ` + "`make bench`" + ` sets ENVOY_BIN and VALKEY_BIN (or uses a redis-server).
 
 This program loads the services on the same machine, so the CPU time per request is
-the steadiest figure and requests per second the least. Other work on the machine
-blurs both; how much there was is printed.
+the most stable figure and requests per second the least. Other work on the machine
+distorts both; its share is printed.
 
   go run ./suite -rounds 1 -duration 1s -warmup 200ms      a quick look
   go run ./suite -cases closed,open -benchmarks=false -limiters=false
                                                            these cases over gRPC
-  go run ./suite -cases '' -limiters=false -rounds 10      the Go benchmarks alone
-  go run ./suite -gogc 100,200,400,800 -cases closed       what GOGC costs and gives
-  go run ./suite -cases '' -benchmarks=false               sluice's limiters beside others
+  go run ./suite -cases '' -limiters=false -rounds 10      only the Go benchmarks
+  go run ./suite -gogc 100,200,400,800 -cases closed       the effect of GOGC
+  go run ./suite -cases '' -benchmarks=false               only the limiters
 
 Flags:
 `
 
-// options are what the command line says.
+// options are the parsed command line.
 type options struct {
 	rounds           int
 	duration, warmup time.Duration
-	questions        []question
-	percents         []int // of GOGC
+	comparisons      []comparison
+	percents         []int // values of GOGC
 	logs             []accessLog
-	lines            int // of each log
+	lines            int // per log
 	benchmarks       bool
 	limiters         bool
-	counters         int // of the limiters' large cases
+	counters         int // in the large cases of the limiters
 	benchtime        time.Duration
 }
 
@@ -68,21 +67,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // the system removes what is left there
+	defer func() { _ = os.RemoveAll(dir) }() // the system cleans up the rest
 	b := &builder{dir: dir, progress: stderr}
 	if err := b.findRoot(ctx); err != nil {
 		return err
 	}
 	page := &page{Page: report.Page{W: stdout}}
-	page.preamble(ctx, args)
-	if len(o.questions)+len(o.logs) > 0 {
-		w, err := newWorkshop(ctx, b, o.percents)
+	page.printPreamble(ctx, args)
+	if len(o.comparisons)+len(o.logs) > 0 {
+		w, err := newTestbed(ctx, b, o.percents)
 		if err != nil {
 			return err
 		}
-		page.missing(w.missing)
-		for _, q := range o.questions {
-			if err := ask(ctx, w, o, &q, page); err != nil {
+		page.printMissing(w.missing)
+		for _, q := range o.comparisons {
+			if err := compareServices(ctx, w, o, &q, page); err != nil {
 				return err
 			}
 		}
@@ -97,14 +96,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		page.benchmarks(o, samples)
+		page.printBenchmarks(o, samples)
 	}
 	if o.limiters {
 		samples, err := inRounds(ctx, b, o, limiters)
 		if err != nil {
 			return err
 		}
-		page.limiters(o, samples)
+		page.printLimiters(o, samples)
 	}
 	return page.Err
 }
@@ -117,7 +116,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		_, _ = io.WriteString(stderr, usage)
 		flags.PrintDefaults()
 		_, _ = io.WriteString(stderr, "\nCases:\n")
-		for _, q := range questions {
+		for _, q := range comparisons {
 			for _, c := range q.cases {
 				fmt.Fprintf(stderr, "  %-12s %s: %s\n", c.name, strings.ToLower(q.title), c.title)
 			}
@@ -128,14 +127,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds of each case and of the Go benchmarks")
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of one service in one round")
-	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it, not measured")
+	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before the measurement")
 	cases := flags.String("cases", strings.Join(caseNames(), ","), "`cases` to measure, comma-separated; empty for none")
 	flags.IntVar(&o.lines, "lines", 1_000_000, "`lines` of each log for sluice simulate")
 	flags.BoolVar(&o.benchmarks, "benchmarks", true, "run the Go benchmarks too")
 	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one Go benchmark in one round")
-	flags.BoolVar(&o.limiters, "limiters", true, "measure sluice's limiters beside those of other libraries")
+	flags.BoolVar(&o.limiters, "limiters", true, "compare sluice's limiters with those of other libraries")
 	flags.IntVar(&o.counters, "counters", 1_000_000, "counters of the limiters' large cases")
-	flags.Func("gogc", "measure sluice alone over gRPC, under each of these `percentages` of GOGC, comma-separated, and nothing else", func(s string) (err error) {
+	flags.Func("gogc", "measure only sluice over gRPC, with each of these comma-separated `percentages` of GOGC", func(s string) (err error) {
 		o.percents, err = program.Numbers(s)
 		return err
 	})
@@ -150,7 +149,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case o.lines < 1:
 		return nil, fmt.Errorf("-lines is %d: must be above 0", o.lines)
 	case o.rounds < 1 || o.duration <= 0 || o.warmup < 0 || o.benchtime <= 0:
-		return nil, errors.New("-rounds, -duration and -benchtime must be above 0 and -warmup not below")
+		return nil, errors.New("-rounds, -duration and -benchtime must be above 0, and -warmup not negative")
 	}
 	if err := o.choose(*cases); err != nil {
 		return nil, err
@@ -161,7 +160,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// output runs a command to its end and returns what it prints.
+// output runs a command and returns its output.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -14,13 +14,12 @@ import (
 type page struct {
 	report.Page
 
-	// request is the least CPU time that sluice took for a request over gRPC, in
-	// µs; 0 before it was measured.
+	// request is the minimum CPU time of sluice for a request over gRPC, in µs; 0 before it was measured.
 	request float64
 }
 
-// preamble says where, when and how.
-func (p *page) preamble(ctx context.Context, args []string) {
+// printPreamble prints the command, the machine and the time.
+func (p *page) printPreamble(ctx context.Context, args []string) {
 	p.Line("# Benchmarks\n")
 	p.Command("suite", args)
 	machine := fmt.Sprintf("%s, %d cores", report.Processor(), runtime.NumCPU())
@@ -30,53 +29,53 @@ func (p *page) preamble(ctx context.Context, args []string) {
 	p.Line("%s; %s, GOMAXPROCS %d; %s.\n", machine, runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateOnly))
 }
 
-// missing says what is not measured.
-func (p *page) missing(what []string) {
+// printMissing prints what was not measured.
+func (p *page) printMissing(what []string) {
 	if len(what) > 0 {
-		p.Line("Left out: %s.\n", strings.Join(what, "; "))
+		p.Line("Not measured: %s.\n", strings.Join(what, "; "))
 	}
 }
 
-// figures are what one service needed under one load in one round.
+// figures are the measurements of one service under one load in one round.
 type figures struct {
-	cpu, storeCPU float64 // µs a request
-	envoyCPU      float64 // likewise
+	cpu, storeCPU float64 // µs per request
+	envoyCPU      float64 // µs per request
 	perSecond     float64
 	p50, p99      float64 // µs
 	peak          float64 // MiB
-	idle          float64 // KiB a connection
-	other         float64 // the share of the machine that was busy with other work
+	idle          float64 // KiB per connection
+	other         float64 // the share of the machine used by other processes
 }
 
-// metric is a table.
+// metric describes a table.
 type metric struct {
 	name, title string
-	of          func(figures) float64
+	value       func(figures) float64
 	format      string
-	ratios      bool // to the first service of the same round
-	ofStore     bool // a service without a store has none
+	ratios      bool // relative to the first service of the same round
+	ofStore     bool // only for services with a store
 }
 
 var (
-	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu }}
-	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu + f.envoyCPU }}
-	alone     = metric{name: "alone", title: "CPU time of the service in it, µs a request", format: "%.2f", of: func(f figures) float64 { return f.cpu }}
-	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
-	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", of: func(f figures) float64 { return f.perSecond }}
-	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", of: func(f figures) float64 { return f.p50 }}
-	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", of: func(f figures) float64 { return f.p99 }}
-	peak      = metric{name: "peak", title: "The most resident memory, MiB", format: "%.0f", of: func(f figures) float64 { return f.peak }}
-	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", of: func(f figures) float64 { return f.idle }}
+	cpu       = metric{name: "cpu", title: "CPU time of the service, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu }}
+	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.envoyCPU }}
+	alone     = metric{name: "alone", title: "CPU time of the service alone, µs per request", format: "%.2f", value: func(f figures) float64 { return f.cpu }}
+	storeCPU  = metric{name: "store", title: "CPU time of the store, µs per request", format: "%.1f", ratios: true, ofStore: true, value: func(f figures) float64 { return f.storeCPU }}
+	perSecond = metric{name: "rate", title: "Requests per second", format: "%.0f", value: func(f figures) float64 { return f.perSecond }}
+	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", value: func(f figures) float64 { return f.p50 }}
+	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", value: func(f figures) float64 { return f.p99 }}
+	peak      = metric{name: "peak", title: "Peak resident memory, MiB", format: "%.0f", value: func(f figures) float64 { return f.peak }}
+	idle      = metric{name: "idle", title: "KiB per connection", format: "%.1f", value: func(f figures) float64 { return f.idle }}
 )
 
-// measured is what was measured of a question: by case, service and round.
-type measured [][][]figures
+// measurements are the results of a comparison: by case, service and round.
+type measurements [][][]figures
 
-// answer prints the tables of a question.
-func (p *page) answer(q *question, services []*service, found measured) {
+// printComparison prints the tables of a comparison.
+func (p *page) printComparison(q *comparison, services []*service, found measurements) {
 	p.Line("## %s\n\n%s\n", q.title, q.text)
 	for _, m := range q.metrics {
-		p.table(q, &m, services, found)
+		p.printTable(q, &m, services, found)
 	}
 	other := 0.0
 	for _, byService := range found {
@@ -84,10 +83,10 @@ func (p *page) answer(q *question, services []*service, found measured) {
 			other = max(other, spread(rounds, func(f figures) float64 { return f.other }).Median)
 		}
 	}
-	p.Line("Other work took up to %.0f%% of the machine (median over the rounds, worst of all).\n", other*100)
+	p.Line("Other processes used up to %.0f%% of the machine (the largest median over the rounds).\n", other*100)
 }
 
-func (p *page) table(q *question, m *metric, services []*service, found measured) {
+func (p *page) printTable(q *comparison, m *metric, services []*service, found measurements) {
 	p.Line("### %s\n", m.title)
 	head, goal := []string{"load"}, false
 	for _, c := range q.cases {
@@ -110,14 +109,14 @@ func (p *page) table(q *question, m *metric, services []*service, found measured
 				cells = append(cells, "–")
 				continue
 			}
-			all := spread(found[i][j], m.of)
+			all := spread(found[i][j], m.value)
 			cell := fmt.Sprintf(m.format, all.Median)
 			switch {
 			case m.ratios && j == 0:
-				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Least, all.Greatest)
+				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Min, all.Max)
 			case m.ratios && (!m.ofStore || services[0].store):
-				r := report.Over(len(found[i][j]), func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) })
-				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Least, r.Greatest)
+				r := report.Over(len(found[i][j]), func(n int) float64 { return m.value(found[i][j][n]) / m.value(found[i][0][n]) })
+				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Min, r.Max)
 			}
 			cells = append(cells, cell)
 		}

@@ -11,23 +11,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
-// peer is a program that somebody else wrote. It is measured if its variable names it.
+// peer is a third-party program. It is measured if its variable is set.
 type peer struct {
 	name, variable string
 	store          bool
-	// command says how it runs with these ports, one for gRPC and two for what else it
-	// listens on.
-	command func(w *workshop, ports [3]string, store string) (args, env []string)
+	// command returns its arguments for these ports, one for gRPC and two for its other listeners.
+	command func(w *testbed, ports [3]string, store string) (args, env []string)
 }
 
 var peers = []peer{
-	{name: limitador, variable: "LIMITADOR_BIN", command: func(w *workshop, ports [3]string, _ string) (args, env []string) {
+	{name: limitador, variable: "LIMITADOR_BIN", command: func(w *testbed, ports [3]string, _ string) (args, env []string) {
 		return []string{
 			"--rls-ip", "127.0.0.1", "--rls-port", ports[0], "--http-ip", "127.0.0.1", "--http-port", ports[1],
-			filepath.Join(w.dir, "limitador.yaml"), "memory", "--cache", "2000000", // its default forgets a million counters
+			filepath.Join(w.dir, "limitador.yaml"), "memory", "--cache", "2000000", // its default evicts a million counters
 		}, nil
 	}},
-	{name: ratelimit, variable: "RATELIMIT_BIN", store: true, command: func(w *workshop, ports [3]string, store string) (args, env []string) {
+	{name: ratelimit, variable: "RATELIMIT_BIN", store: true, command: func(w *testbed, ports [3]string, store string) (args, env []string) {
 		return nil, []string{
 			"GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[0], "PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
 			"RUNTIME_ROOT=" + w.dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
@@ -36,8 +35,8 @@ var peers = []peer{
 	}},
 }
 
-// peer makes a service of a peer's program.
-func (w *workshop) peer(p *peer, path string) *service {
+// peer returns a service that runs a peer's program.
+func (w *testbed) peer(p *peer, path string) *service {
 	return &service{name: p.name, limits: true, store: p.store, start: func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		var ports [3]string
 		for i := range ports {
@@ -55,7 +54,7 @@ func (w *workshop) peer(p *peer, path string) *service {
 }
 
 // startStore starts an empty store.
-func (w *workshop) startStore(ctx context.Context) (*process.Process, string, error) {
+func (w *testbed) startStore(ctx context.Context) (*process.Process, string, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, "", err
@@ -87,7 +86,7 @@ func startListening(ctx context.Context, cmd *exec.Cmd, port string) (*process.P
 	defer cancel()
 	go func() {
 		_, _ = p.Wait(ctx)
-		cancel() // what has ended will not listen
+		cancel() // do not wait for a process that has ended
 	}()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -99,7 +98,7 @@ func startListening(ctx context.Context, cmd *exec.Cmd, port string) (*process.P
 		case <-tick.C:
 		case <-ctx.Done():
 			p.Kill()
-			return nil, "", fmt.Errorf("%s does not listen on %s; it said:\n%s", cmd.Path, addr, p.Log())
+			return nil, "", fmt.Errorf("%s does not listen on %s; its output:\n%s", cmd.Path, addr, p.Log())
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
-// ask measures a question and prints its tables.
-func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) error {
+// compare measures a comparison and prints its tables.
+func compareServices(ctx context.Context, w *testbed, o *options, q *comparison, page *page) error {
 	var services []*service
 	for _, name := range q.services {
 		if s := w.services[name]; s != nil {
@@ -20,9 +20,9 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 		q.cases = slices.DeleteFunc(q.cases, func(c benchCase) bool { return c.envoy })
 	}
 	if len(q.cases) == 0 || len(services) == 0 {
-		return nil // the page says what is missing
+		return nil // the page lists it as missing
 	}
-	var found measured
+	var found measurements
 	var failed error
 	for _, c := range q.cases {
 		results, err := measureCase(ctx, w, o, &c, services)
@@ -32,19 +32,19 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 		}
 		found = append(found, results)
 		if c.name == "closed" && services[0].name == sluiceOwn {
-			page.request = spread(results[0], cpu.of).Least
+			page.request = spread(results[0], cpu.value).Min
 		}
 	}
-	// What was measured before an interruption took long.
+	// After an interruption print the cases that were measured.
 	if q.cases = q.cases[:len(found)]; len(found) > 0 {
-		page.answer(q, services, found)
+		page.printComparison(q, services, found)
 	}
 	return failed
 }
 
-// measureCase returns each service's figures of each round. It starts the services anew,
-// so their memory is that of this case.
-func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, services []*service) ([][]figures, error) {
+// measureCase returns each service's figures of each round. It restarts the services, so that their memory is that of
+// this case.
+func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, services []*service) ([][]figures, error) {
 	defer func() {
 		for _, s := range services {
 			s.kill()
@@ -54,7 +54,7 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 	for round := range o.rounds {
 		for i, s := range services {
 			fmt.Fprintf(w.progress, "%s: round %d of %d, %s\n", c.name, round+1, o.rounds, s.name)
-			// Memory that connections of an earlier round took would be used again.
+			// The memory of an earlier round's connections would be reused.
 			if round == 0 || c.idle {
 				s.kill()
 				if err := s.launch(ctx, w, c); err != nil {
@@ -63,9 +63,9 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 				if err := fill(ctx, c, s); err != nil {
 					return nil, err
 				}
-				if s.settles > 0 {
+				if s.warmup > 0 {
 					config := c.config(s)
-					config.Duration = s.settles
+					config.Duration = s.warmup
 					if _, err := measure(ctx, s, config, load.Run); err != nil {
 						return nil, err
 					}
@@ -82,7 +82,7 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 				return nil, err
 			}
 			if denied := r.OverLimit > r.OK; denied != (c.denied && s.limits) {
-				return nil, fmt.Errorf("%s: %d answers are OK and %d OVER_LIMIT, which is not what this case is for", s.name, r.OK, r.OverLimit)
+				return nil, fmt.Errorf("%s: %d responses are OK and %d OVER_LIMIT, which does not fit this case", s.name, r.OK, r.OverLimit)
 			}
 			results[i] = append(results[i], s.figures(r))
 		}
@@ -90,7 +90,7 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 	return results, nil
 }
 
-// fill makes the counters of a case, at the first replica: a store's are all replicas'.
+// fill creates the counters of a case, in the first replica: replicas with a store share them.
 func fill(ctx context.Context, c *benchCase, s *service) error {
 	if !c.fill {
 		return nil
@@ -102,19 +102,19 @@ func fill(ctx context.Context, c *benchCase, s *service) error {
 	return err
 }
 
-// measure loads a service once.
+// measure measures the load c on a service once.
 func measure(ctx context.Context, s *service, c load.Config, run func(context.Context, load.Config) (*load.Result, error)) (*load.Result, error) {
 	r, err := run(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	if r.Errors > 0 || r.Unknown > 0 || r.Answered == 0 {
-		return nil, fmt.Errorf("%s: %d answers, %d errors, %d unknown codes: %s", s.name, r.Answered, r.Errors, r.Unknown, r.LastError)
+		return nil, fmt.Errorf("%s: %d responses, %d errors, %d unknown codes: %s", s.name, r.Answered, r.Errors, r.Unknown, r.LastError)
 	}
 	return r, nil
 }
 
-// figures reads the figures of s.
+// figures returns the figures of s.
 func (s *service) figures(r *load.Result) figures {
 	f := figures{
 		perSecond: r.PerSecond, p50: r.Latency.P50, p99: r.Latency.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
@@ -125,7 +125,7 @@ func (s *service) figures(r *load.Result) figures {
 			f.cpu += server.CPU
 			f.peak += float64(server.PeakRSS) / (1 << 20)
 		case s.store:
-			f.storeCPU += server.CPU // there is no Envoy then
+			f.storeCPU += server.CPU // there is no Envoy in this case
 		default:
 			f.envoyCPU += server.CPU
 		}

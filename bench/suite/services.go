@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// The services by the names that the tables have.
+// The names of the services in the tables.
 const (
 	sluiceOwn   = "**sluice**"
 	sluiceGRPC  = "sluice over grpc-go"
@@ -37,26 +37,25 @@ var (
 // service is a rate-limit service under measurement.
 type service struct {
 	name string
-	// limits is false for a service that answers OK to all.
+	// limits is false for a service that always returns OK.
 	limits bool
-	// bootstrap is that of its Envoy, nil for the one that asks about each request.
+	// bootstrap is the configuration of its Envoy, or nil for an Envoy that calls it for each request.
 	bootstrap []byte
-	// settles is how long it is loaded before the first round, until it does what it is to do.
-	settles time.Duration
-	// store says that its counters are in a store, which its replicas share.
+	// warmup is the duration of the load before the first round, until the service works as intended.
+	warmup time.Duration
+	// store is true if its replicas share their counters in a store.
 	store bool
-	// start starts a replica and returns where it listens. store is where its store
-	// listens, if it has one.
+	// start starts a replica and returns its address. store is the address of its store, if it has one.
 	start func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error)
 
 	addrs    []string // of the replicas
-	envoy    string   // where an Envoy listens that asks it
+	envoy    string   // address of an Envoy that calls it
 	replicas []*process.Process
 	others   []*process.Process // its store, or that Envoy
 }
 
 // launch starts s for a case.
-func (s *service) launch(ctx context.Context, w *workshop, c *benchCase) error {
+func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
 	store := ""
 	if s.store {
 		p, addr, err := w.startStore(ctx)
@@ -99,7 +98,7 @@ func (s *service) launch(ctx context.Context, w *workshop, c *benchCase) error {
 	return nil
 }
 
-// kill ends what launch has started.
+// kill kills the processes that launch started.
 func (s *service) kill() {
 	for _, p := range slices.Concat(s.replicas, s.others) {
 		p.Kill()
@@ -107,7 +106,7 @@ func (s *service) kill() {
 	s.addrs, s.replicas, s.others = nil, nil, nil
 }
 
-// pids are the processes to measure, the replicas first.
+// pids returns the process IDs to measure, the replicas first.
 func (s *service) pids() []int {
 	var pids []int
 	for _, p := range slices.Concat(s.replicas, s.others) {
@@ -116,8 +115,8 @@ func (s *service) pids() []int {
 	return pids
 }
 
-// ours returns sluice with more arguments and variables.
-func (w *workshop) ours(name string, env []string, args ...string) *service {
+// sluiceService returns sluice with additional arguments and variables.
+func (w *testbed) sluiceService(name string, env []string, args ...string) *service {
 	s := &service{name: name, limits: true}
 	s.start = func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		args := append([]string{"--config", filepath.Join(w.dir, "rules")}, args...)
@@ -136,8 +135,8 @@ func (w *workshop) ours(name string, env []string, args ...string) *service {
 	return s
 }
 
-// plain returns a program of this module that answers OK to all.
-func plain(name, path string) *service {
+// noopService returns a program of this module that always returns OK.
+func noopService(name, path string) *service {
 	return &service{name: name, start: func(ctx context.Context, _ string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		cmd := exec.Command(path)
 		prepare(cmd)

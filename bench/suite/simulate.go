@@ -19,7 +19,7 @@ import (
 // accessLog is a log that `sluice simulate` reads from a pipe.
 type accessLog struct {
 	name, title, goal string
-	addresses         int // that requests come from, in turn
+	addresses         int // number of client addresses, in turn
 	line              func(to []byte, number, address int) []byte
 }
 
@@ -42,7 +42,7 @@ func defaultLine(to []byte, number, address int) []byte {
 	return append(to, "\" \"shop.example.com\" \"10.42.3.17:8080\"\n"...)
 }
 
-// gatewayLine appends a line as Envoy Gateway writes it unless told otherwise.
+// gatewayLine appends a line of Envoy Gateway's default format.
 func gatewayLine(to []byte, number, address int) []byte {
 	to = append(to, `{":authority":"shop.example.com","bytes_received":0,"bytes_sent":1482,"connection_termination_details":null,`+
 		`"downstream_local_address":"10.42.3.9:10080","downstream_remote_address":"10.42.0.1:51234","duration":37,"method":"GET","protocol":"HTTP/1.1",`+
@@ -60,7 +60,7 @@ func gatewayLine(to []byte, number, address int) []byte {
 	return append(to, "\"}\n"...)
 }
 
-// appendTime appends the time of a line, of which there are 5,000 a second.
+// appendTime appends the time of a line. There are 5,000 lines per second.
 func appendTime(to []byte, number int) []byte {
 	at := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(time.Duration(number) * 200 * time.Microsecond)
 	return at.AppendFormat(to, "2006-01-02T15:04:05.000Z")
@@ -74,17 +74,17 @@ func appendID(to []byte, number int) []byte {
 	return fmt.Appendf(to, "%08x-1c5e-4c8f-9d3b-2f6a7e0b9c41", number)
 }
 
-// reading is what reading a log once took.
+// reading is the cost of reading a log once.
 type reading struct {
 	perCore, perSecond float64 // lines
 	peak               float64 // MiB
 }
 
 // simulate measures `sluice simulate` and prints its table.
-func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
+func simulate(ctx context.Context, w *testbed, o *options, page *page) error {
 	page.Line("## sluice simulate\n")
-	page.Line("%d lines from a pipe, decided by four limits each; the rate of a core is by the CPU time. Medians of %d rounds.\n", o.lines, o.rounds)
-	page.Head("log", "bytes a line", "goal", "lines a second and core (least)", "lines a second", "the most resident memory, MiB")
+	page.Line("%d lines from a pipe, four limits each; the rate per core is by CPU time. Medians of %d rounds.\n", o.lines, o.rounds)
+	page.Head("log", "bytes per line", "goal", "lines per second and core (min)", "lines per second", "peak resident memory, MiB")
 	found := make([][]reading, len(o.logs))
 	for round := range o.rounds {
 		for i, log := range o.logs {
@@ -101,15 +101,15 @@ func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
 			return report.Over(o.rounds, func(n int) float64 { return f(found[i][n]) })
 		}
 		perCore := of(func(r reading) float64 { return r.perCore })
-		page.Row(log.title, strconv.Itoa(len(log.line(nil, 0, 0))), log.goal, fmt.Sprintf("%.0f (%.0f)", perCore.Median, perCore.Least),
-			fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.perSecond }).Median), fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.peak }).Greatest))
+		page.Row(log.title, strconv.Itoa(len(log.line(nil, 0, 0))), log.goal, fmt.Sprintf("%.0f (%.0f)", perCore.Median, perCore.Min),
+			fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.perSecond }).Median), fmt.Sprintf("%.0f", of(func(r reading) float64 { return r.peak }).Max))
 	}
 	page.Line("")
 	return nil
 }
 
-// read has simulate read a log.
-func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
+// read runs simulate on a log.
+func (w *testbed) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
 	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"),
 		"--descriptor", "address={x-forwarded-for}", "--descriptor", "path={:path}")
 	var out strings.Builder
@@ -122,7 +122,7 @@ func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r readi
 	if err := cmd.Start(); err != nil {
 		return r, err
 	}
-	// Its own error says more than that it no longer reads.
+	// Its own error is more informative than the broken pipe.
 	written := errors.Join(log.write(in, lines), in.Close())
 	if err := cmp.Or(cmd.Wait(), written); err != nil {
 		return r, fmt.Errorf("%w\n%s", err, &out)

@@ -36,8 +36,8 @@ func TestParseSample(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	q := &question{metrics: []metric{cpu, storeCPU}, cases: []benchCase{{title: "some load", goals: goals{"cpu": "3.5"}}}}
-	p.answer(q, []*service{{name: "ours"}, {name: "theirs", store: true}}, measured{{
+	q := &comparison{metrics: []metric{cpu, storeCPU}, cases: []benchCase{{title: "some load", goals: goals{"cpu": "3.5"}}}}
+	p.printComparison(q, []*service{{name: "ours"}, {name: "theirs", store: true}}, measurements{{
 		{{cpu: 10}, {cpu: 20}, {cpu: 40}},
 		{{cpu: 5, storeCPU: 1}, {cpu: 5, storeCPU: 3}, {cpu: 30, storeCPU: 2}},
 	}})
@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 		var o options
 		err := o.choose(name)
 		chosen := len(o.logs)
-		for _, q := range o.questions {
+		for _, q := range o.comparisons {
 			chosen += len(q.cases)
 		}
 		if err != nil || chosen != 1 {
@@ -66,10 +66,10 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	var all, none options
-	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.questions) != len(questions) || len(all.logs) != len(accessLogs) {
-		t.Errorf("all names choose %d questions and %d logs, %v", len(all.questions), len(all.logs), err)
+	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.comparisons) != len(comparisons) || len(all.logs) != len(accessLogs) {
+		t.Errorf("all names choose %d questions and %d logs, %v", len(all.comparisons), len(all.logs), err)
 	}
-	if err := none.choose(""); err != nil || len(none.questions) != 0 || len(none.logs) != 0 {
+	if err := none.choose(""); err != nil || len(none.comparisons) != 0 || len(none.logs) != 0 {
 		t.Errorf("no name chooses %+v, %v", none, err)
 	}
 	if err := none.choose("closed,nothing"); err == nil {
@@ -77,7 +77,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLimiters measures all limiters for as short as possible and reads the table.
+// TestLimiters measures all limiters for the shortest time and checks the table.
 func TestLimiters(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -93,7 +93,7 @@ func TestLimiters(t *testing.T) {
 	}
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	p.limiters(o, found)
+	p.printLimiters(o, found)
 	for _, want := range []string{"sluice/fixed_window", reference, "sluice/leaky_bucket", "sluice/sliding_window", "sluice/sliding_log", "golang.org/x/time/rate", "ulule/limiter"} {
 		if !strings.Contains(out.String(), "\n| "+want+" | ") {
 			t.Errorf("no row of %s", want)
@@ -122,7 +122,7 @@ func TestTimeCell(t *testing.T) {
 	}
 }
 
-// TestServices puts the services to a load of each sort for as short as possible.
+// TestServices measures the services under each kind of load for the shortest time.
 func TestServices(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -142,7 +142,7 @@ func TestServices(t *testing.T) {
 		"| load | goal | **sluice** | sluice over grpc-go | no-op, grpc-go |", "floor |\n",
 		"\n| one core for the service | ", "\n| through Envoy, 32 connections to it | 6 | ",
 		"| load | goal | **sluice, store** | ", "\n| the same, one with ten times the calls of another | ",
-		"| load | goal | no limit | RLQS, one bucket | RLQS, 1,000 users | Envoy's local limit | a call each (RLS) |\n",
+		"| load | goal | no limit | RLQS, one bucket | RLQS, 1,000 users | Envoy's local limit | a call per request (RLS) |\n",
 		"\n| Envoy Gateway's JSON, 10,000 addresses | 8",
 	} {
 		if !strings.Contains(out.String(), want) {

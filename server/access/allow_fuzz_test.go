@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// FuzzAllowList gives a certificate any URI, and holds that what may ask for a domain
-// is what a simple reading of SPIFFE's rules allows: scheme and trust domain in any
-// letter case, then whole segments.
+// FuzzAllowList parses arbitrary URIs of certificates and compares the granted domains with a
+// simple implementation of SPIFFE's rules: scheme and trust domain are case-insensitive, then whole
+// segments are compared.
 func FuzzAllowList(f *testing.F) {
 	allow, err := ParseAllowList([]string{"spiffe://td.test/ns/shop/*=below", "spiffe://td.test/ns/shop/sa/envoy=exact"})
 	must.OK(f, err)

@@ -19,7 +19,7 @@ func allowList(t *testing.T, texts ...string) *AllowList {
 	return a
 }
 
-// certificate returns one with these names, URIs or DNS names.
+// certificate returns a certificate with the given DNS names and URIs.
 func certificate(t *testing.T, names ...string) *x509.Certificate {
 	t.Helper()
 	c := new(x509.Certificate)
@@ -57,7 +57,7 @@ func TestAllowList(t *testing.T) {
 		{[]string{"envoy.example.com"}, []string{"dns", "both"}},
 		{[]string{"ENVOY.example.COM", "upper.example.com"}, []string{"dns", "both", "upper"}},
 		{[]string{"twice.example.com"}, []string{"a", "b"}},
-		// What only looks like the name.
+		// Names that only resemble the listed one.
 		{[]string{"evil.envoy.example.com", "envoy.example.com.evil.test", "xenvoy.example.com", "*.example.com", "*"}, nil},
 		// A DNS name is not a URI, nor the reverse.
 		{[]string{"https://envoy.example.com", "spiffe://envoy.example.com"}, nil},
@@ -79,7 +79,7 @@ func TestAllowList(t *testing.T) {
 		{[]string{"spiffe://cluster.local:443/ns/shop/sa/envoy"}, nil},
 		{[]string{"spiffe://x@cluster.local/ns/shop/sa/envoy"}, nil},
 		{[]string{"https://cluster.local/ns/shop/sa/envoy"}, nil},
-		// What is below a prefix only by its letters.
+		// Paths that only textually start with the prefix.
 		{[]string{"spiffe://cluster.local/ns/shop/../pay"}, nil},
 		{[]string{"spiffe://cluster.local/ns/shop/./x"}, nil},
 		{[]string{"spiffe://cluster.local/ns/shop//x"}, nil},
@@ -113,8 +113,9 @@ func TestAllowList(t *testing.T) {
 	}
 }
 
-// TestNameKindsShareNoGrant holds that a DNS name spelt as a URI of the list, and a URI spelt as a DNS name, grant
-// nothing: authorities that are constrained to some names of one kind may issue any of the other.
+// TestNameKindsShareNoGrant checks that a DNS name spelled like a listed URI, and a URI spelled
+// like a listed DNS name, have no grants: an authority that is constrained to some names of one
+// kind may issue any names of the other.
 func TestNameKindsShareNoGrant(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=dns", "spiffe://cluster.local/sa/envoy=uri", "spiffe://cluster.local/ns/*=below")
 	for _, cert := range []*x509.Certificate{

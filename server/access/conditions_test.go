@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestConditionsOfTLSFiles has files that do not load, and a certificate that expires while it is in use. The clock is fake.
+// TestConditionsOfTLSFiles uses files that cannot be loaded, and a certificate that expires while
+// in use. The clock is fake.
 func TestConditionsOfTLSFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := testcert.New("authority")
@@ -38,7 +39,7 @@ func TestConditionsOfTLSFiles(t *testing.T) {
 		must.OK(t, err)
 		expect := func(when string, want ...telemetry.Code) {
 			t.Helper()
-			time.Sleep(3 * time.Second) // fake: two readings agree
+			time.Sleep(3 * time.Second) // fake time, for two equal readings
 			var got []telemetry.Code
 			for _, c := range m.Conditions.Active(time.Now()) {
 				got = append(got, c.Code)
@@ -75,7 +76,8 @@ func TestConditionsOfTLSFiles(t *testing.T) {
 	})
 }
 
-// TestConditionsOfTwoListeners has two listeners whose files differ in the key alone, and do not load for one of them.
+// TestConditionsOfTwoListeners uses two listeners whose files differ in the key only. Those of one
+// cannot be loaded.
 func TestConditionsOfTwoListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := testcert.New("authority")

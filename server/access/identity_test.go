@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// TestIdentityOf compares clients: those of one address are one, and so are those of one name.
+// TestIdentityOf checks that clients with the same address, or with the same names, have the same
+// identity.
 func TestIdentityOf(t *testing.T) {
 	tcp := func(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
 	shown := func(c *x509.Certificate) credentials.TLSInfo {
@@ -41,7 +42,7 @@ func TestIdentityOf(t *testing.T) {
 	}
 }
 
-// TestCanAccessAny has clients that may ask for a domain, for any, and for none.
+// TestCanAccessAny checks clients that may request one domain, all domains, and none.
 func TestCanAccessAny(t *testing.T) {
 	a := allowList(t, "a.example.com=d", "b.example.com=*")
 	for name, want := range map[string]bool{"a.example.com": true, "b.example.com": true, "c.example.com": false} {

@@ -52,7 +52,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestBadTokenFiles holds that an error names file and line, and repeats nothing of the file.
+// TestBadTokenFiles checks that errors name file and line, and contain nothing from the file.
 func TestBadTokenFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for text, want := range map[string]string{
@@ -123,7 +123,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 		holds("after one reading", 1, 0, 0, Read, Write, 0)
 		time.Sleep(time.Second)
 		holds("after two", 1, 0, 0, Read, 0, Write)
-		for i := range len(good) - 1 { // cut short anywhere but at a line's end
+		for i := range len(good) - 1 { // truncated anywhere except at the end of a line
 			if good[i] != '\n' {
 				putTokens(t, path, good[:i+1])
 				time.Sleep(3 * time.Second)

@@ -57,8 +57,8 @@ func askCounters(t *testing.T, addr string, q client.CounterQuery) *admin.Counte
 	return report
 }
 
-// TestCountersAreLookedUpAndReset does both for each algorithm. All windows are long, so
-// that the test's own time does not matter.
+// TestCountersAreLookedUpAndReset looks up and resets a counter of each algorithm. All windows are
+// long, so that the duration of the test does not matter.
 func TestCountersAreLookedUpAndReset(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, countersRules)
 	addr, logs := debugServer(t, s)
@@ -85,7 +85,7 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			servertest.Hit(t, s, tt.key, "alice", n, nil)
 		}
 		servertest.Hit(t, s, tt.key, "bob", 1, nil)
-		for range 3 { // a peek changes nothing
+		for range 3 { // a lookup changes nothing
 			report := askCounters(t, addr, q)
 			if diff := cmp.Diff(tt.want, report.Counters, ignore); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.key, diff)
@@ -133,8 +133,8 @@ func jsonText(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestSpecialCounters peeks at shared counters, overrides, counters whose
-// hits would wait, and descriptors without a counter.
+// TestSpecialCounters looks up shared counters, overrides, counters whose hits would be delayed,
+// and descriptors without a counter.
 func TestSpecialCounters(t *testing.T) {
 	table := servertest.Table(t)
 	s := servertest.ServiceOn(t, table, answer.Settings{}, countersRules)
@@ -162,9 +162,9 @@ func TestSpecialCounters(t *testing.T) {
 		t.Errorf("a bucket that holds replies: %+v, want room for 61", c)
 	}
 	for descriptor, reason := range map[string]string{
-		"free=alice":   "an unlimited rule has no counter",
+		"free=alice":   "an unlimited rule has no counters",
 		"nobody=alice": "no descriptor matches entry 1",
-		"parent=alice": "has no limit; only those below it do",
+		"parent=alice": "has no limit; only descriptors below it do",
 		"":             "a descriptor without entries matches nothing",
 	} {
 		if r := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor}); len(r.Counters) != 0 || !strings.Contains(r.Reason, reason) {
@@ -216,8 +216,7 @@ func TestBadCounterQueries(t *testing.T) {
 	}
 }
 
-// TestCountersAreLocalOnly asks from elsewhere, through proxies and from
-// pages of browsers.
+// TestCountersAreLocalOnly sends requests from other machines, through proxies and from web pages.
 func TestCountersAreLocalOnly(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, countersRules)
 	h := newAPI(t, s, zap.NewNop()).Handler(nil)
@@ -225,7 +224,7 @@ func TestCountersAreLocalOnly(t *testing.T) {
 	for _, tt := range []struct {
 		own, peer, host string
 		headers         string
-		allowed         string // the methods that are answered
+		allowed         string // the allowed methods
 	}{
 		{loop, "127.0.0.1:5000", localhost, "", "GET DELETE"},
 		{loop, "127.0.0.1:5000", "127.0.0.1:6070", "", "GET DELETE"},
@@ -233,9 +232,9 @@ func TestCountersAreLocalOnly(t *testing.T) {
 		{"[::ffff:127.0.0.1]:6070", "[::ffff:127.0.0.1]:5000", "LOCALHOST", "", "GET DELETE"},
 		{loop, "127.0.0.1:5000", "localhost:16070", "", "GET DELETE"}, // kubectl port-forward 16070:6070
 		{far, "192.0.2.8:5000", localhost, "", ""},
-		{far, "127.0.0.6:5000", localhost, "", ""}, // a sidecar proxy that forwards what came from outside
+		{far, "127.0.0.6:5000", localhost, "", ""}, // a sidecar proxy that forwards requests from outside
 		{loop, "192.0.2.8:5000", localhost, "", ""},
-		{loop, "127.0.0.1:5000", "sluice.example:6070", "", ""}, // a page whose name was bound to loopback
+		{loop, "127.0.0.1:5000", "sluice.example:6070", "", ""}, // DNS rebinding
 		{loop, "127.0.0.1:5000", "localhost.example", "", ""},
 		{loop, "127.0.0.1:5000", "127.0.0.1.example:6070", "", ""},
 		{loop, "127.0.0.1:5000", "", "", ""},
@@ -276,7 +275,7 @@ func TestCountersAreLocalOnly(t *testing.T) {
 			if strings.Contains(tt.allowed, ask.may) {
 				want = 200
 			}
-			if ask.target == "/" { // others get the list of what listens here
+			if ask.target == "/" { // other clients get the list of paths
 				if got := strings.HasPrefix(w.Body.String(), "<!doctype html>"); got != (want == 200) || w.Code != 200 {
 					t.Errorf("%s %+v = %d, a page: %t, want %t", ask.target, tt, w.Code, got, want == 200)
 				}
@@ -289,7 +288,7 @@ func TestCountersAreLocalOnly(t *testing.T) {
 	}
 }
 
-// TestPenaltyIsExplained looks up a counter that is under a penalty, and resets it.
+// TestPenaltyIsExplained looks up and resets a counter under a penalty.
 func TestPenaltyIsExplained(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, "{domain: d, descriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2, penalty: [2m, 5m]}}]}")
 	a := newAPI(t, s, zap.NewNop())

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestTokensExpire holds for how long a preview may be confirmed.
+// TestTokensExpire checks how long a preview may be confirmed.
 func TestTokensExpire(t *testing.T) {
 	h := newResetHandler(nil)
 	which := live.Selection{Domain: "d"}
@@ -50,7 +50,7 @@ func FuzzCounterQuery(f *testing.F) {
 	})
 }
 
-// TestPanicOfTheWatchIsCaught breaks the reading of each second: the panic is counted.
+// TestPanicOfTheWatchIsCaught makes Tick panic. The panic is counted.
 func TestPanicOfTheWatchIsCaught(t *testing.T) {
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 
 const noon = servertest.Noon
 
-// A reloaded is the API of a service whose rules change. They may name the table t, which has rows of users.
+// reloaded is the API of a service whose rules change. They may refer to the table t, which has
+// rows of users.
 type reloaded struct {
 	*admin.API
 
@@ -49,7 +50,7 @@ func (r *reloaded) serve(rules string) {
 	}
 }
 
-// ask makes a request of al, of the given hits or else of one.
+// ask makes a request of user al, with the given hits or one.
 func (r *reloaded) ask(hits ...uint64) {
 	r.t.Helper()
 	request := servertest.OneDescriptor("user", "al")
@@ -63,8 +64,8 @@ func (r *reloaded) ask(hits ...uint64) {
 
 func (r *reloaded) time() time.Time { return time.Unix(0, int64(r.now)) }
 
-// TestRatesAcrossReloads loads rules after many hits on a limit whose metrics have values of requests, or names of rows. Its hits
-// stay, and its rate is that of the hits since.
+// TestRatesAcrossReloads loads rules after many hits on a limit whose metrics contain values of
+// requests or names of rows. The total stays, and the rate includes only later hits.
 func TestRatesAcrossReloads(t *testing.T) {
 	const (
 		plain    = "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}"
@@ -119,8 +120,8 @@ func TestRatesAcrossReloads(t *testing.T) {
 	}
 }
 
-// TestRatesOfLimitsThatShareCounters holds that a domain counts hits once that several of its limits show, since their names in
-// metrics are one.
+// TestRatesOfLimitsThatShareCounters checks that a domain counts hits once if several limits share
+// their counters because their metric names are equal.
 func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 	r := newReloaded(t, `{domain: d, descriptors: [
 		{key: user, value: "al", rate_limit: {requests_per_unit: 5, unit: second}},
@@ -132,7 +133,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 	}
 }
 
-// TestUnknownDomainsThatRulesHave holds that a domain is no longer unknown with rules that have it.
+// TestUnknownDomainsThatRulesHave checks that a domain is no longer unknown once rules have it.
 func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	r := newReloaded(t, "{domain: shop, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
 	unknown := func() int { return len(r.State(r.time(), admin.AllRules).UnknownDomains) }
@@ -145,8 +146,8 @@ func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	}
 }
 
-// TestRateOfOverflowSeries begins to use a limit whose name in metrics is that of all series beyond the
-// bounds. Its rate is that of the hits since, not of all that were counted there before.
+// TestRateOfOverflowSeries starts using a limit whose metrics are in the series for names beyond
+// the bounds. Its rate includes later hits only, not those that this series has counted before.
 func TestRateOfOverflowSeries(t *testing.T) {
 	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
 	r := newReloaded(t, detailed+"]}")
@@ -157,7 +158,7 @@ func TestRateOfOverflowSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask("user", strings.Repeat("x", 1000), 1_000_000) // no name of a series is as long
+	ask("user", strings.Repeat("x", 1000), 1_000_000) // too long for the name of a series
 	for range 60 {
 		r.now += limiter.Time(time.Second)
 		r.Tick(r.time())
@@ -172,8 +173,8 @@ func TestRateOfOverflowSeries(t *testing.T) {
 	}
 }
 
-// TestDeniedDescriptorsOfAList has each of two limits deny a request. It counts once among those of the domain, and each of
-// the two keys has a share of all.
+// TestDeniedDescriptorsOfAList has two limits deny the same request. The domain counts it once, and
+// each of the two keys has a share of all denials.
 func TestDeniedDescriptorsOfAList(t *testing.T) {
 	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limits: [{requests_per_unit: 0, unit: minute}, {requests_per_unit: 0, unit: day}]}]}")
 	for i := range 3 {

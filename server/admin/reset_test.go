@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// namedDecider decides in a table, and knows by which names counters were charged and reset.
+// namedDecider decides by a table and records the names of charged and reset counters.
 type namedDecider struct {
 	*limiter.Table
 
@@ -45,8 +45,8 @@ func (d *namedDecider) Reset(_ context.Context, now limiter.Time, b *limiter.Bat
 func (d *namedDecider) Cancel(now limiter.Time, b *limiter.Batch, _ [][]byte) { d.Table.Cancel(now, b) }
 func (*namedDecider) Up() bool                                                { return true }
 
-// TestResetOfDeniedKeys resets keys that count by their rule, by a row of a table and by a limit of the request: each is
-// admitted as with a new counter, and with a store the reset has the name of the counter.
+// TestResetOfDeniedKeys resets keys whose policy is that of a rule, of a table row and of an
+// override. Each is then admitted as with a new counter, and a store gets the counter's name.
 func TestResetOfDeniedKeys(t *testing.T) {
 	requests := map[string]*rls.RateLimitRequest{
 		"rule": servertest.OneDescriptor("customer", "nobody"), "row": servertest.OneDescriptor("customer", "acme"), "override": servertest.OneDescriptor("customer", "acme"),
@@ -92,7 +92,7 @@ func TestResetOfDeniedKeys(t *testing.T) {
 	}
 }
 
-// resetsDenied makes a request until it is denied, resets all that is denied and makes it again.
+// resetsDenied repeats a request until it is denied, resets all denied keys, and sends it again.
 func resetsDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequest) {
 	t.Helper()
 	a := newAPI(t, s, zap.NewNop())

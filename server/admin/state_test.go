@@ -33,7 +33,7 @@ descriptors:
 domain: other
 `
 
-// askHTTP asks a debug listener and returns the code, header and body.
+// askHTTP sends a request to a debug listener and returns code, header and body.
 func askHTTP(t *testing.T, method, target string, header ...string) (int, http.Header, string) {
 	t.Helper()
 	return servertest.Fetch(t, method, target, "", header...)
@@ -49,7 +49,7 @@ func askState(t *testing.T, addr, query string) *live.State {
 	return &state
 }
 
-// TestState holds what the state says of requests.
+// TestState checks the state after some requests.
 func TestState(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
 	a := newAPI(t, s, zap.NewNop())
@@ -94,7 +94,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateHasNoValues holds that hashed, the default, and off keep nothing that clients send.
+// TestStateHasNoValues checks that the modes hashed, the default, and off store no values of
+// clients.
 func TestStateHasNoValues(t *testing.T) {
 	for _, mode := range []string{"", live.Hashed, live.Off} {
 		s := servertest.Service(t, answer.Settings{TopKeys: mode}, shownRules)
@@ -161,7 +162,7 @@ func TestMemoryFullCondition(t *testing.T) {
 	}
 }
 
-// TestResetHasPreview holds the preview, the token and what a reset does.
+// TestResetHasPreview checks the preview, the token and the reset.
 func TestResetHasPreview(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{}, shownRules)
 	addr, logs := debugServer(t, s)
@@ -185,7 +186,7 @@ func TestResetHasPreview(t *testing.T) {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
-	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page write it
+	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page display it
 	did, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
 	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
 		t.Fatalf("the reset is %+v, %v", did, err)
@@ -227,7 +228,7 @@ func TestResetRejectsBadQueries(t *testing.T) {
 	}
 }
 
-// TestPage holds the page's bounds: what browsers may load, its size, and that what clients send stays text.
+// TestPage checks the page's Content-Security-Policy and size, and that text of clients is escaped.
 func TestPage(t *testing.T) {
 	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
 	addr, _ := debugServer(t, s)
@@ -287,7 +288,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageResetsInAnyDomain holds that the buttons ask for the domain that they stand beside, whatever it is called.
+// TestPageResetsInAnyDomain checks that reset buttons refer to their own domain, whatever its name.
 func TestPageResetsInAnyDomain(t *testing.T) {
 	const domain = `a&b=c #d+"<e>`
 	s := servertest.Service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
@@ -319,7 +320,7 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	}
 }
 
-// TestPageWithoutRules holds that it says so.
+// TestPageWithoutRules checks that the page reports missing rules.
 func TestPageWithoutRules(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
 	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "no rules loaded: every request gets an error") {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestTruncatedBodies has connections that end within the body of a request: nothing changes, though what has come is good by itself.
+// TestTruncatedBodies closes connections within the body of a request. Nothing changes, even if the
+// received part is valid by itself.
 func TestTruncatedBodies(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
@@ -50,11 +51,12 @@ func TestTruncatedBodies(t *testing.T) {
 	}
 }
 
-// TestRowsOfTruncatedFile has a complete body with a file that is cut: the answer and the log name the row.
+// TestRowsOfTruncatedFile sends a complete body with a truncated file. The response and the log
+// name the row.
 func TestRowsOfTruncatedFile(t *testing.T) {
 	_, addr, _, logs := tablesServer(t, tableRules)
 	for text, want := range map[string]string{
-		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be cut off`,
+		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be truncated`,
 		"user,requests_per_unit\nal,12\nbo,1\n": "",
 	} {
 		code, _, got := servertest.Fetch(t, http.MethodPost, "http://"+addr+admin.TablesPath+"/users", text, "Content-Type", "text/csv")

@@ -50,8 +50,9 @@ func tablesServer(t *testing.T, rules string) (c *client.Debug, addr string, all
 
 const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
 
-// TestIncompleteBodiesChangeNothing holds that a body that ends before its length, in the middle of a number, leaves the
-// table as it is, and so do rows of other columns than the request names.
+// TestIncompleteBodiesChangeNothing checks that a body that ends within a number, before its
+// announced length, does not change the table, nor do rows with other columns than the request
+// names.
 func TestIncompleteBodiesChangeNothing(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	for _, request := range []string{
@@ -83,7 +84,7 @@ func TestIncompleteBodiesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestRowsOverHTTP puts, shows and deletes rows with odd keys by the client.
+// TestRowsOverHTTP puts, shows and deletes rows with unusual keys through the client.
 func TestRowsOverHTTP(t *testing.T) {
 	c, _, all, logs := tablesServer(t, tableRules)
 	ctx := t.Context()
@@ -113,7 +114,7 @@ func TestRowsOverHTTP(t *testing.T) {
 	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name: "gold"`)).Len(); n != 10 {
 		t.Errorf("%d lines of the log tell of rows", n)
 	}
-	// Empty values, of which slashes follow each other in the path.
+	// Empty values, which give consecutive slashes in the path.
 	for _, key := range [][]string{{"", "a"}, {"a", ""}, {"", ""}} {
 		if report, err := c.PutRow(ctx, "users", key, "path,user", url.Values{"requests_per_unit": {"7"}}); err != nil || report.Key["path"] != key[0] || report.Key["user"] != key[1] {
 			t.Errorf("%q: %+v, %v", key, report, err)
@@ -140,7 +141,7 @@ func TestRowsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestRejectedRows has what a caller may get wrong. Nothing changes.
+// TestRejectedRows sends invalid requests. Nothing changes.
 func TestRejectedRows(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	ask := func(method, path, body string) string {
@@ -156,7 +157,7 @@ func TestRejectedRows(t *testing.T) {
 		{"PUT", "/users", "", "405 Method Not Allowed"},
 		{"PATCH", "/users/al", "", "405 Method Not Allowed"},
 		{"GET", "/none", "", `404 Not Found {
-  "error": "unknown table \"none\"; did you mean \"file\"?; known tables: file, users"`},
+  "error": "unknown table \"none\"; did you mean \"file\"? (known: file, users)"`},
 		{"GET", "/users/bo", "", "404 Not Found"},
 		{"GET", "/file/bo", "", "404 Not Found"},
 		{"DELETE", "/users/bo", "", "404 Not Found"},
@@ -194,7 +195,7 @@ func TestRejectedRows(t *testing.T) {
 	}
 }
 
-// TestRowsNeedRights holds that a page of another origin, and another machine, change nothing.
+// TestRowsNeedRights checks that web pages of other origins and other machines cannot change rows.
 func TestRowsNeedRights(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	for name, header := range map[string][2]string{
@@ -218,8 +219,8 @@ func TestRowsNeedRights(t *testing.T) {
 	}
 }
 
-// TestTheFirstRowWhileRulesChange puts the first row of a table, which decides its columns, while rules with another entry are
-// activated. One of the two has to be rejected.
+// TestTheFirstRowWhileRulesChange puts the first row of a table, which decides its columns, while
+// rules that need other columns are activated. One of the two must be rejected.
 func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	all := new(tables.Registry)
 	e, err := all.Add("users", "")
@@ -270,7 +271,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	}
 }
 
-// TestWriteTimeoutOfLongTables holds that each part of a table has the time of a response.
+// TestWriteTimeoutOfLongTables checks that the write timeout applies to each part of a table.
 func TestWriteTimeoutOfLongTables(t *testing.T) {
 	_, _, all, _ := tablesServer(t, tableRules)
 	e, err := all.Table("users")

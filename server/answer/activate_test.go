@@ -21,7 +21,7 @@ import (
 // version consists of rules and the rows of two tables, which are activated together.
 type version struct{ rules, first, second string }
 
-// swapped is a service of two tables that have their rows from files.
+// swapped is a service with two tables whose rows are loaded from files.
 type swapped struct {
 	*Service
 	tables *tables.Registry
@@ -38,7 +38,7 @@ func newSwapped(t *testing.T) *swapped {
 	return &swapped{service(t, Settings{Tables: all}, ""), all}
 }
 
-// rows returns the rows of a version by the names of their tables.
+// rows returns the rows of a version by table name.
 func (s *swapped) rows(t *testing.T, v version) map[string]*tables.Rows {
 	t.Helper()
 	rows := map[string]*tables.Rows{}
@@ -68,15 +68,16 @@ func (s *swapped) compile(t *testing.T, v version) *descriptors.Set {
 	return set
 }
 
-// TestRulesAndRowsChangeTogether alternates between two versions of rules and rows while requests are answered. Both versions
-// give every request the same answer, and a mixture of them gives some the other one: new rules with old rows, one new table with
-// an old one, and two lookups of a request in old and new rows of one table.
+// TestRulesAndRowsChangeTogether alternates between two versions of rules and rows while requests
+// are answered. Both versions give each request the same answer. Mixtures give some requests
+// another one: new rules with old rows, one new and one old table, and two lookups of a request in
+// old and new rows of one table.
 func TestRulesAndRowsChangeTogether(t *testing.T) {
 	const zero = "{unit: year, requests_per_unit: 0, table: "
 	both := "domain: d\ndescriptors:\n- {key: customer, rate_limit: " + zero + "first}}\n- {key: client, rate_limit: " + zero + "second}}\n"
 	for name, test := range map[string]struct {
 		versions [2]version
-		asked    [2][2]string // entries of the descriptors
+		asked    [2][2]string // entries of the two descriptors of a request
 		denied   bool
 	}{
 		"rules and rows": {[2]version{
@@ -96,7 +97,8 @@ func TestRulesAndRowsChangeTogether(t *testing.T) {
 	}
 }
 
-// TestOnRulesChangedCallsEachFunction activates rules after two functions were added: both are called, in their order.
+// TestOnRulesChangedCallsEachFunction registers two functions. Both are called when rules are
+// activated, in order.
 func TestOnRulesChangedCallsEachFunction(t *testing.T) {
 	s := service(t, Settings{}, "")
 	var called []int
@@ -151,7 +153,7 @@ func testSwaps(t *testing.T, versions [2]version, asked [2][2]string, denied boo
 	}
 	for i := range swaps {
 		activate(i + 1)
-		for seen := answered.Load(); answered.Load() < seen+askers; { // each version answers some
+		for seen := answered.Load(); answered.Load() < seen+askers; { // each version answers some requests
 			runtime.Gosched()
 		}
 	}

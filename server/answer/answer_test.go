@@ -25,7 +25,7 @@ import (
 // noon is in the middle of every window of up to a day.
 const noon = limiter.Time(1_800_014_400 * time.Second)
 
-// compile compiles one file of rules.
+// compile compiles a rule file.
 func compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
 	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
@@ -48,7 +48,7 @@ func newMetrics(tb testing.TB) *telemetry.Metrics {
 	return m
 }
 
-// service returns a service of its own with these rules, or without any.
+// service returns a new service with the given rules, or without rules.
 func service(tb testing.TB, settings Settings, rules string) *Service {
 	tb.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -74,7 +74,7 @@ func TestAnswerErrors(t *testing.T) {
 		service *Service
 		request []byte
 		want    error
-		// The gRPC codes, as envoyproxy/ratelimit and precise.
+		// The gRPC codes, compatible and precise.
 		code, precise codes.Code
 	}{
 		{"no domain", with, marshal(t, &rls.RateLimitRequest{Descriptors: one}), errEmptyDomain, codes.Unknown, codes.InvalidArgument},
@@ -103,7 +103,7 @@ func TestAnswerErrors(t *testing.T) {
 func TestResetIsRoundedUp(t *testing.T) {
 	s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 9}}]}")
 	for _, test := range []struct {
-		at   time.Duration // after a minute's begin
+		at   time.Duration // after the start of a minute
 		want int64
 	}{
 		{0, 60}, {1, 60}, {time.Second, 59}, {time.Second + 1, 59}, {59 * time.Second, 1}, {time.Minute - 1, 1}, {time.Minute, 60},
@@ -123,7 +123,7 @@ func TestResetIsRoundedUp(t *testing.T) {
 	}
 }
 
-// randomRules has every word of the language that changes an answer.
+// randomRules uses every field that changes an answer.
 const randomRules = `
 domain: d
 descriptors:
@@ -147,7 +147,7 @@ descriptors:
   - {key: c, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
 `
 
-// randomRequest makes requests of which most match something.
+// randomRequest returns a request that usually matches a rule.
 func randomRequest(r *rand.Rand) *rls.RateLimitRequest {
 	pickString := func(of ...string) string { return of[r.IntN(len(of))] }
 	hits := func() uint64 {
@@ -177,7 +177,7 @@ func randomRequest(r *rand.Rand) *rls.RateLimitRequest {
 	return request
 }
 
-// checkReply checks what holds of every reply.
+// checkReply checks the invariants of every reply.
 func checkReply(request *rls.RateLimitRequest, b []byte, shadow bool) error {
 	var reply rls.RateLimitResponse
 	if err := proto.Unmarshal(b, &reply); err != nil {
@@ -211,8 +211,8 @@ func checkReply(request *rls.RateLimitRequest, b []byte, shadow bool) error {
 	return nil
 }
 
-// TestRandomRequests sends a million requests through one service: every reply
-// is well formed, and memory stays where it was.
+// TestRandomRequests sends a million requests to one service. Every reply is well formed, and
+// memory does not grow.
 func TestRandomRequests(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv("SLUICE_SEED"); text != "" {
@@ -246,14 +246,14 @@ func TestRandomRequests(t *testing.T) {
 		i := r.IntN(pool)
 		now += limiter.Time(r.Int64N(int64(40 * time.Millisecond)))
 		if r.IntN(1000) == 0 {
-			now -= limiter.Time(r.Int64N(int64(2 * time.Hour))) // clocks are set back
+			now -= limiter.Time(r.Int64N(int64(2 * time.Hour))) // the clock is set back
 		}
 		b, _, err := s.Answer(now, 0, &c, encoded[i])
 		wantErr := requests[i].GetDomain() == "" || len(requests[i].GetDescriptors()) == 0
 		if (err != nil) != wantErr {
 			t.Fatalf("request %d: error %v for %v", n, err, requests[i])
 		}
-		// Decoding replies costs more than making them, so a part is looked at.
+		// Decoding a reply costs more than encoding it, so only a part is checked.
 		if err == nil && n%16 == 0 {
 			if err := checkReply(requests[i], b, false); err != nil {
 				t.Fatalf("request %d: %v\n%v", n, err, requests[i])

@@ -22,10 +22,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// benchNow is the time of all requests here: within one window of every rule.
+// benchNow is the time of all requests: within one window of every rule.
 const benchNow = limiter.Time(1_700_000_000_123_456_789)
 
-// benchService returns a service with the given rules in force.
+// benchService returns a service with the given rules.
 func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	tb.Helper()
 	configs, ds := rulefile.Parse("rules.yaml", []byte(rules))
@@ -48,8 +48,8 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	return s
 }
 
-// benchRules has what Envoy users have: a limit for each user, path and method,
-// and one for each address of a plan.
+// benchRules are typical rules: a limit for each user, path and method, and one for each address of
+// a plan.
 const benchRules = `
 domain: edge
 descriptors:
@@ -67,8 +67,8 @@ descriptors:
         rate_limit: {unit: minute, requests_per_unit: 4000000000}
 `
 
-// benchRequests returns the bytes of n requests of two descriptors with five
-// entries in all. Every one comes to counters of its own.
+// benchRequests returns n encoded requests with two descriptors and five entries in total. Each has
+// its own counters.
 func benchRequests(b *testing.B, n int) [][]byte {
 	b.Helper()
 	requests := make([][]byte, n)
@@ -85,9 +85,8 @@ func benchRequests(b *testing.B, n int) [][]byte {
 	return requests
 }
 
-// benchEach calls f with one request after another. Beside ns/op it reports
-// cpu-ns/op, which does not grow when other processes take turns on the cores
-// and holds the garbage collector's share.
+// benchEach calls f with one request after another. In addition to ns/op it reports cpu-ns/op,
+// which does not grow when other processes use the cores, and includes the garbage collector.
 func benchEach(b *testing.B, requests [][]byte, f func(request []byte)) {
 	b.Helper()
 	b.ReportAllocs()
@@ -112,9 +111,8 @@ func benchCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// benchThrough are the steps of [Service.Answer]. Each does all before it too,
-// so that a step's cost is the difference to the one before and every step finds
-// the caches as they are in use.
+// benchThrough contains the steps of [Service.Answer]. Each includes all earlier steps, so the cost
+// of a step is the difference to the previous one, measured with realistic caches.
 var benchThrough = []struct {
 	name string
 	run  func(s *Service, c *Exchange, request []byte) error
@@ -152,15 +150,14 @@ var benchThrough = []struct {
 	}},
 }
 
-// BenchmarkAnswer is what a request costs beside gRPC; through=reply is all of
-// it.
+// BenchmarkAnswer measures a request without gRPC; through=reply is the complete request.
 func BenchmarkAnswer(b *testing.B) {
 	for _, counters := range []int{1, 10_000} {
 		requests := benchRequests(b, counters)
 		for _, step := range benchThrough {
 			b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d/through=%s", counters, step.name), func(b *testing.B) {
 				s, c := benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), &Exchange{}
-				for _, request := range requests { // fill the table
+				for _, request := range requests { // fill the table of counters
 					if _, _, err := s.Answer(benchNow, 0, c, request); err != nil {
 						b.Fatal(err)
 					}
@@ -175,9 +172,8 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkHandler is a request without gRPC's part, the clock, the response time
-// and all counting included. Built with the tag uncounted it lacks those, so that
-// the difference is what metrics cost.
+// BenchmarkHandler measures a request without gRPC, but with the clock, the response time and all
+// metrics. The build tag uncounted removes these, so the difference is the cost of metrics.
 func BenchmarkHandler(b *testing.B) {
 	for _, counters := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d", counters), func(b *testing.B) {
@@ -198,8 +194,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkProtobufUnmarshal is the yardstick for BenchmarkAnswer: what
-// generated code takes to decode the same requests, and to do no more.
+// BenchmarkProtobufUnmarshal is the reference for BenchmarkAnswer: the time that generated code
+// needs to decode the same requests.
 func BenchmarkProtobufUnmarshal(b *testing.B) {
 	for _, n := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d", n), func(b *testing.B) {
@@ -213,8 +209,8 @@ func BenchmarkProtobufUnmarshal(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswerParallel shows with -cpu 1,2,4 what cores add: counter=one is a
-// limit that all share, counter=own has one for each goroutine.
+// BenchmarkAnswerParallel measures the scaling with -cpu 1,2,4: with counter=one all goroutines
+// share a limit, with counter=own each has its own.
 func BenchmarkAnswerParallel(b *testing.B) {
 	requests := benchRequests(b, 64)
 	for _, counter := range []string{"one", "own"} {
@@ -284,9 +280,9 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1}
 `
 
-// TestAnswerDoesNotAllocate holds for a Call that has served such a request
-// before, as pooled ones have. Left out is the dynamic metadata of rules that have
-// metadata: it is merged by way of a list that each request makes.
+// TestAnswerDoesNotAllocate checks an Exchange that has served such a request before, as pooled
+// ones have. The exception is dynamic metadata of rules with metadata, which is merged through a
+// new list for each request.
 func TestAnswerDoesNotAllocate(t *testing.T) {
 	of := func(domain string, ds ...*rlcommon.RateLimitDescriptor) []byte {
 		return marshal(t, &rls.RateLimitRequest{Domain: domain, Descriptors: ds})
@@ -348,7 +344,7 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 10 { // exhausts what is to be exhausted, and grows c
+			for range 10 { // exhausts limits and grows the exchange
 				answer()
 			}
 			if c.OverLimit() != test.over {
@@ -361,8 +357,8 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkManyLeases answers a request of a thousand descriptors, each of which takes a lease and one of a candidate: what
-// a lease is called must not take a look at all others.
+// BenchmarkManyLeases answers a request with a thousand descriptors, each of which acquires a lease
+// and one of a candidate. The name of a lease must not require a scan of all others.
 func BenchmarkManyLeases(b *testing.B) {
 	s := service(b, Settings{Clock: clock.New()}, `{domain: d, descriptors: [{key: k, rate_limits: [
 		{name: s, unit: hour, requests_per_unit: 4096, algorithm: concurrency}, {name: c, unit: day, requests_per_unit: 4096, algorithm: concurrency, shadow: true}]}]}`)
@@ -378,7 +374,8 @@ func BenchmarkManyLeases(b *testing.B) {
 	}
 }
 
-// BenchmarkLease takes a lease over a connection and returns it, of each algorithm that grants leases.
+// BenchmarkLease acquires and returns a lease over a connection, for each algorithm that grants
+// leases.
 func BenchmarkLease(b *testing.B) {
 	for name, rules := range map[string]string{
 		"concurrency": strings.Replace(tenSlots, "10", "1000", 1),

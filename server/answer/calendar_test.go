@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	_ "time/tzdata" // the tests need no zones of the machine
+	_ "time/tzdata" // independent of the machine's time zones
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A limit of the calendar begins anew at the instant that the reply says, in the zone of the rule: through the end of
-// summer time, on the last day of a short month, and where the clocks leave out midnight.
+// TestCalendarResets checks that a calendar limit resets at the instant that the reply reports, in
+// the rule's time zone: at the end of summer time, on the last day of a short month, and where the
+// clock skips midnight.
 func TestCalendarResets(t *testing.T) {
 	for _, test := range []struct{ words, at, reset string }{
 		{"unit: month", "2026-11-23T12:00:00Z", "2026-12-01T00:00:00Z"},
@@ -59,7 +60,7 @@ func instant(t *testing.T, text string) time.Time {
 	return at
 }
 
-// ask returns the status of one hit on (k, v) of the domain d.
+// ask returns the status of one hit on the descriptor (k, v) of the domain d.
 func ask(t *testing.T, s *Service, at time.Time) *rls.RateLimitResponse_DescriptorStatus {
 	t.Helper()
 	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
@@ -76,7 +77,8 @@ func ask(t *testing.T, s *Service, at time.Time) *rls.RateLimitResponse_Descript
 	return reply.GetStatuses()[0]
 }
 
-// A reload that switches the calendar on or off, or has another zone or day, begins anew; another number goes on.
+// TestReloadOfACalendar checks that a reload that enables or disables the calendar, or changes its
+// zone or day, starts a new counter, and that another number does not.
 func TestReloadOfACalendar(t *testing.T) {
 	rules := func(words string, number int) *descriptors.Set {
 		return compile(t, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: %d%s}}]}", number, words))
@@ -93,7 +95,7 @@ func TestReloadOfACalendar(t *testing.T) {
 		{", calendar: true", 20, 18},
 		{", calendar: true, timezone: Europe/Berlin", 9, 8},
 		{", calendar: true, timezone: Europe/Berlin, anchor_day: 15", 9, 8},
-		{", calendar: true, timezone: UTC", 9, 6}, // the same calendar, and counter, as without the word
+		{", calendar: true, timezone: UTC", 9, 6}, // UTC is the default: the same calendar and counter
 		{"", 9, 7},
 	} {
 		if err := s.SetRules(0, rules(step.words, step.number)); err != nil {
@@ -105,7 +107,8 @@ func TestReloadOfACalendar(t *testing.T) {
 	}
 }
 
-// Words of a calendar can come from a file of defaults, for rules over xDS.
+// TestCalendarOfDefaults checks that calendar fields can come from a file of defaults, for rules
+// over xDS.
 func TestCalendarOfDefaults(t *testing.T) {
 	configs, ds := rulefile.Parse("rules.yaml", []byte("{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1}}]}"))
 	if err := ds.Err(); err != nil {

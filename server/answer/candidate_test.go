@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// candidateRules have candidates of every algorithm beside limits in every mode. The lines with
+// candidateRules have candidates of every algorithm, next to limits in every mode. Lines with
 // shadow are the candidates.
 const candidateRules = `
 domain: d
@@ -61,7 +61,7 @@ descriptors:
       - {unit: hour, requests_per_unit: 500}
 `
 
-// withoutCandidates returns rules without the lines of their candidates.
+// withoutCandidates removes the lines of candidates from rules.
 func withoutCandidates(text string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -72,8 +72,8 @@ func withoutCandidates(text string) string {
 	return strings.Join(kept, "")
 }
 
-// TestCandidatesChangeNoReply sends the same requests to rules with candidates and to the same
-// rules without: replies are the same bytes, but for the hash of the rules, and are held as long.
+// TestCandidatesChangeNoReply sends the same requests to rules with and without candidates. The
+// replies are equal except for the hash of the rules, and have the same delay.
 func TestCandidatesChangeNoReply(t *testing.T) {
 	settings := Settings{
 		NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, RetryAfterHeader: true,
@@ -129,15 +129,15 @@ func TestCandidatesChangeNoReply(t *testing.T) {
 					denied++
 				}
 			}
-			if denied == 0 || held == 0 && name != "store" { // which decides all at one time
+			if denied == 0 || held == 0 && name != "store" { // the store decides all at the same time
 				t.Errorf("seed %d: %d denied and %d held, want some of each", seed, denied, held)
 			}
 		})
 	}
 }
 
-// TestCandidatesCountLikeShadowRules holds the counters of a candidate against those of a rule
-// that has it as its only limit, in shadow mode.
+// TestCandidatesCountLikeShadowRules compares the counters of a candidate with those of a rule in
+// shadow mode with this limit only.
 func TestCandidatesCountLikeShadowRules(t *testing.T) {
 	for _, words := range []string{
 		"unit: minute, requests_per_unit: 5",
@@ -182,7 +182,7 @@ func TestCandidatesCountLikeShadowRules(t *testing.T) {
 	}
 }
 
-// countedOf returns the counters of the limits with the label.
+// countedOf returns the metrics of the limits with the label.
 func countedOf(t *testing.T, s *Service, label string) (h telemetry.Hits) {
 	t.Helper()
 	families, err := s.metrics.Registry.Gather()
@@ -205,7 +205,7 @@ func countedOf(t *testing.T, s *Service, label string) (h telemetry.Hits) {
 	return h
 }
 
-// TestCandidateDelaysNoReply tries a limit that would hold replies.
+// TestCandidateDelaysNoReply uses a candidate that would delay replies.
 func TestCandidateDelaysNoReply(t *testing.T) {
 	s := service(t, Settings{}, `{domain: d, descriptors: [{key: k, rate_limits: [{unit: minute, requests_per_unit: 7},
 		{unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s, shadow: true}]}]}`)
@@ -223,7 +223,7 @@ func TestCandidateDelaysNoReply(t *testing.T) {
 	}
 }
 
-// elsewhere decides in a table, from another goroutine, and before Decide returns that it will.
+// elsewhere decides by a table, in another goroutine, before Decide returns.
 type elsewhere struct{ *limiter.Table }
 
 func (e *elsewhere) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, w limiter.Waiter) (bool, error) {

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
-// TestCostsOfSeveralLeases brings two leases of one counter back in one request, each with its cost, in each order. The
-// metric has the sum of the costs, and each cost is learnt once.
+// TestCostsOfSeveralLeases returns two leases of one counter in one request, each with a cost, in
+// each order. The metric contains the sum of the costs, and each cost is learned once.
 func TestCostsOfSeveralLeases(t *testing.T) {
 	for _, test := range []struct {
-		order string // leases, costs, and s for a lease that is not held
+		order string // order of leases and costs; s is a stale lease
 		cost  float64
-		pairs string // the costs of the leases, and whether they are known
+		pairs string // expected costs of the leases, and whether they are known
 	}{
 		{"l7l9", 16, "7 true 9 true "},
 		{"ll79", 16, "7 true 9 true "},

@@ -18,11 +18,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestSplitOfAnyDecision splits hits by decisions of any numbers: no part is greater than the hits.
+// TestSplitOfAnyDecision classifies hits by decisions with random numbers. No class may exceed the
+// hits.
 func TestSplitOfAnyDecision(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	number := func() uint64 { // often near the ends and the limit
+	number := func() uint64 { // often near 0, the maximum and the limit
 		switch r.IntN(4) {
 		case 0:
 			return r.Uint64N(30)
@@ -49,7 +50,8 @@ func TestSplitOfAnyDecision(t *testing.T) {
 	}
 }
 
-// fallback decides in memory, or all alike without looking, as the fallbacks of a store do.
+// fallback decides in memory, or decides all requests the same way without counters, as the
+// fallbacks of a store do.
 type fallback struct {
 	tableDecider
 	blind, admits bool
@@ -71,7 +73,7 @@ func (f *fallback) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w 
 	return true, nil
 }
 
-// fallbackService is a service that decides so, without rules.
+// fallbackService returns a service with a fallback and without rules.
 func fallbackService(tb testing.TB) (*Service, *fallback) {
 	tb.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -82,7 +84,7 @@ func fallbackService(tb testing.TB) (*Service, *fallback) {
 	return service(tb, Settings{NearLimitRatio: 0.8, Decider: f, Namer: descriptors.NewNamer("", nil)}, ""), f
 }
 
-// TestHitsDeniedByFallback counts each hit once, whatever room the limit has.
+// TestHitsDeniedByFallback checks that each hit is counted once, however much of the limit remains.
 func TestHitsDeniedByFallback(t *testing.T) {
 	s, f := fallbackService(t)
 	if err := s.SetRules(noon, compile(t, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")); err != nil {
@@ -99,8 +101,8 @@ func TestHitsDeniedByFallback(t *testing.T) {
 	}
 }
 
-// TestCountsGrow makes random requests under rules that change, with a store that comes and goes. Each counter grows, by
-// no more than the hits that were offered.
+// TestCountsGrow makes random requests under changing rules, with a store that becomes unavailable
+// and recovers. Each metric grows, by at most the offered hits.
 func TestCountsGrow(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -143,7 +145,7 @@ func TestCountsGrow(t *testing.T) {
 					hits, leases = leases[0], leases[1:]
 				}
 				d.HitsAddend = wrapperspb.UInt64(hits)
-				offered += max(hits, 20) // what a request reserves and is denied counts, too
+				offered += max(hits, 20) // a denied request counts the hits that it would have reserved
 				request.Descriptors = append(request.Descriptors, d)
 			}
 			x := &Exchange{}
@@ -177,8 +179,8 @@ func exceeded(s *Service) (hits uint64) {
 	return hits
 }
 
-// TestExceededHitsOfRuntimeMetrics holds that hits that were admitted beyond a limit without its store are counted, also of
-// metrics with values of requests.
+// TestExceededHitsOfRuntimeMetrics checks that hits admitted beyond a limit during an outage are
+// counted, also by metrics with values of requests.
 func TestExceededHitsOfRuntimeMetrics(t *testing.T) {
 	for _, detailed := range []bool{false, true} {
 		s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, detailed_metric: %v, rate_limit: {requests_per_unit: 10, unit: hour}}]}", detailed))
@@ -196,7 +198,7 @@ func TestExceededHitsOfRuntimeMetrics(t *testing.T) {
 	}
 }
 
-// TestExceededHitsOfNamedRows holds the same of a limit whose row has a name in metrics.
+// TestExceededHitsOfNamedRows checks the same for a limit whose table row has a name in metrics.
 func TestExceededHitsOfNamedRows(t *testing.T) {
 	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second, table: t}}]}")
 	e, err := r.tables.Table("t")

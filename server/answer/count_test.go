@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// splitAsReference is how envoyproxy/ratelimit splits the hits of a fixed window
-// that counts denied hits, by its code; but near is never above the limit, where
-// its difference would wrap around.
+// splitAsReference classifies hits of a fixed window that counts denied hits by the code of
+// envoyproxy/ratelimit. The near threshold is never above the limit, because the difference would
+// wrap around there.
 func splitAsReference(before, hits, limit uint64, ratio float32, shadow bool) (h telemetry.Hits) {
 	after := before + hits
 	near := min(limit, uint64(math.Floor(float64(float32(limit)*ratio))))
@@ -44,8 +44,8 @@ func splitAsReference(before, hits, limit uint64, ratio float32, shadow bool) (h
 	return h
 }
 
-// TestHitsSplitAsInTheReference compares the counters after random requests, looks
-// among them, with the sums of that.
+// TestHitsSplitAsInTheReference compares the metrics after random requests, including lookups, with
+// the sums of splitAsReference.
 func TestHitsSplitAsInTheReference(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -80,7 +80,8 @@ func TestHitsSplitAsInTheReference(t *testing.T) {
 	}
 }
 
-// TestUnlimitedRulesCountHits holds that hits given back are counted apart there, too.
+// TestUnlimitedRulesCountHits checks that refunded hits are counted separately for unlimited rules
+// too.
 func TestUnlimitedRulesCountHits(t *testing.T) {
 	s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true}}]}")
 	for _, negative := range []bool{false, false, true} {

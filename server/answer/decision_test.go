@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestNoDescriberCostsNothing holds that a request pays nothing where nobody listens: no function
-// is called, nothing is allocated.
+// TestNoDescriberCostsNothing checks that without tracing and debug logging no function is called
+// and nothing is allocated.
 func TestNoDescriberCostsNothing(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	logger := zap.New(core)
@@ -36,15 +36,15 @@ func TestNoDescriberCostsNothing(t *testing.T) {
 	}
 }
 
-// Decisions are logged at debug only, in words of the rules, and not all of them
-// where there are many.
+// TestDecisionsAreLogged checks that decisions are logged at level debug only, with names of rules
+// only, and sampled under load.
 func TestDecisionsAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logger := zap.New(core)
 	h := NewHandler(service(t, Settings{}, tracedRules), logger, nil, false)
 	h.describe = newDescriber(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
-		// The error is the log's business.
+		// The error is checked in the log.
 		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})
 	}
 	request(tracedRequest())
@@ -65,7 +65,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 	for _, e := range logs.TakeAll() {
 		fields := e.ContextMap()
 		if fields["condition"] == string(telemetry.RequestsWithoutDescriptors) {
-			continue // a warning about the client, which has no words of the request
+			continue // a warning about the client, without values of the request
 		}
 		if e.Level != zapcore.DebugLevel {
 			t.Errorf("%s is logged at %v, want debug", e.Message, e.Level)

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// bytesRequest is the type of a RateLimitRequest whose strings are bytes, so that
-// protobuf takes any of them.
+// bytesRequest is the type RateLimitRequest with bytes instead of strings, so that protobuf accepts
+// any value.
 var bytesRequest = sync.OnceValue(func() protoreflect.MessageDescriptor {
 	set := &descriptorpb.FileDescriptorSet{}
 	seen := map[string]bool{}
@@ -64,8 +64,7 @@ func stringsToBytes(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// decodeLikeProtobuf returns what protobuf makes of a request if its strings may hold
-// any bytes.
+// decodeLikeProtobuf returns the request as decoded by protobuf, with arbitrary bytes in strings.
 func decodeLikeProtobuf(t *testing.T, in []byte) (*rls.RateLimitRequest, error) {
 	t.Helper()
 	m := dynamicpb.NewMessage(bytesRequest())
@@ -75,7 +74,7 @@ func decodeLikeProtobuf(t *testing.T, in []byte) (*rls.RateLimitRequest, error) 
 	text := func(m protoreflect.Message, field protoreflect.Name) string {
 		return string(m.Get(m.Descriptor().Fields().ByName(field)).Bytes())
 	}
-	// part has no strings, so its bytes decode as they are.
+	// part contains no strings, so its bytes decode unchanged.
 	part := func(m protoreflect.Message, field protoreflect.Name, to proto.Message) bool {
 		f := m.Descriptor().Fields().ByName(field)
 		if !m.Has(f) {

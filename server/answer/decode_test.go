@@ -20,7 +20,7 @@ func entry(key, value string) *rlcommon.RateLimitDescriptor_Entry {
 	return &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
 }
 
-// sampleRequests are requests that use every field.
+// sampleRequests returns requests that use every field.
 func sampleRequests() []*rls.RateLimitRequest {
 	return []*rls.RateLimitRequest{
 		{},
@@ -51,10 +51,10 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// unbounded has the decoder reject nothing that protobuf takes.
+// unbounded lets the decoder accept everything that protobuf accepts.
 var unbounded = Bounds{MessageBytes: math.MaxInt, Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}
 
-// checkDecode compares the decoder with protobuf's on one input.
+// checkDecode compares the decoder with protobuf on one input.
 func checkDecode(t *testing.T, d *decoder, in []byte) {
 	t.Helper()
 	want, wantErr := decodeLikeProtobuf(t, in)
@@ -95,8 +95,8 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 	}
 }
 
-// checkBounds holds that what is in bounds decodes as ever, and what is beyond one
-// is rejected.
+// checkBounds checks that an input within bounds decodes unchanged, and that an input beyond a
+// bound is rejected.
 func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, malformed error) {
 	t.Helper()
 	narrow := Bounds{MessageBytes: math.MaxInt, Descriptors: 2, Entries: 3, KeyBytes: 4}
@@ -120,7 +120,7 @@ func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, m
 	}
 }
 
-// oddRequests are inputs on which decoders like to differ.
+// oddRequests returns inputs on which decoders tend to differ.
 func oddRequests(tb testing.TB) [][]byte {
 	tb.Helper()
 	message := func(num protowire.Number, body []byte) []byte {
@@ -135,7 +135,7 @@ func oddRequests(tb testing.TB) [][]byte {
 		message(1, []byte("d\xff")),
 		// Over-long UTF-8 in a value.
 		message(2, message(1, message(2, []byte{0xc0, 0x80}))),
-		// Unknown field may hold anything.
+		// Unknown field with arbitrary bytes.
 		message(2, message(1, message(3, []byte{0xff}))),
 		// Domain with a varint's wire type: unknown.
 		varint(1, 7),

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// deniedRules deny everything, and tell of each user.
+// deniedRules deny everything and record each user.
 const deniedRules = `
 domain: edge
 descriptors:
@@ -20,9 +20,10 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 0}
 `
 
-// BenchmarkDenied compares denied requests that feed nothing with those that feed the keys that are denied most:
-// of one flooder, of a few clients, and of as many clients as there are requests. The three modes take turns in each round, so that
-// what else the machine does falls on all of them; the metrics are what hashed and clear cost more than off.
+// BenchmarkDenied compares denied requests with and without recording of denied keys: of one
+// flooder, of a few clients, and of a new client for each request. The three modes alternate in
+// each round, so that other load affects all of them. The metrics are the additional cost of hashed
+// and clear over off.
 func BenchmarkDenied(b *testing.B) {
 	modes := []string{live.Off, live.Hashed, live.Clear}
 	for _, clients := range []int{1, 64, 20_000} {
@@ -56,7 +57,7 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// userRequests returns the bytes of n requests, each of a user of its own.
+// userRequests returns n encoded requests, each of a different user.
 func userRequests(tb testing.TB, n int) [][]byte {
 	tb.Helper()
 	requests := make([][]byte, n)

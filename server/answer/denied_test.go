@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// TestDeniedRequestAllocatesNothing holds it for clients that are known and for new ones, in each mode.
+// TestDeniedRequestAllocatesNothing checks known and new clients, in each mode.
 func TestDeniedRequestAllocatesNothing(t *testing.T) {
 	requests := userRequests(t, 2000)
 	for _, mode := range []string{live.Off, live.Hashed, live.Clear} {
@@ -19,7 +19,7 @@ func TestDeniedRequestAllocatesNothing(t *testing.T) {
 			}
 			i++
 		}
-		ask() // memory grows
+		ask() // grow the memory
 		if n := testing.AllocsPerRun(1000, ask); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", mode, n)
 		}

@@ -18,14 +18,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// pick returns one of the values at which an encoding changes its length.
+// pick returns one of the values at which the length of an encoding changes.
 func pick(r *rand.Rand) uint32 {
 	edges := []uint32{0, 1, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32}
 	return edges[r.IntN(len(edges))]
 }
 
-// checkEncode encodes random replies from the seed and compares them with what
-// protobuf makes of the same contents.
+// checkEncode encodes random replies from the seed and compares them with protobuf's encoding.
 func checkEncode(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -2,30 +2,30 @@ package answer
 
 import "testing"
 
-// TestService is a service whose rules can be broken, for tests outside of this package.
+// TestService is a service whose rules can be broken, for tests outside this package.
 type TestService struct {
 	*Service
 	good   *activeRules
 	faulty [3]*activeRules
 }
 
-// NewTestService returns a service with these rules.
+// NewTestService returns a service with the given rules.
 func NewTestService(t *testing.T, rules string) *TestService {
 	t.Helper()
 	s := service(t, Settings{}, rules)
 	good := s.rules.Load()
 	return &TestService{s, good, [3]*activeRules{
-		{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set to match with
-		{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
-		{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged
+		{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set for matching
+		{set: good.set, counters: good.counters, labels: good.labels},               // no partitions for charging
+		{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for charged hits
 	}}
 }
 
-// Break has requests panic: 0 before they are matched, 1 before they are charged, 2 after that.
+// Break makes requests panic: 0 before they are matched, 1 before they are charged, 2 after that.
 func (s *TestService) Break(stage int) { s.rules.Store(s.faulty[stage]) }
 
-// Mend ends that.
+// Mend restores the rules after Break.
 func (s *TestService) Mend() { s.rules.Store(s.good) }
 
-// SimpleRequest is a request for one hit.
+// SimpleRequest returns a request for one hit.
 var SimpleRequest = simpleRequest

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// TestResetsForgetLeases resets the counter of calls that are under way, in both ways, and ends them after it.
+// TestResetsForgetLeases resets the counter of open leases, by both APIs, and returns the leases
+// afterwards.
 func TestResetsForgetLeases(t *testing.T) {
 	for name, look := range map[string]func(*Active) *Lookup{
 		"one descriptor": func(a *Active) *Lookup { return a.Lookup("d", descriptorOf("k", "v")) },

@@ -24,7 +24,8 @@ type clients struct {
 	calls   uint32
 }
 
-// call makes a call on a connection, and returns the lease that it was given, or 0. With a lease it is an end call.
+// call makes a call on a connection and returns the lease that it acquired, or 0. With a lease, it
+// is the end call.
 func (c *clients) call(b *leases.Connection, lease uint64) uint64 {
 	c.t.Helper()
 	request := simpleRequest()
@@ -42,7 +43,7 @@ func (c *clients) call(b *leases.Connection, lease uint64) uint64 {
 	return x.plan.Batch.Lease(0)
 }
 
-// wantHeld checks the number of leases: in the table, and by the metric.
+// wantHeld checks the number of leases in the table and in the metric.
 func (c *clients) wantHeld(want uint64) {
 	c.t.Helper()
 	now := c.service.now()
@@ -78,7 +79,7 @@ func gathered(t *testing.T, s *Service, name string) (sum float64) {
 	return sum
 }
 
-// TestLeasesAreCounted holds what the metrics say of leases that come back, come twice, and run out.
+// TestLeasesAreCounted checks the metrics of leases that are returned, returned twice, and expired.
 func TestLeasesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, Settings{Clock: clock.New(), LeaseGrace: time.Second}, tenSlots)
@@ -104,8 +105,8 @@ func TestLeasesAreCounted(t *testing.T) {
 	})
 }
 
-// TestResetReservationCostsNothing resets a call whose request would have been charged for what it had reserved: it
-// has not begun.
+// TestResetReservationCostsNothing resets a call whose request reserved hits. Its request has not
+// begun, so nothing is charged.
 func TestResetReservationCostsNothing(t *testing.T) {
 	s := service(t, Settings{Clock: clock.New()}, "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 100, unit: hour, reserve: {amount: 60}}}]}")
 	c := &clients{t: t, service: s}
@@ -121,7 +122,8 @@ func TestResetReservationCostsNothing(t *testing.T) {
 	}
 }
 
-// TestReservedHitsAreCounted settles one request at a cost and one without, and leaves one open.
+// TestReservedHitsAreCounted returns one reservation with a cost and one without, and leaves one
+// open.
 func TestReservedHitsAreCounted(t *testing.T) {
 	for unsettled, costs := range map[string]float64{"keep": 7 + 60, "release": 7} {
 		s := service(t, Settings{Clock: clock.New()},
@@ -133,7 +135,7 @@ func TestReservedHitsAreCounted(t *testing.T) {
 		cost := proto.CloneOf(lease)
 		lease.HitsAddend, cost.HitsAddend = wrapperspb.UInt64(leases[0]), wrapperspb.UInt64(7)
 		end.Descriptors = append(end.GetDescriptors(), cost)
-		for range 2 { // the second time the lease is stale, and the cost is one that comes alone
+		for range 2 { // the second time the lease is stale, so the cost is charged without a reservation
 			if _, _, err := s.Answer(s.now(), time.Minute, &Exchange{}, marshal(t, end)); err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +147,7 @@ func TestReservedHitsAreCounted(t *testing.T) {
 	}
 }
 
-// TestLeasesLeaveNoGarbage takes leases and brings them back, of places and of reservations.
+// TestLeasesLeaveNoGarbage acquires and returns leases of slots and of reservations.
 func TestLeasesLeaveNoGarbage(t *testing.T) {
 	for _, rules := range []string{
 		strings.Replace(tenSlots, "10", "1000", 1),
@@ -154,7 +156,7 @@ func TestLeasesLeaveNoGarbage(t *testing.T) {
 		s := service(t, Settings{Clock: clock.New()}, rules)
 		c := &clients{t: t, service: s}
 		b := s.Connect("a")
-		for range 2 { // the first makes everything grow
+		for range 2 { // the first iteration grows all memory
 			leases := make([]uint64, 500)
 			for i := range leases {
 				leases[i] = c.call(b, 0)

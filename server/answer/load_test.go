@@ -22,10 +22,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestPanicsUnderLoad has many calls at once while the rules are at times ones that
-// make a request panic: before it is matched, before it is charged, and after. Those
-// calls get INTERNAL, which is counted and logged, all others get their answers, and
-// what is admitted stays within the limit.
+// TestPanicsUnderLoad makes concurrent calls while the rules temporarily make requests panic:
+// before they are matched, before they are charged, and afterwards. These calls return INTERNAL,
+// which is counted and logged. All others are answered, and the limit is enforced.
 func TestPanicsUnderLoad(t *testing.T) {
 	const limit, callers, calls = 1000, 8, 300
 	s := answer.NewTestService(t, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
@@ -87,11 +86,11 @@ func TestPanicsUnderLoad(t *testing.T) {
 	}
 	calling.Wait()
 	t.Logf("%d admitted, %d denied, %d INTERNAL", admitted.Load(), denied.Load(), internal.Load())
-	// A request that panicked after it was charged took a place.
+	// A request that panicked after it was charged used a hit.
 	if got := admitted.Load(); got > limit || got+internal.Load() < limit {
 		t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
 	}
-	// What watches the service each second may meet the broken rules too.
+	// The API reads the service each second and may panic because of the broken rules too.
 	if got, ticks := int64(testutil.ToFloat64(s.Metrics().Panics)), int64(time.Since(begun)/time.Second)+1; got < max(1, internal.Load()) || got > internal.Load()+ticks {
 		t.Errorf("%d panics are counted, want as many as INTERNAL, %d, and some", got, internal.Load())
 	}

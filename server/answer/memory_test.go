@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestMemoryPerRule holds what a rule adds to the heap of a service, for good:
-// the tree, what requests need of it, and its metrics.
+// TestMemoryPerRule bounds the heap that a rule uses permanently, for the tree, the data for
+// requests, and metrics, to a kilobyte.
 func TestMemoryPerRule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
@@ -63,10 +63,10 @@ func TestMemoryPerRule(t *testing.T) {
 	}
 }
 
-// liveHeap returns the bytes of all objects that are reachable.
+// liveHeap returns the bytes of all reachable objects.
 func liveHeap() int64 {
 	var m runtime.MemStats
-	// The second collection frees what the first one took from pools.
+	// The second collection frees the objects that the first one removed from pools.
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&m)

@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
-// TestMetadataOfRefunds holds that used is what a refund leaves, also if it has lowered hits of its own request.
+// TestMetadataOfRefunds checks that used is the number of hits after a refund, even if the refund
+// reduces hits of its own request.
 func TestMetadataOfRefunds(t *testing.T) {
 	s := service(t, Settings{DecisionMetadata: true}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, count_refused: false}}]")
 	for _, tt := range []struct {
@@ -25,8 +26,8 @@ func TestMetadataOfRefunds(t *testing.T) {
 	}{
 		{5, 0, 5, 0},
 		{4, 3, 6, 3}, // 1 hit is left
-		{4, 6, 4, 6}, // none, and 2 of the refund
-		{8, 2, 2, 2}, // the hits have no room
+		{4, 6, 4, 6}, // no hit is left, and 2 refunded hits are unused
+		{8, 2, 2, 2}, // the hits exceed the limit
 	} {
 		charges := []*ratelimitv3.RateLimitDescriptor{
 			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, HitsAddend: wrapperspb.UInt64(tt.hits)},
@@ -48,8 +49,8 @@ func TestMetadataOfRefunds(t *testing.T) {
 	}
 }
 
-// TestLeaseNamesDoNotCollide holds that no limit whose leases stand in the dynamic metadata has the name of
-// something else there: package descriptors lists what this package writes.
+// TestLeaseNamesDoNotCollide checks that a limit with leases cannot have the name of another field
+// of the dynamic metadata: package descriptors lists the fields that this package writes.
 func TestLeaseNamesDoNotCollide(t *testing.T) {
 	s := service(t, Settings{DynamicMetadata: true, DecisionMetadata: true}, "domain: d\ndescriptors: [{key: k, metadata: {a: 1}, rate_limit: {unit: day, requests_per_unit: 5}}]")
 	b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestPanicCostsOneReply breaks the service's inside: the call is answered, the
-// process lives, and the panic is counted and logged without the request.
+// TestPanicCostsOneReply breaks the service's state. The call is answered, the process continues,
+// and the panic is counted and logged without the request.
 func TestPanicCostsOneReply(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
 	decider := s.decider

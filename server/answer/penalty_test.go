@@ -21,7 +21,7 @@ descriptors:
   - {key: tried, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 2, penalty: [2m]}}
 `
 
-// A login is a service whose replies are asked for at times after noon.
+// login is a service that receives requests at times after noon.
 type login struct {
 	*Service
 
@@ -36,7 +36,8 @@ func newLogin(t *testing.T, settings Settings) *login {
 	return &login{s, t}
 }
 
-// ask returns whether a descriptor of so many hits passes, after how many seconds it may again, and what Retry-After says.
+// ask reports whether a descriptor with the given hits is admitted, after how many seconds it would
+// be, and the value of Retry-After.
 func (s *login) ask(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
 	s.t.Helper()
 	var x Exchange
@@ -72,16 +73,16 @@ func TestPenaltyInReplies(t *testing.T) {
 		retry  string
 	}{
 		{0, 2, true, 60, ""},
-		{0, 1, false, 120, "120"},                          // denied, so for two minutes
-		{time.Second, 1, false, 119, "119"},                // no longer for that
-		{90 * time.Second, 0, false, 30, "30"},             // a look; the window is another
-		{119500 * time.Millisecond, 5, false, 1, "1"},      // more than the limit: what hits would take comes after
-		{120 * time.Second, 2, true, 60, ""},               // nothing of it has counted
-		{121 * time.Second, 1, false, 300, "300"},          // within a window
-		{421 * time.Second, 0, true, 59, ""},               // it is over
-		{421 * time.Second, 3, false, 600, "600"},          // never in a window
-		{(421 + 659) * time.Second, 3, false, 600, "600"},  // within a window of its end
-		{(421 + 1319) * time.Second, 3, false, 120, "120"}, // a window later it is forgotten
+		{0, 1, false, 120, "120"},                          // denied for two minutes
+		{time.Second, 1, false, 119, "119"},                // a denied request does not extend it
+		{90 * time.Second, 0, false, 30, "30"},             // no hits; the next window has started
+		{119500 * time.Millisecond, 5, false, 1, "1"},      // more than the limit: the penalty still decides
+		{120 * time.Second, 2, true, 60, ""},               // denied hits have not counted
+		{121 * time.Second, 1, false, 300, "300"},          // the next step: within one window of the penalty's end
+		{421 * time.Second, 0, true, 59, ""},               // the penalty is over
+		{421 * time.Second, 3, false, 600, "600"},          // could never be admitted
+		{(421 + 659) * time.Second, 3, false, 600, "600"},  // the last step repeats
+		{(421 + 1319) * time.Second, 3, false, 120, "120"}, // more than a window later, the steps restart
 	} {
 		if passes, reset, retry := s.ask(step.at, "ip", "a", step.hits, nil); passes != step.passes || reset != step.reset || retry != step.retry {
 			t.Errorf("%v: %d hits: pass %v, reset %d, Retry-After %q; want %+v", step.at, step.hits, passes, reset, retry, step)
@@ -99,7 +100,7 @@ func TestPenaltyInReplies(t *testing.T) {
 	}
 }
 
-// A request's own limit has the penalty of its rule.
+// TestPenaltyOfAnOverride checks that a limit override has the penalty of its rule.
 func TestPenaltyOfAnOverride(t *testing.T) {
 	s := newLogin(t, Settings{})
 	own := &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_HOUR}
@@ -118,7 +119,8 @@ func TestPenaltyOfAnOverride(t *testing.T) {
 	}
 }
 
-// Rules in shadow mode penalise nobody. The whole service in shadow mode counts as it would, and says yes.
+// TestPenaltyAndShadowMode checks that rules in shadow mode have no penalties, and that a service
+// in shadow mode counts them but admits requests.
 func TestPenaltyAndShadowMode(t *testing.T) {
 	s := newLogin(t, Settings{})
 	for range 5 {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestQuotaIsCounted counts what Envoys have done by themselves, of rules with and without values in their metrics.
+// TestQuotaIsCounted counts requests that Envoys have decided, by rules with and without values of
+// requests in their metrics.
 func TestQuotaIsCounted(t *testing.T) {
 	s := service(t, Settings{}, `{domain: d, descriptors: [
   {key: a, rate_limit: {unit: second, requests_per_unit: 5, algorithm: token_bucket, quota: {}}},
@@ -20,7 +21,7 @@ func TestQuotaIsCounted(t *testing.T) {
 		entries := []descriptors.Entry{{Key: []byte(key), Value: []byte("x")}}
 		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 3, 2, 0)
 		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 0, 0, 0)
-		s.CountQuota(nil, set.Match([]byte("d"), entries), entries, 7, 7, 0) // of other rules than are in force
+		s.CountQuota(nil, set.Match([]byte("d"), entries), entries, 7, 7, 0) // of rules that are not active
 	}
 	if got, want := counted(t, s.metrics.Registry), (telemetry.Hits{Total: 10, Within: 6, Over: 4}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
@@ -38,7 +39,8 @@ func TestQuotaIsCounted(t *testing.T) {
 	}
 }
 
-// TestQuotaBeyondShadow counts what a limit in shadow mode would have denied, and what the service in shadow mode would.
+// TestQuotaBeyondShadow counts requests that a limit in shadow mode, or the service in shadow mode,
+// would have denied.
 func TestQuotaBeyondShadow(t *testing.T) {
 	for text, want := range map[string]telemetry.Hits{
 		"shadow_mode: true, ":  {Total: 12, Within: 7, Over: 5, Shadow: 4},

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// TestLimitGetsTable has a limit take its numbers from a table only after it has given leases. A row then gives requests
-// another counter, and goes.
+// TestLimitGetsTable adds a table to a limit that has granted leases. A row then gives requests
+// another counter, and is deleted.
 func TestLimitGetsTable(t *testing.T) {
 	r := newReloaded(t, atMost16)
 	open := r.begin(held)
@@ -30,8 +30,8 @@ func TestLimitGetsTable(t *testing.T) {
 	r.wantFull(held)
 }
 
-// TestKeptLeaseHasNewNumbers raises the rate of a bucket while a request runs, whose client dies. What it has reserved is charged
-// by the new rate.
+// TestKeptLeaseHasNewNumbers raises the rate of a bucket during a request whose client dies. Its
+// reservation is charged at the new rate.
 func TestKeptLeaseHasNewNumbers(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: token_bucket, requests_per_unit: 360, unit: hour, reserve: {amount: 18, unsettled: keep, ttl: 1h}}}]}"
 	synctest.Test(t, func(t *testing.T) {

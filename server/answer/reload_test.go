@@ -19,12 +19,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A reloaded is a service whose rules change while requests run.
+// reloaded is a service whose rules change while requests run.
 type reloaded struct {
 	t       *testing.T
 	service *Service
 	tables  *tables.Registry
-	own     *rlcommon.RateLimitDescriptor_RateLimitOverride // of all requests
+	own     *rlcommon.RateLimitDescriptor_RateLimitOverride // override of all requests
 	now     limiter.Time
 }
 
@@ -45,7 +45,7 @@ func newReloaded(t *testing.T, rules string) *reloaded {
 	return r
 }
 
-// serve puts the rules of a domain in force.
+// serve activates the rules of a domain.
 func (r *reloaded) serve(rules string) {
 	r.t.Helper()
 	configs, ds := rulefile.Parse("rules.yaml", []byte(rules))
@@ -62,7 +62,7 @@ func (r *reloaded) serve(rules string) {
 	}
 }
 
-// request is one of al, with hits if there are some.
+// request returns a request of user al, with the given hits if any.
 func (r *reloaded) request(hits ...uint64) []byte {
 	request := &rls.RateLimitRequest{Domain: "d"}
 	add := func() *rlcommon.RateLimitDescriptor {
@@ -79,7 +79,7 @@ func (r *reloaded) request(hits ...uint64) []byte {
 	return marshal(r.t, request)
 }
 
-// ask returns the lease that a request is given, 0 for none, and whether it is denied.
+// ask returns the lease that a request acquired, 0 for none, and whether it was denied.
 func (r *reloaded) ask(hits ...uint64) (lease uint64, denied bool) {
 	r.t.Helper()
 	var x Exchange
@@ -92,7 +92,7 @@ func (r *reloaded) ask(hits ...uint64) (lease uint64, denied bool) {
 	return lease, x.OverLimit()
 }
 
-// begin begins n requests, and returns their leases, or without some 0.
+// begin starts n requests and returns their leases, without zeros.
 func (r *reloaded) begin(n int) (leases []uint64) {
 	r.t.Helper()
 	for i := range n {
@@ -105,7 +105,7 @@ func (r *reloaded) begin(n int) (leases []uint64) {
 	return leases
 }
 
-// end ends the requests of leases at a cost of 1.
+// end returns leases at a cost of 1.
 func (r *reloaded) end(leases []uint64) {
 	r.t.Helper()
 	for _, lease := range leases {
@@ -113,7 +113,7 @@ func (r *reloaded) end(leases []uint64) {
 	}
 }
 
-// wantFull checks that n requests more can begin, and that none can after them.
+// wantFull checks that exactly n more requests can start.
 func (r *reloaded) wantFull(n int) {
 	r.t.Helper()
 	r.begin(n)
@@ -132,12 +132,12 @@ func (r *reloaded) wantGranted(want int) {
 
 const (
 	held = 16
-	// atMost16 holds at most 16 requests, and reserve as many reservations.
+	// atMost16 allows 16 concurrent requests, and reserve 16 reservations.
 	atMost16 = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: concurrency, requests_per_unit: 16, unit: hour}}]}"
 	reserve  = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: token_bucket, requests_per_unit: 160999, unit: hour, reserve: {amount: 10000}}}]}"
 )
 
-// lostBy has rules under which a limit of atMost16 and of reserve is gone.
+// lostBy contains rules that no longer have the limit of atMost16 or reserve.
 var lostBy = map[string]string{
 	"another algorithm": "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: sliding_log, requests_per_unit: 1000, unit: hour}}]}",
 	"a bucket":          "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: token_bucket, requests_per_unit: 160000, unit: hour}}]}",
@@ -151,7 +151,8 @@ var lostBy = map[string]string{
 		"{name: s, algorithm: concurrency, requests_per_unit: 16, unit: hour, shadow: true}]}]}",
 }
 
-// TestRollbackFindsNoOldLeases has requests hold all of a limit, whose rule goes and returns. They end meanwhile, after it, or never.
+// TestRollbackFindsNoOldLeases removes and restores the rule of a limit whose slots are all in use.
+// The requests end in between, afterwards, or never.
 func TestRollbackFindsNoOldLeases(t *testing.T) {
 	all := map[string]string{
 		"another window": strings.NewReplacer("hour", "minute").Replace(atMost16),
@@ -189,7 +190,7 @@ func TestRollbackFindsNoOldLeases(t *testing.T) {
 	}
 }
 
-// TestRenamedLimitStartsEmpty renames a limit and back. Envoy brings no lease of the new name.
+// TestRenamedLimitStartsEmpty renames a limit and back. Envoy returns no lease under the new name.
 func TestRenamedLimitStartsEmpty(t *testing.T) {
 	r := newReloaded(t, atMost16)
 	r.wantFull(held)
@@ -199,7 +200,7 @@ func TestRenamedLimitStartsEmpty(t *testing.T) {
 	r.wantFull(held)
 }
 
-// TestAnEditKeepsLeases changes what is not a counter's identity.
+// TestAnEditKeepsLeases changes fields that do not identify the counter.
 func TestAnEditKeepsLeases(t *testing.T) {
 	for name, texts := range map[string][2]string{
 		"limit":     {atMost16, strings.Replace(atMost16, "16", "40", 1)},
@@ -246,7 +247,7 @@ func TestAnEditKeepsLeases(t *testing.T) {
 	}
 }
 
-// TestARollbackOfOverrides has limits of the requests' own, which have a rule's words.
+// TestARollbackOfOverrides uses limit overrides, which have other fields of their rule.
 func TestARollbackOfOverrides(t *testing.T) {
 	for _, first := range []string{atMost16, reserve} {
 		for name, second := range lostBy {
@@ -269,7 +270,7 @@ func TestARollbackOfOverrides(t *testing.T) {
 	}
 }
 
-// TestARollbackOfRows changes the row of requests, and back.
+// TestARollbackOfRows changes the table row of requests, and changes it back.
 func TestARollbackOfRows(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, algorithm: concurrency, requests_per_unit: 16, unit: hour, table: t}}]}"
 	for name, other := range map[string]tables.Row{"another unit": {RequestsPerUnit: 5, Unit: 3}, "unlimited": {Unlimited: true}, "no row": {}} {
@@ -303,7 +304,7 @@ func TestARollbackOfRows(t *testing.T) {
 	}
 }
 
-// TestLeaseGrantedAfterRuleRemoved has rules and rows change while requests are decided.
+// TestLeaseGrantedAfterRuleRemoved changes rules and rows while requests are being decided.
 func TestLeaseGrantedAfterRuleRemoved(t *testing.T) {
 	for name, change := range map[string]func(*reloaded){
 		"a rule":    func(r *reloaded) { r.serve(lostBy["no rule"]) },
@@ -331,7 +332,7 @@ func TestLeaseGrantedAfterRuleRemoved(t *testing.T) {
 					t.Fatal(done, err)
 				}
 				change(r)
-				if stays { // what is gone returns before the request is answered
+				if stays { // the rule or row is restored before the request is answered
 					r.serve(text)
 					put()
 				}
@@ -354,7 +355,8 @@ func TestLeaseGrantedAfterRuleRemoved(t *testing.T) {
 	}
 }
 
-// TestManyLeasesAreReviewed reloads with more leases than are reviewed at once, half of which are lost.
+// TestManyLeasesAreReviewed reloads with more leases than are reviewed at once. Half of them are
+// revoked.
 func TestManyLeasesAreReviewed(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, value: al, rate_limit: {name: s, algorithm: concurrency, requests_per_unit: 4096, unit: hour}}, " +
 		"{key: user, rate_limit: {name: r, algorithm: concurrency, requests_per_unit: 4096, unit: hour}}]}"
@@ -376,7 +378,7 @@ func TestManyLeasesAreReviewed(t *testing.T) {
 	}
 }
 
-// TestARollbackInAStore has the counters elsewhere, under names.
+// TestARollbackInAStore has the counters in a store, under names.
 func TestARollbackInAStore(t *testing.T) {
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	if err != nil {
@@ -395,7 +397,7 @@ func TestARollbackInAStore(t *testing.T) {
 	}
 }
 
-// namedElsewhere notes the names of counters.
+// namedElsewhere records the names of counters.
 type namedElsewhere struct {
 	elsewhere
 
@@ -412,7 +414,8 @@ func (e *namedElsewhere) Decide(now limiter.Time, b *limiter.Batch, names [][]by
 	return e.elsewhere.Decide(now, b, names, w)
 }
 
-// TestReloadsWhileRequestsRun takes a limit away and returns it while requests begin and end. When all have ended, nothing is held.
+// TestReloadsWhileRequestsRun removes and restores a limit while requests start and end. At the
+// end, no lease is held.
 func TestReloadsWhileRequestsRun(t *testing.T) {
 	r := newReloaded(t, atMost16)
 	begin, stop := r.request(), make(chan struct{})

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}]}"
 
-// fillBounds gives the fields that are zero the values that a test rarely needs to say.
+// fillBounds replaces zero fields by defaults for tests.
 func fillBounds(b Bounds) Bounds {
 	return Bounds{
 		MessageBytes: cmp.Or(b.MessageBytes, 4<<20),
@@ -46,7 +46,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 `
 
-// tracedRequest has values that no span may hold.
+// tracedRequest contains values that no span may contain.
 func tracedRequest() *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "edge", Descriptors: []*rlcommon.RateLimitDescriptor{
 		{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "secret-1"), entry("path", "/api/secret-2")}},
@@ -59,7 +59,7 @@ func tracedRequest() *rls.RateLimitRequest {
 	}}
 }
 
-// descriptorOf is a descriptor of one entry.
+// descriptorOf returns a descriptor with one entry.
 func descriptorOf(key, value string) descriptors.Descriptor {
 	return descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte(key), Value: []byte(value)}}}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// restart continues r in a new process, with the state of the old.
+// restart replaces r by a new process with the old one's saved state.
 func (r *reloaded) restart(rules string, leases bool) {
 	r.t.Helper()
 	var file bytes.Buffer
@@ -24,7 +24,8 @@ func (r *reloaded) restart(rules string, leases bool) {
 	r.serve(rules)
 }
 
-// TestRestartReleasesLeases has requests end after a restart, while others run, which hold what they did.
+// TestRestartReleasesLeases ends requests after a restart without their leases, while new requests
+// acquire the same slots.
 func TestRestartReleasesLeases(t *testing.T) {
 	for _, rules := range []string{atMost16, reserve} {
 		r := newReloaded(t, rules)
@@ -44,7 +45,7 @@ func TestRestartReleasesLeases(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsLeases has requests end after a restart that restored what they held.
+// TestRestartKeepsLeases ends requests after a restart that restored their leases.
 func TestRestartKeepsLeases(t *testing.T) {
 	for _, rules := range []string{atMost16, reserve} {
 		r := newReloaded(t, rules)

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// BenchmarkGrant grants leases of random lengths while n others are out, and returns each after n more.
+// BenchmarkGrant grants leases of random lengths while n others are granted, and returns each after
+// n more.
 func BenchmarkGrant(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -52,7 +52,7 @@ func (p *player) step(words []string) error {
 		if client == "" {
 			client = "a"
 		}
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			p.connections[name] = p.Connect(client)
 		}
 	case "call":
@@ -97,7 +97,8 @@ func (p *player) step(words []string) error {
 	return nil
 }
 
-// TestDeadClientLosesItsLeases plays how connections end. After each script and the grace, the given number of leases is held.
+// TestDeadClientLosesItsLeases runs scripts in which connections are closed. After each script and
+// the grace period, the given number of leases is held.
 func TestDeadClientLosesItsLeases(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
@@ -158,7 +159,7 @@ func TestDeadClientLosesItsLeases(t *testing.T) {
 	}
 }
 
-// TestNoGrace has leases outlive their client.
+// TestNoGrace checks that leases outlive their client if the grace period is 0.
 func TestNoGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClients(t, tenSlots, func(o *Options) { o.Grace = 0 })
@@ -170,10 +171,11 @@ func TestNoGrace(t *testing.T) {
 	})
 }
 
-// TestLateDecisionKeepsClient ends a connection while a store decides a call of it, which is noted after the client is
-// back by another connection. The client keeps what it holds when it loses one of two connections later, since it lives.
+// TestLateDecisionKeepsClient closes a connection while a store decides a call on it. The lease is
+// granted after the client has reconnected. The client keeps its leases when it later loses one of
+// two connections, because it is alive.
 func TestLateDecisionKeepsClient(t *testing.T) {
-	for _, resets := range []bool{true, false} { // what the call took, as the transport does
+	for _, resets := range []bool{true, false} { // whether the transport resets the call
 		synctest.Test(t, func(t *testing.T) {
 			c := newClients(t, tenSlots, nil)
 			first := c.Connect("a")
@@ -189,7 +191,7 @@ func TestLateDecisionKeepsClient(t *testing.T) {
 			if second.client != third.client || c.clients["a"] != third.client {
 				t.Error("two connections of one client are of two")
 			}
-			c.call(second, 0) // for long
+			c.call(second, 0) // acquires a lease that is not returned
 			c.call(third, c.call(third, 0))
 			second.Close(Abrupt, 5)
 			for range 5 {
@@ -204,9 +206,9 @@ func TestLateDecisionKeepsClient(t *testing.T) {
 	}
 }
 
-// TestStaleLeasesOfALivingClient has a client lose a lease because it seemed dead, and another in a reset or a reload. If it
-// returns the first, it closes connections of requests that run. If it returns the second, that says nothing of its
-// connections.
+// TestStaleLeasesOfALivingClient revokes one lease of a client because it seemed dead, and another
+// because of a reset or a reload. If the client returns the first, its requests outlive its
+// connections. If it returns the second, that is no evidence about its connections.
 func TestStaleLeasesOfALivingClient(t *testing.T) {
 	for name, lose := range map[string]func(*clients){
 		"reset": func(c *clients) { c.Forget(c.last.ID) },
@@ -240,8 +242,9 @@ func TestStaleLeasesOfALivingClient(t *testing.T) {
 	}
 }
 
-// TestTransitionsOfClients checks the transitions that the package page draws: of a client's presence, and of the trust in it.
-// Each script starts with an open connection x whose call acquired the lease L. The state follows, as it is right after the script and after the grace.
+// TestTransitionsOfClients checks the transitions that the package page draws: of a client's
+// presence and of the trust in it. Each script starts with an open connection x whose call acquired
+// the lease L. The states are those right after the script and after the grace period.
 func TestTransitionsOfClients(t *testing.T) {
 	const (
 		connectedTrusted    = "connected, trusted, 1 lease"
@@ -263,7 +266,7 @@ func TestTransitionsOfClients(t *testing.T) {
 		"disconnected, connect":    {"close x after-reply, connect y", connectedTrusted, connectedTrusted},
 		"disconnected, last lease": {"close x after-reply, return L", "disconnected, trusted, forgotten, 0 leases", "disconnected, trusted, forgotten, 0 leases"},
 		"condemned, connect":       {"close x abruptly, connect y", connectedSuspected, connectedSuspected},
-		"condemned, connect, condemned again": { // the first grace is over
+		"condemned, connect, condemned again": { // the first grace period has passed
 			"close x abruptly, wait 500ms, connect y, work y, close y abruptly, wait 999999999ns", condemnedSuspected, revoked,
 		},
 		"condemned, last lease":               {"close x abruptly, return L", "condemned, suspected, forgotten, 0 leases", "disconnected, suspected, forgotten, 0 leases"},
@@ -274,7 +277,7 @@ func TestTransitionsOfClients(t *testing.T) {
 
 		"suspected, call on a later connection":    {"close x abruptly, connect y, work y", connectedTrusted, connectedTrusted},
 		"suspected, call on an earlier connection": {"connect y, work y, close y abruptly, work x", connectedSuspected, connectedSuspected},
-		"suspected, call on the closed connection": { // which a store decides after the close
+		"suspected, call on the closed connection": { // a store decides the call after the close
 			"close x abruptly, call x", "condemned, suspected, 2 leases", revoked,
 		},
 		"suspected, call on the closed connection that had no lease": {
@@ -315,9 +318,9 @@ func (p *player) state(connection string) string {
 	if p.clients.clients["a"] != c {
 		state += ", forgotten"
 	}
-	if n := len(p.Lessor.leases); n == 1 {
+	n := len(p.Lessor.leases)
+	if n == 1 {
 		return state + ", 1 lease"
-	} else {
-		return fmt.Sprintf("%s, %d leases", state, n)
 	}
+	return fmt.Sprintf("%s, %d leases", state, n)
 }

@@ -22,7 +22,7 @@ const (
 	grace    = time.Second
 )
 
-// tableDecider decides in a table, at once.
+// tableDecider decides synchronously by a table.
 type tableDecider struct{ *limiter.Table }
 
 func (d tableDecider) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, _ limiter.Waiter) (bool, error) {
@@ -39,12 +39,12 @@ type clients struct {
 	metrics  *telemetry.Metrics
 	counters *telemetry.RuleCounters
 	rules    atomic.Pointer[descriptors.Set]
-	stream   uint32 // of the last call
-	last     Key    // of the last lease
+	stream   uint32 // stream of the last call
+	last     Key    // key of the last lease
 }
 
-// newClients returns clients of a lessor with a clock, counters in memory and an active set of rules. Change may change
-// the lessor's options.
+// newClients returns clients of a lessor with a clock, counters in memory and active rules. Change
+// may modify the lessor's options.
 func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -81,7 +81,7 @@ func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 	return c
 }
 
-// serve makes rules the active ones. It does not review leases.
+// serve activates rules. It does not review leases.
 func (c *clients) serve(rules string) {
 	c.t.Helper()
 	configs, ds := rulefile.Parse("rules.yaml", []byte(rules))
@@ -111,8 +111,8 @@ func request() *descriptors.Request {
 	}}
 }
 
-// call makes a call on a connection, as package answer notes it, and returns the lease that it took, or 0 if it is denied. With
-// a lease it is the end call.
+// call makes a call on a connection, with the calls to the lessor that package answer makes, and
+// returns the lease that it acquired, or 0 if it is denied. With a lease it is the end call.
 func (c *clients) call(over *Connection, lease uint64) uint64 {
 	c.t.Helper()
 	c.stream += 2
@@ -137,7 +137,7 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	return lease
 }
 
-// wantHeld checks the number of leases: in the counter, and by the metric.
+// wantHeld checks the number of leases in the counter and in the metric.
 func (c *clients) wantHeld(want uint64) {
 	c.t.Helper()
 	if held := c.decide(0, false).Batch.Decisions[0].Before; held != want {
@@ -176,15 +176,15 @@ func (c *clients) gathered(name string) (sum float64) {
 	return sum
 }
 
-// TestEventsEndLeases has the transitions of a granted lease that the package page draws.
+// TestEventsEndLeases checks the transitions of a granted lease that the package page draws.
 func TestEventsEndLeases(t *testing.T) {
 	type after struct {
 		tracked  int     // leases
 		held     uint64  // in the counter
 		expired  float64 // by the metric of the limit
 		revoked  float64 // by the metric of all leases
-		recycled int     // memory for other leases
-		charged  uint64  // hits, if the lease is of a reservation
+		recycled int     // leases whose memory can be reused
+		charged  uint64  // charged hits, for a reservation
 	}
 	tests := map[event]struct {
 		happens func(c *clients, over *Connection, lease uint64)
@@ -200,7 +200,7 @@ func TestEventsEndLeases(t *testing.T) {
 			c.table.Reset(c.options.Now(), &p.Batch, 0)
 			c.Forget(c.last.ID)
 		}, after{recycled: 1}},
-		displaced: {func(c *clients, _ *Connection, _ uint64) { // by one of the same key; see TestLessorIsBounded
+		displaced: {func(c *clients, _ *Connection, _ uint64) { // by a lease with the same key; see TestLessorIsBounded
 			c.Grant(c.options.Now(), &Lease{Key: c.last, Counters: c.counters, Expires: 1 << 62}, &limiter.Policy{}, &Origin{"", nil, &descriptors.Descriptor{}})
 		}, after{tracked: 1, held: 1, charged: 60}},
 		callReset: {func(c *clients, over *Connection, _ uint64) { over.ResetCall(c.stream) }, after{revoked: 1}},
@@ -281,7 +281,7 @@ func TestRevokedLeasesAreCountedByEvent(t *testing.T) {
 	}
 }
 
-// TestReturnReportsWhetherALeaseWasGranted returns a lease twice, and one that never was.
+// TestReturnReportsWhetherALeaseWasGranted returns a lease twice, and one that was never granted.
 func TestReturnReportsWhetherALeaseWasGranted(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	c.call(nil, 0)
@@ -293,7 +293,7 @@ func TestReturnReportsWhetherALeaseWasGranted(t *testing.T) {
 	}
 }
 
-// TestStaleLeaseEnds returns a lease that its counter has dropped without the lessor's knowledge.
+// TestStaleLeaseEnds returns a lease that its counter has released without notifying the lessor.
 func TestStaleLeaseEnds(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	over := c.Connect("a")
@@ -304,8 +304,8 @@ func TestStaleLeaseEnds(t *testing.T) {
 	c.wantHeld(0)
 }
 
-// TestLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients that come and go, and
-// each of them twice.
+// TestLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients
+// that connect and disconnect, and each of them twice.
 func TestLessorIsBounded(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	var last *Connection
@@ -338,7 +338,8 @@ func TestLessorIsBounded(t *testing.T) {
 	}
 }
 
-// TestLeaseKeepsItsPolicy changes the policy of a charge that has granted a lease, as the next request of its exchange does.
+// TestLeaseKeepsItsPolicy changes the policy of a charge that has granted a lease, as the next
+// request of its exchange does.
 func TestLeaseKeepsItsPolicy(t *testing.T) {
 	c := newClients(t, reserves, nil)
 	policy := limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Hour, Reserve: limiter.NewReserve(2, time.Minute, true)}

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// TestReviews has a lease stay or end by what the active rules say of its origin. Package answer has the same with reloads.
+// TestReviews checks which leases the active rules revoke, by their origins. Package answer tests
+// the same with reloads.
 func TestReviews(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules string
@@ -40,7 +41,7 @@ func TestReviews(t *testing.T) {
 				}
 				c.call(nil, 0)
 				c.serve(test.rules)
-				c.Review(false) // the lease is not of a table
+				c.Review(false) // the lease's limit has no table
 				if l := c.leases[c.last]; l == nil || l.Partition != nil {
 					t.Fatalf("the lease was reviewed: %+v", l)
 				}
@@ -60,7 +61,7 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestOriginsAreRead reads what was appended.
+// TestOriginsAreRead decodes encoded origins.
 func TestOriginsAreRead(t *testing.T) {
 	entries := []descriptors.Entry{{Key: []byte("k"), Value: []byte(strings.Repeat("v", 300))}, {Key: []byte("empty")}}
 	for _, d := range []descriptors.Descriptor{
@@ -69,7 +70,7 @@ func TestOriginsAreRead(t *testing.T) {
 		{},
 	} {
 		var r descriptors.Request
-		for range 2 { // the second time in the memory of the first
+		for range 2 { // the second time into the same memory
 			limit := readOrigin(appendOrigin(nil, &Origin{"limit", []byte("domain"), &d}), &r)
 			got := r.Descriptors[0]
 			same := len(got.Entries) == len(d.Entries) && got.HasOverride == d.HasOverride && got.Override == d.Override
@@ -83,7 +84,7 @@ func TestOriginsAreRead(t *testing.T) {
 	}
 }
 
-// TestOriginsAreBounded has requests with long values hold more than is kept.
+// TestOriginsAreBounded grants leases whose origins exceed the bound.
 func TestOriginsAreBounded(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	long := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("k"), Value: []byte(strings.Repeat("x", maxOriginBytes/20))}}}

@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// stalled is a decider that decides nothing by itself.
+// stalled is a decider that decides only when decide is called.
 type stalled struct {
 	mu      sync.Mutex
 	waiting []limiter.Waiter
 	most    int
-	full    chan struct{} // gets an element each time that maxRevoking wait
+	full    chan struct{} // receives an element each time that maxRevoking decisions are pending
 }
 
 func (d *stalled) Decide(_ limiter.Time, _ *limiter.Batch, _ [][]byte, w limiter.Waiter) (done bool, err error) {
@@ -31,7 +31,7 @@ func (d *stalled) Decide(_ limiter.Time, _ *limiter.Batch, _ [][]byte, w limiter
 	return false, nil
 }
 
-// decide answers all that wait, and returns their number.
+// decide completes all pending decisions and returns their number.
 func (d *stalled) decide() int {
 	d.mu.Lock()
 	all := d.waiting
@@ -43,14 +43,16 @@ func (d *stalled) decide() int {
 	return len(all)
 }
 
-// newStalled returns a lessor whose revocations a decider decides later.
+// newStalled returns clients with the given number of leases, and the stalled decider of their
+// lessor.
 func newStalled(t *testing.T, leases int) (*clients, *stalled) {
 	t.Helper()
 	d := &stalled{full: make(chan struct{}, leases)}
 	return newClients(t, noLimit, func(o *Options) { o.Decider, o.Shared = d, true }), d
 }
 
-// However many leases a reload revokes while the store stalls, a bounded number of them is being returned.
+// TestRevocationsAreBounded checks that a bounded number of leases is being revoked at a time,
+// however many a reload revokes while the store stalls.
 func TestRevocationsAreBounded(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	c, d := newStalled(t, leases)
@@ -76,7 +78,8 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
-// A reload does not wait for a store that stalls, however many leases it revokes.
+// TestReloadDoesNotWaitForStore checks that a reload does not wait for a stalled store, however
+// many leases it revokes.
 func TestReloadDoesNotWaitForStore(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	synctest.Test(t, func(t *testing.T) {

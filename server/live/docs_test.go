@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEachFieldIsDocumented holds docs/state.md against the JSON of a state.
+// TestEachFieldIsDocumented compares docs/state.md with the JSON of a state.
 func TestEachFieldIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/state.md")
 	if err != nil {

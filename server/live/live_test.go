@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// compiled returns the rules of a text.
+// compiled compiles rules.
 func compiled(t *testing.T, text string) *descriptors.Set {
 	t.Helper()
 	configs, found := rulefile.Parse("rules.yaml", []byte(text))
@@ -26,7 +26,8 @@ func compiled(t *testing.T, text string) *descriptors.Set {
 
 const twoLimits = "{domain: shop, descriptors: [{key: user, rate_limits: [{unit: hour, requests_per_unit: 5}, {unit: day, requests_per_unit: 9}]}]}"
 
-// TestKeysAcrossReload holds that a key stays with its new limit, and is gone with its limit.
+// TestKeysAcrossReload checks that a reload keeps a key with the new limit, and removes it if its
+// limit is removed.
 func TestKeysAcrossReload(t *testing.T) {
 	l, _ := testLive(Hashed)
 	was := compiled(t, twoLimits)
@@ -50,10 +51,10 @@ func TestSelect(t *testing.T) {
 	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0]})
 	d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[0]})
 	d.RecordDenial(&Denial{ID: id(3), Limit: set.Limits[1]})
-	d.RecordDenial(&Denial{ID: id(4)}) // of which nothing is known
+	d.RecordDenial(&Denial{ID: id(4)}) // neither limit nor domain
 	own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
-	d.RecordDenial(&Denial{ID: id(5), Policy: own, Domain: "shop"})                       // of a request's own limit
-	d.RecordDenial(&Denial{ID: id(6), Limit: set.Limits[1], Policy: own, Domain: "shop"}) // of a row
+	d.RecordDenial(&Denial{ID: id(5), Policy: own, Domain: "shop"})                       // of a limit override
+	d.RecordDenial(&Denial{ID: id(6), Limit: set.Limits[1], Policy: own, Domain: "shop"}) // of a table row
 	for _, tt := range []struct {
 		which Selection
 		want  int
@@ -71,7 +72,7 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%s: %d keys, want %d", tt.which, len(got), tt.want)
 		}
 	}
-	*own = limiter.Policy{} // which is memory of a plan
+	*own = limiter.Policy{} // the plan reuses its memory
 	for _, c := range l.Select(Selection{Domain: "shop"}) {
 		limit := uint32(5)
 		if c.ID == id(5) || c.ID == id(6) {
@@ -89,7 +90,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestSelectNames holds that with a store the name of a counter is known if no value stands in it.
+// TestSelectNames checks that a counter's name in a store is known unless it contains a value.
 func TestSelectNames(t *testing.T) {
 	l := New(Hashed, identity.Key{1}, descriptors.NewRatelimitNamer("pre:", nil))
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
@@ -104,7 +105,7 @@ func TestSelectNames(t *testing.T) {
 	}
 }
 
-// TestUnmatched holds what is told of descriptors without a rule, and for how long.
+// TestUnmatched checks the report of descriptors without a rule, and how long it stays.
 func TestUnmatched(t *testing.T) {
 	l, _ := testLive(Off)
 	set := compiled(t, twoLimits)
@@ -130,7 +131,8 @@ func TestUnmatched(t *testing.T) {
 	}
 }
 
-// TestUnmatchedIsBounded holds that a flood of keys costs a look each second, and that old places make room.
+// TestUnmatchedIsBounded checks that a flood of keys is examined within the budget per second, and
+// replaces old entries.
 func TestUnmatchedIsBounded(t *testing.T) {
 	l, _ := testLive(Hashed)
 	set := compiled(t, twoLimits)
@@ -160,7 +162,8 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded fills everything for 100 domains and 50 more, and holds what that takes.
+// TestMemoryIsBounded fills all memory for 150 domains, of which 50 share one sketch, and bounds
+// it.
 func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
@@ -196,7 +199,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// heap returns the bytes of all objects that are reachable.
+// heap returns the bytes of all reachable objects.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -205,8 +208,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestUnmatchedOfAClockThatIsSet holds that places stay when the clock is set, are of no later time than now, make room for
-// new ones, and go as they would.
+// TestUnmatchedOfAClockThatIsSet checks that entries stay when the clock is set, have no time after
+// now, are replaced by new ones, and are removed as usual.
 func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, -time.Minute, -2 * time.Second, time.Minute, time.Hour} {
 		l, _ := testLive(Off)
@@ -243,7 +246,7 @@ func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// TestUnmatchedBudget holds that it is of a second, however often the state is read.
+// TestUnmatchedBudget checks that the budget is per second, however often the state is read.
 func TestUnmatchedBudget(t *testing.T) {
 	l, _ := testLive(Off)
 	set := compiled(t, twoLimits)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSumOfShares adds up what two replicas say of the limits that Envoys divide, and one that says nothing.
+// TestSumOfShares adds up the quota states of two replicas, and of one without a state.
 func TestSumOfShares(t *testing.T) {
 	of := func(names ...string) *Quota {
 		q := &Quota{Streams: 2, Buckets: 30}

@@ -11,7 +11,8 @@ func (r *Rates[K]) rate(k K, c Counts, now time.Time) Rate {
 	return rate
 }
 
-// TestRates holds the rates of a count that grows and then stops, each second, and the line of five minutes.
+// TestRates checks the rates of a count that grows and then stops, each second, and the line of
+// five minutes.
 func TestRates(t *testing.T) {
 	var r Rates[string]
 	now, hits := begin, uint64(0)
@@ -52,7 +53,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfNewCounts holds that a first burst is told at once.
+// TestRatesOfNewCounts checks that a first burst is reported immediately.
 func TestRatesOfNewCounts(t *testing.T) {
 	var r Rates[string]
 	r.Advance(begin, func(func(string, Counts)) {})
@@ -66,7 +67,7 @@ func TestRatesOfNewCounts(t *testing.T) {
 	}
 }
 
-// TestRatesOfRestartedCount holds that nothing wraps around.
+// TestRatesOfRestartedCount checks that a count that restarts at 0 does not wrap around.
 func TestRatesOfRestartedCount(t *testing.T) {
 	var r Rates[string]
 	for i := range 4 {
@@ -77,7 +78,7 @@ func TestRatesOfRestartedCount(t *testing.T) {
 	}
 }
 
-// TestRatesOfAClockThatIsSetBack holds that rates are those of now, from the next interval on.
+// TestRatesOfAClockThatIsSetBack checks that rates are correct from the next interval on.
 func TestRatesOfAClockThatIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{time.Millisecond, 4999 * time.Millisecond, 5 * time.Second, time.Hour} {
 		var r Rates[string]
@@ -103,7 +104,8 @@ func TestRatesOfAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// TestRatesOfSharedCounters names one count twice in each interval, as limits do that share their counters.
+// TestRatesOfSharedCounters reads one count twice in each interval, as limits that share their
+// counters do.
 func TestRatesOfSharedCounters(t *testing.T) {
 	var r Rates[string]
 	now := begin
@@ -120,7 +122,8 @@ func TestRatesOfSharedCounters(t *testing.T) {
 	}
 }
 
-// TestRatesOfAClockThatIsSetAhead holds that the interval which that ends counts for as long as it lasted.
+// TestRatesOfAClockThatIsSetAhead checks that an interval that a clock change ends counts with its
+// real length.
 func TestRatesOfAClockThatIsSetAhead(t *testing.T) {
 	for _, by := range []time.Duration{15 * time.Second, time.Hour, -time.Hour} {
 		var r Rates[string]

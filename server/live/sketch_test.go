@@ -16,7 +16,7 @@ import (
 
 var begin = time.Unix(1_700_000_000, 0)
 
-// testLive returns a Live with one domain that has a sketch.
+// testLive returns a Recorder with one domain that has a sketch.
 func testLive(mode string) (*Recorder, *Domain) {
 	l := New(mode, identity.Key{1}, nil)
 	l.Tick(begin)
@@ -27,7 +27,7 @@ func testLive(mode string) (*Recorder, *Domain) {
 	return l, l.SetRules(set)[0]
 }
 
-// keys returns those that are denied most.
+// keys returns the most denied keys.
 func (l *Recorder) keys() []Key {
 	if d := l.Denials()["shop"]; d != nil {
 		return d.Keys
@@ -52,7 +52,7 @@ func entries(text string) []descriptors.Entry {
 	return e
 }
 
-// TestFlooderIsFirst holds that one key of many is found, however many others there are.
+// TestFlooderIsFirst checks that one flooder is found among any number of other keys.
 func TestFlooderIsFirst(t *testing.T) {
 	l, d := testLive(Hashed)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -86,12 +86,13 @@ func TestFlooderIsFirst(t *testing.T) {
 	}
 }
 
-// TestNewFlooderOvertakesAnOldOne holds that what was denied an hour long does not hide what is denied now.
+// TestNewFlooderOvertakesAnOldOne checks that an hour of past denials does not hide the current
+// flooder.
 func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	l, d := testLive(Hashed)
 	now := begin
 	for range 3600 {
-		for i := range sets * ways * 2 { // all entries are taken
+		for i := range sets * ways * 2 { // fill all entries
 			d.RecordDenial(&Denial{ID: id(i)})
 		}
 		now = now.Add(time.Second)
@@ -107,7 +108,7 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	}
 }
 
-// TestKeyUnderPenalty says until when, of the key alone that a penalty denies.
+// TestKeyUnderPenalty checks that only a key under a penalty has the penalty's end.
 func TestKeyUnderPenalty(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i, left := range []time.Duration{90 * time.Second, 0, 1500 * time.Millisecond} {
@@ -143,14 +144,14 @@ func TestKeyUnderPenalty(t *testing.T) {
 	}
 }
 
-// TestKeyComesAndGoes holds when a key is shown, and with which rate.
+// TestKeyComesAndGoes checks when a key is shown, and with which rate.
 func TestKeyComesAndGoes(t *testing.T) {
 	l, d := testLive(Hashed)
 	if keys := l.keys(); len(keys) > 0 {
 		t.Errorf("before any denial there are keys: %+v", keys)
 	}
 	now := begin
-	for i := range 60 { // ten a second for a minute
+	for i := range 60 { // ten denials per second for a minute
 		for range 10 {
 			d.RecordDenial(&Denial{ID: id(1)})
 		}
@@ -174,7 +175,7 @@ func TestKeyComesAndGoes(t *testing.T) {
 	}
 }
 
-// deniedTwenty returns what one key has led to that was denied once in each of 20 seconds, the last of which is now.
+// deniedTwenty returns a recorder with one key that was denied once in each of the last 20 seconds.
 func deniedTwenty() (l *Recorder, now time.Time) {
 	l, d := testLive(Hashed)
 	now = begin
@@ -186,7 +187,7 @@ func deniedTwenty() (l *Recorder, now time.Time) {
 	return l, now
 }
 
-// goesByItself holds that all keys are gone within two minutes from now.
+// goesByItself checks that all keys are removed within two minutes from now.
 func goesByItself(t *testing.T, l *Recorder, now time.Time, when string) {
 	t.Helper()
 	for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
@@ -196,8 +197,8 @@ func goesByItself(t *testing.T, l *Recorder, now time.Time, when string) {
 	}
 }
 
-// TestIdleKeysStayWhileThereIsRoom fills a set of eight keys, one in each interval. Keys that are not denied any more do
-// not make room for others while entries are free.
+// TestIdleKeysStayWhileThereIsRoom adds a key in each interval until the eight entries of a set are
+// full. Idle keys are not replaced while entries are free.
 func TestIdleKeysStayWhileThereIsRoom(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i := range uint64(ways) {
@@ -211,11 +212,12 @@ func TestIdleKeysStayWhileThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestKeysOfAClockThatIsSetBack holds that they stay, are of no later time than now, and go as they would.
+// TestKeysOfAClockThatIsSetBack checks that keys stay, have no time after now, and are removed as
+// usual.
 func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		l, now := deniedTwenty()
-		l.Tick(now.Add(interval)) // whatever comes next, the key has no denial in this interval
+		l.Tick(now.Add(interval)) // the key has no denial in this interval
 		now = now.Add(interval - back)
 		l.Tick(now)
 		if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
@@ -225,7 +227,7 @@ func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// TestDeniedAllocatesNothing holds it for keys that are known and for new ones.
+// TestDeniedAllocatesNothing checks known and new keys.
 func TestDeniedAllocatesNothing(t *testing.T) {
 	for _, mode := range []string{Off, Hashed, Clear} {
 		_, d := testLive(mode)
@@ -244,7 +246,8 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestClearStoresDescriptors holds the texts of keys, which explain reads, and that nothing else keeps them.
+// TestClearStoresDescriptors checks that mode clear stores the descriptors of keys, in the form
+// that explain parses, and that other modes do not.
 func TestClearStoresDescriptors(t *testing.T) {
 	long := fmt.Sprintf("user=%0200d", 7)
 	for _, sent := range []string{"user=alice,path=/a\\,b", "k\\=y=v=w", "user=", long} {
@@ -265,8 +268,8 @@ func TestClearStoresDescriptors(t *testing.T) {
 	}
 }
 
-// TestRateOfAFlood holds the rate of a domain of which most clients are denied once, and the share of one of them that is
-// denied more often, each second: an interval that ends changes neither.
+// TestRateOfAFlood checks, each second, the rate of a domain in which most clients are denied once,
+// and the share of one that is denied more often. The end of an interval changes neither.
 func TestRateOfAFlood(t *testing.T) {
 	for _, frequent := range []int{0, 250} {
 		l, d := testLive(Hashed)
@@ -292,7 +295,8 @@ func TestRateOfAFlood(t *testing.T) {
 	}
 }
 
-// TestTicksOutOfOrder holds that a time from before the last one, as a caller has it that was overtaken, ends no interval.
+// TestTicksOutOfOrder checks that a time slightly before the last one, from a caller that was
+// overtaken, ends no interval.
 func TestTicksOutOfOrder(t *testing.T) {
 	l, d := testLive(Hashed)
 	now := begin
@@ -310,7 +314,8 @@ func TestTicksOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestKeysOfAClockThatIsSetAhead holds that they stay, with all of their denials, and go as they would.
+// TestKeysOfAClockThatIsSetAhead checks that keys stay with all of their denials, and are removed
+// as usual.
 func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Minute, time.Hour, 50 * 365 * 24 * time.Hour} {
 		l, now := deniedTwenty()
@@ -324,7 +329,7 @@ func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAnyLength holds that the end of a penalty is not before now.
+// TestPenaltyOfAnyLength checks that the end of a penalty is never before now.
 func TestPenaltyOfAnyLength(t *testing.T) {
 	for _, left := range []time.Duration{1, time.Second, math.MaxInt64 - 1, math.MaxInt64} {
 		l, d := testLive(Hashed)
@@ -336,7 +341,8 @@ func TestPenaltyOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestRateAfterAReset forgets a key, as a reset and a load without its limit do. What was denied stays in the rate of the domain.
+// TestRateAfterAReset forgets a key, as a reset or a reload without its limit does. Its denials
+// stay in the rate of the domain.
 func TestRateAfterAReset(t *testing.T) {
 	set := compiled(t, twoLimits)
 	for name, forget := range map[string]func(*Recorder, *Domain){
@@ -358,10 +364,11 @@ func TestRateAfterAReset(t *testing.T) {
 	}
 }
 
-// TestRatesOfDenialsAfterTheClockIsSet holds the rates of a key and of its domain while the clock is set.
+// TestRatesOfDenialsAfterTheClockIsSet checks the rates of a key and of its domain when the clock
+// is set.
 func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-2 * time.Second, -time.Minute, -time.Hour, time.Minute, time.Hour} {
-		for _, clients := range []int{1, 10_000} { // of one client, or of as many that the list changes all the time
+		for _, clients := range []int{1, 10_000} { // one client, or enough to replace keys constantly
 			l, d := testLive(Hashed)
 			now, next := begin, 0
 			for i := range 120 {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestSum adds up what two replicas say, of which one has other rules.
+// TestSum adds up the states of two replicas, one of which has other rules.
 func TestSum(t *testing.T) {
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
 	a := &State{
@@ -66,7 +66,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestSumOfTruncatedKeys holds that clients whose descriptors begin alike, and are cut there, stay apart.
+// TestSumOfTruncatedKeys checks that clients whose descriptors are equal up to the cut stay
+// separate.
 func TestSumOfTruncatedKeys(t *testing.T) {
 	of := func(keys ...Key) *State {
 		return &State{HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: keys}}}
@@ -84,7 +85,7 @@ func TestSumOfTruncatedKeys(t *testing.T) {
 	}
 }
 
-// TestSumOfSaturatedCounts adds up counts of two replicas whose sums no number can have. Sums stop at the greatest number.
+// TestSumOfSaturatedCounts checks that sums saturate at the maximum.
 func TestSumOfSaturatedCounts(t *testing.T) {
 	const most, points = math.MaxUint64 - 1, 3_000_000_000
 	of := func() *State {

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// TestWriteTimeoutOfPacedResponses holds that each part of a response has the time of a response, whether it is
-// written in small pieces or at once.
+// TestWriteTimeoutOfPacedResponses checks that the write timeout applies to each part of a
+// response, whether it is written in small pieces or at once.
 func TestWriteTimeoutOfPacedResponses(t *testing.T) {
 	for _, piece := range []int{100, 3 << 20} {
 		w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}

@@ -9,31 +9,30 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// mostBytes is what the files of one image may take, uncompressed: 30 MB. A library with many methods
-// is dear: the linker keeps them all, because the command line is read by a library that looks methods
-// up by name.
-const mostBytes = 30_000_000
+// maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 30 MB. Libraries with many methods are
+// expensive: the linker keeps all methods, because the command-line parser looks methods up by name.
+const maxImageSize = 30_000_000
 
-// How the image is run by default.
+// Defaults for running the image.
 const (
-	// user is a number, since Kubernetes' runAsNonRoot cannot look up a name.
+	// user is numeric, because Kubernetes' runAsNonRoot cannot resolve names.
 	user = "65532:65532"
-	// entrypoint is the name under which sluice stands in for envoyproxy/ratelimit. Most
-	// manifests of that name it themselves. Sluice's own name /bin/sluice.
+	// entrypoint is the name under which sluice replaces envoyproxy/ratelimit. Most manifests of that service set it
+	// explicitly. Sluice's own name is /bin/sluice.
 	entrypoint = "/" + ratelimitPath
 )
 
-// ports are those of the rate-limit service, of /healthcheck and of /metrics.
+// ports are those of /healthcheck, the rate-limit service and /metrics.
 var ports = []string{"8080/tcp", "8081/tcp", "9090/tcp"}
 
-// assemble returns the image of p, with these files.
+// assemble returns the image of p with the given layers.
 func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 	size := int64(0)
 	for _, tree := range layers {
 		size += tree.size()
 	}
-	if size > mostBytes {
-		return nil, fmt.Errorf("the files for %s take %d bytes: must be %d at most", p.platform, size, mostBytes)
+	if size > maxImageSize {
+		return nil, fmt.Errorf("the files for %s take %d bytes: must be %d at most", p.platform, size, maxImageSize)
 	}
 	exposed := make(map[string]struct{})
 	for _, port := range ports {
@@ -69,15 +68,15 @@ func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert // it is what it gets
+	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert // mutate returns the type of its argument
 }
 
-// index joins the images. A client that pulls it gets the one of its platform.
+// index returns an index of the images. A client that pulls it gets the image of its platform.
 func index(r release, programs []*program, images []v1.Image) v1.ImageIndex {
 	list := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for i, image := range images {
 		platform := programs[i].platform
 		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
-	return mutate.Annotations(list, r.labels()).(v1.ImageIndex) //nolint:forcetypeassert // it is what it gets
+	return mutate.Annotations(list, r.labels()).(v1.ImageIndex) //nolint:forcetypeassert // mutate returns the type of its argument
 }

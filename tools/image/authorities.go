@@ -8,20 +8,19 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// Where Go, and most else, looks for certificate authorities.
+// authoritiesPath is where Go and most other programs look for certificate authorities.
 const authoritiesPath = "etc/ssl/certs/ca-certificates.crt"
 
-// authoritiesModule is where the certificate authorities come from.
+// authoritiesModule is the Go module that contains the certificate authorities.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// authorities returns, as PEM, the roots that Mozilla trusts to vouch for servers. They
-// come from a Go module of the Go project, so go.sum pins them. The bundle of a machine
-// would differ from the next.
+// authorities returns Mozilla's root certificates for servers, as PEM. They come from a module of the Go project, so
+// go.sum pins them; the bundles of build machines differ.
 func authorities() ([]byte, error) {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
-		// PEM cannot state the conditions under which these are trusted. Without them
-		// some servers are rejected; with them too many would be trusted.
+		// PEM cannot express the constraints of these roots. Without the roots some servers are rejected; without the
+		// constraints too many would be trusted.
 		if root.Constraint != nil {
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// build writes the image to o.out and prints what it does and what to do next.
+// build writes the image to o.out, and prints the results and the next steps.
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	tag, err := name.NewTag("sluice:" + o.release.version)
 	if err != nil {
@@ -44,7 +44,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "image: %s is %s, made of what %s.spdx.json says\n", p.platform, digest, path)
+		fmt.Fprintf(out, "image: %s is %s; its components are in %s.spdx.json\n", p.platform, digest, path)
 		next = append(next, "docker load -i "+path+".docker.tar")
 	}
 	made.index = index(o.release, programs, images)
@@ -53,7 +53,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		return err
 	}
 	path := filepath.Join(o.out, "oci")
-	if err := writeWhole(path, made.writeLayout); err != nil {
+	if err := writeAtomically(path, made.writeLayout); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "image: %s is %s\n", tag, digest)
@@ -66,8 +66,8 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 	return nil
 }
 
-// buildPlatform writes the image of one platform and its bill of materials to files that begin
-// with path, and returns it with the image that refers to it.
+// buildPlatform writes the image of one platform and its SBOM to files with the prefix path. It returns the image and
+// the SBOM's artifact.
 func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, refers v1.Image, err error) {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {
@@ -80,8 +80,8 @@ func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, re
 	if refers, err = referrer(o.release, image, bill); err != nil {
 		return nil, nil, err
 	}
-	if err := writeWhole(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
+	if err := writeAtomically(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
 		return nil, nil, err
 	}
-	return image, refers, writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
+	return image, refers, writeAtomically(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// users are names for some IDs. The image may be run as any other too.
+// users has names for some IDs. The image also runs as any other user.
 const users = `root:x:0:0:root:/:/sbin/nologin
 nobody:x:65534:65534:nobody:/:/sbin/nologin
 nonroot:x:65532:65532:nonroot:/:/sbin/nologin
@@ -18,9 +18,8 @@ nogroup:x:65534:
 nonroot:x:65532:
 `
 
-// contents returns the files of p's image, layer by layer: first what is the same in
-// every build, so that registries and nodes keep it once. Source is the root of the
-// module that p was built from.
+// contents returns the layers of p's image. The first one is the same in every build, so that registries and nodes
+// store it once. Source is the root of the module from which p was built.
 func contents(r release, p *program, source string) ([]tree, error) {
 	authorities, err := authorities()
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestDockerfileMakesTheSameImage holds the Dockerfile's last stage, without its comments, against the image that
-// the program makes.
+// TestDockerfileMakesTheSameImage compares the Dockerfile's last stage, without its comments, with the image that the
+// program builds.
 func TestDockerfileMakesTheSameImage(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
-	file, err := only(t, readLayout(t, built)).ConfigFile()
+	file, err := onlyImage(t, readLayout(t, built)).ConfigFile()
 	check(t, err)
 	_, last, _ := strings.Cut(string(text), "\nFROM scratch\n")
 	last = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(last, "")
@@ -28,7 +28,7 @@ func TestDockerfileMakesTheSameImage(t *testing.T) {
 	}
 }
 
-// lastStage returns the instructions that make an image of the files in /image.
+// lastStage returns the instructions for an image of the files in /image.
 func lastStage(t *testing.T, config v1.Config) string {
 	t.Helper()
 	var labels, ports []string
@@ -51,7 +51,7 @@ func lastStage(t *testing.T, config v1.Config) string {
 		"\nEXPOSE " + strings.Join(ports, " ") + "\nENTRYPOINT " + string(entrypoint) + "\n"
 }
 
-// TestGoVersions holds the Go that the Dockerfile pins against what go.mod needs.
+// TestGoVersions compares the Go version in the Dockerfile with the one in go.mod.
 func TestGoVersions(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
@@ -64,9 +64,8 @@ func TestGoVersions(t *testing.T) {
 	}
 }
 
-// TestDockerignoreLetsSourcesPass holds that the builder gets all that sluice is
-// built from.
-func TestDockerignoreLetsSourcesPass(t *testing.T) {
+// TestDockerignoreIncludesSources checks that .dockerignore includes all sources of sluice.
+func TestDockerignoreIncludesSources(t *testing.T) {
 	text, err := os.ReadFile(source + "/.dockerignore")
 	check(t, err)
 	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./cmd/sluice")
@@ -82,16 +81,16 @@ func TestDockerignoreLetsSourcesPass(t *testing.T) {
 	}
 	for _, name := range wanted {
 		if !strings.Contains(string(text), "\n!"+name+"\n") {
-			t.Errorf(".dockerignore keeps %s from the builder", name)
+			t.Errorf(".dockerignore excludes %s", name)
 		}
 	}
 }
 
-// TestPage holds that docs/image.md names every file, port and label.
+// TestPage checks that docs/image.md mentions every file, port and label.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(source + "/docs/image.md")
 	check(t, err)
-	config, err := only(t, readLayout(t, built)).ConfigFile()
+	config, err := onlyImage(t, readLayout(t, built)).ConfigFile()
 	check(t, err)
 	var names []string
 	for port := range config.Config.ExposedPorts {
@@ -113,7 +112,7 @@ func TestPage(t *testing.T) {
 	names = append(names, config.Config.User, "**The default command is `"+config.Config.Entrypoint[0]+"`**")
 	for _, name := range names {
 		if !strings.Contains(string(text), name) {
-			t.Errorf("docs/image.md does not have %s", name)
+			t.Errorf("docs/image.md does not mention %s", name)
 		}
 	}
 }

@@ -32,8 +32,7 @@ const (
 	committed = "2026-11-21T18:57:30Z"
 )
 
-// What TestMain built: the program, and a directory with its image, for tests that
-// only read.
+// sluiceBinary is the program, and built a directory with its image. TestMain builds both; tests only read them.
 var sluiceBinary, built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -58,7 +57,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// imageArgs is the command line that puts the image of sluiceBinary together.
+// imageArgs returns the command line that builds the image of sluiceBinary.
 func imageArgs(out string, flags ...string) []string {
 	args := []string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", source, "-out", out}
 	return append(append(args, flags...), sluiceBinary)
@@ -73,7 +72,7 @@ func compile(dir, pkg, to string, env ...string) error {
 	return nil
 }
 
-// buildImage puts the image of sluiceBinary together anew and returns the directory.
+// buildImage builds the image of sluiceBinary again and returns the directory.
 func buildImage(t *testing.T, flags ...string) (out string) {
 	t.Helper()
 	out = t.TempDir()
@@ -81,7 +80,7 @@ func buildImage(t *testing.T, flags ...string) (out string) {
 	return out
 }
 
-// readLayout returns the index that an OCI layout has under the name of its version.
+// readLayout returns the index named v1.2.3 of an OCI layout.
 func readLayout(t *testing.T, out string) v1.ImageIndex {
 	t.Helper()
 	l, err := layout.ImageIndexFromPath(filepath.Join(out, "oci"))
@@ -99,8 +98,8 @@ func readLayout(t *testing.T, out string) v1.ImageIndex {
 	return nil
 }
 
-// only returns the one image of an index.
-func only(t *testing.T, index v1.ImageIndex) v1.Image {
+// onlyImage returns the single image of an index.
+func onlyImage(t *testing.T, index v1.ImageIndex) v1.Image {
 	t.Helper()
 	manifest, err := index.IndexManifest()
 	check(t, err)
@@ -137,12 +136,12 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 	check(t, validate.Image(loadable))
 	x, err := loadable.ConfigName()
 	check(t, err)
-	y, err := only(t, first).ConfigName()
+	y, err := onlyImage(t, first).ConfigName()
 	check(t, err)
 	if x != y {
 		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
 	}
-	// Again into the same place: what was there is replaced.
+	// Build again into the same directory: the files are replaced.
 	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", source, "-out", two, sluiceBinary}, io.Discard, t.Output()))
 	if again, err := readLayout(t, two).Digest(); err != nil || again == a {
 		t.Errorf("a build of another commit is %s, %v, want another digest", again, err)
@@ -150,15 +149,15 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 }
 
 func TestImageIsSmall(t *testing.T) {
-	r := mutate.Extract(only(t, readLayout(t, built)))
+	r := mutate.Extract(onlyImage(t, readLayout(t, built)))
 	defer r.Close()
 	size, err := io.Copy(io.Discard, r)
 	check(t, err)
-	if size > mostBytes {
-		t.Errorf("the image takes %d bytes, want at most %d", size, mostBytes)
+	if size > maxImageSize {
+		t.Errorf("the image takes %d bytes, want at most %d", size, maxImageSize)
 	}
-	t.Logf("%d bytes uncompressed, of %d", size, mostBytes)
-	big := []tree{{"bin/sluice": {content: make([]byte, mostBytes)}, "LICENSE": {content: []byte("?")}}}
+	t.Logf("%d bytes uncompressed, of %d", size, maxImageSize)
+	big := []tree{{"bin/sluice": {content: make([]byte, maxImageSize)}, "LICENSE": {content: []byte("?")}}}
 	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "30000000 at most") {
 		t.Errorf("assemble of too much = %v", err)
 	}
@@ -172,7 +171,7 @@ func TestAuthorities(t *testing.T) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		check(t, err)
 		if !c.IsCA {
-			t.Errorf("%s is no authority", c.Subject)
+			t.Errorf("%s is not a CA", c.Subject)
 		}
 		names[c.Subject.CommonName] = true
 	}
@@ -235,14 +234,14 @@ func TestProgramsThatWouldNotRun(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-version is missing":      {"p"},
-		"no program is named":      {"-version", "v1"},
+		"no program is given":      {"-version", "v1"},
 		"takes one program":        {"-version", "v1", "-root", "r", "p", "q"},
 		"such as 2026-":            {"-version", "v1", "-commit-date", "yesterday", "p"},
 		"provided but not defined": {"-verson", "v1"},
 	} {
-		var told strings.Builder
-		if err := run(t.Context(), args, io.Discard, &told); !errors.Is(err, errUsage) || !strings.Contains(told.String(), want) {
-			t.Errorf("image %v = %v, and tells %q, want %q", args, err, told.String(), want)
+		var stderr strings.Builder
+		if err := run(t.Context(), args, io.Discard, &stderr); !errors.Is(err, errUsage) || !strings.Contains(stderr.String(), want) {
+			t.Errorf("image %v = %v, printed %q, want %q", args, err, stderr.String(), want)
 		}
 	}
 	var help strings.Builder
@@ -259,7 +258,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestLabelsLeaveOutWhatIsNotKnown(t *testing.T) {
+func TestLabelsOmitUnknownValues(t *testing.T) {
 	at, err := time.Parse(time.RFC3339, committed)
 	check(t, err)
 	all := release{version: "v1", revision: "c", committed: at}.labels()
@@ -294,10 +293,10 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestFilesTellNothingOfTheBuild holds that neither time nor user of the build are in the
-// image. Two builds within a second would not show that.
-func TestFilesTellNothingOfTheBuild(t *testing.T) {
-	image := only(t, readLayout(t, built))
+// TestFilesAreIndependentOfTheBuild checks that the image contains neither the time nor the user of the build. The digests
+// of two builds within a second would not show that.
+func TestFilesAreIndependentOfTheBuild(t *testing.T) {
+	image := onlyImage(t, readLayout(t, built))
 	r := mutate.Extract(image)
 	defer r.Close()
 	for archive := tar.NewReader(r); ; {

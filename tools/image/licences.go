@@ -16,39 +16,39 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowedLicences are those that parts of the image may have, by their SPDX names. They
-// only ask that their text goes along, and /usr/share/licenses in the image has it.
+// allowedLicences are the SPDX identifiers of licences that components may have. They only require that their text is
+// distributed too, which is in /usr/share/licenses of the image.
 var allowedLicences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
-// component is a module that is in the image.
+// component is a module in the image.
 type component struct {
-	// path and version are those of Go; the version of the standard library is Go's.
+	// version of the standard library is Go's.
 	path, version string
-	// licence is what SPDX calls a licence expression.
+	// licence is an SPDX licence expression.
 	licence string
-	// texts are the files of licences, notices and patents by their names.
+	// texts are the files of licences, notices and patents, by name.
 	texts map[string][]byte
 }
 
-// standardLibrary is what other tools call Go's standard library.
+// standardLibrary is the name of Go's standard library in vulnerability databases.
 const standardLibrary = "stdlib"
 
-// Files by which a module is classified, and files that must go along.
+// licenceFile matches the files by which a module's licence is classified, noticeFile others that must be distributed
+// too.
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([-.].*)?$`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([-.].*)?$`)
 )
 
-// components returns what is in the image, in order of paths: the modules that the
-// program was built from, the standard library and the authorities' module. It reads
-// licences from the files of modules that the module at source and this one need. It
-// returns an error if these are not the versions that the program was built from, or if a
-// licence is missing, unknown or not allowed.
+// components returns the components of the image, sorted by path: the modules from which the program was built, the
+// standard library and the authorities' module. It reads the licences from the modules of go.mod at source and of this
+// module. It returns an error if their versions differ from those of the program, or if a licence is missing, unknown
+// or not allowed.
 func components(info *debug.BuildInfo, source string) ([]component, error) {
 	versions := make(map[string]string)
 	for _, dependency := range info.Deps {
 		if dependency.Replace != nil {
-			return nil, fmt.Errorf("the program has %s for %s: what is shipped has no replacements", dependency.Replace.Path, dependency.Path)
+			return nil, fmt.Errorf("the program has %s for %s: a release has no replacements", dependency.Replace.Path, dependency.Path)
 		}
 		versions[dependency.Path] = dependency.Version
 	}
@@ -67,7 +67,7 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask Go for its directory: %w", err)
+		return nil, fmt.Errorf("get GOROOT: %w", err)
 	}
 	modules = append(modules, bundle...)
 	modules = append(modules, goModule{
@@ -85,20 +85,20 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 	return found, nil
 }
 
-// goModule is a module and where its files are.
+// goModule is a module and the directory of its files.
 type goModule struct {
 	Path, Version, Dir string
 }
 
-// listModules asks the Go command, in a module's root, about modules that it needs.
+// listModules runs go list in root for the given module paths.
 func listModules(root string, paths ...string) (modules []goModule, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-mod=readonly", "-m", "-f", "{{.Path}}\t{{.Version}}\t{{.Dir}}"}, paths...)...)
 	cmd.Dir = root
-	var told bytes.Buffer
-	cmd.Stderr = &told
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(told.Bytes()))
+		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	for line := range strings.Lines(string(out)) {
 		path, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
@@ -143,11 +143,10 @@ func (m goModule) component() (component, error) {
 	return c, nil
 }
 
-// leastCoverage is how much of a file, in percent, must be text of known licences. It is
-// pkg.go.dev's value.
-const leastCoverage = 75
+// minCoverage is the minimum percentage of a file that must match known licences. pkg.go.dev uses the same value.
+const minCoverage = 75
 
-// classify returns the licences that a text has.
+// classify returns the SPDX identifiers of the licences in text.
 func classify(text []byte) ([]string, error) {
 	coverage := licensecheck.Scan(text)
 	var ids []string
@@ -157,13 +156,13 @@ func classify(text []byte) ([]string, error) {
 		}
 		ids = append(ids, match.ID)
 	}
-	if coverage.Percent < leastCoverage {
-		return nil, fmt.Errorf("%.0f %% of the text is of licences that are known (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), leastCoverage)
+	if coverage.Percent < minCoverage {
+		return nil, fmt.Errorf("%.0f %% of the text matches known licences (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), minCoverage)
 	}
 	return ids, nil
 }
 
-// licenceTexts returns the licences of all, below a directory.
+// licenceTexts returns the licence files of all components, below dir.
 func licenceTexts(dir string, all []component) tree {
 	texts := tree{}
 	for _, c := range all {

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	case o.archives:
 		return writeRelease(o, programs, out)
 	}
-	if err := runInImages(programs); err != nil {
+	if err := checkPlatforms(programs); err != nil {
 		return err
 	}
 	if o.root != "" {
@@ -55,17 +55,17 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return build(ctx, o, programs, out)
 }
 
-// runInImages returns an error if one of the programs does not run in an image.
-func runInImages(programs []*program) error {
+// checkPlatforms returns an error if one of the programs cannot run in an image.
+func checkPlatforms(programs []*program) error {
 	for _, p := range programs {
 		if p.platform.OS != "linux" {
-			return fmt.Errorf("%s is built for %s: an image needs one for linux", p.path, p.platform.OS)
+			return fmt.Errorf("%s is built for %s: an image needs a program for linux", p.path, p.platform.OS)
 		}
 	}
 	return nil
 }
 
-// writeRoot writes the files of p's image to a directory.
+// writeRoot writes the files of p's image to o.root.
 func writeRoot(o *options, p *program, out io.Writer) error {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {

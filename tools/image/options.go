@@ -11,27 +11,27 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// options are the command line.
+// options are the parsed command line.
 type options struct {
 	release release
-	// out is the directory for the image, root that for its files instead.
+	// out is the directory for the image. If root is set, its files are written there instead.
 	out, root string
-	// archives says to write a release's archives instead of the image.
+	// archives selects the archives of a release instead of the image.
 	archives bool
-	// chart says to write the Helm chart alone.
+	// chart selects only the Helm chart.
 	chart bool
-	// push is the repository to push to, none if empty.
+	// push is the repository to push to, or empty.
 	push string
-	// source is the root of the module that the programs are built from.
+	// source is the root of the module from which the programs were built.
 	source string
-	// programs are the paths of the binaries, one for each platform.
+	// programs are the paths of the binaries, one per platform.
 	programs []string
 }
 
-// release is what the programs were built from. Only version is required.
+// release identifies the source of the programs. Only version is required.
 type release struct {
 	version, revision string
-	// committed is the commit's date; zero where it is not known.
+	// committed is the date of the commit, or zero if unknown.
 	committed time.Time
 }
 
@@ -40,8 +40,8 @@ const (
 	licence = "Apache-2.0"
 )
 
-// labels are the image's labels, and the annotations of its manifests, which registries
-// show. Unknown ones are left out.
+// labels returns the labels of the image, which are also the annotations of its manifests. Registries display them.
+// Unknown values are omitted.
 func (r release) labels() map[string]string {
 	created := ""
 	if !r.committed.IsZero() {
@@ -66,13 +66,13 @@ func (r release) labels() map[string]string {
 	return labels
 }
 
-// created is the image's time of creation. It is the commit's, so each build of the
-// commit gives the same image.
+// created returns the image's creation time. It is the time of the commit, so each build of a commit has the same
+// digest.
 func (r release) created() v1.Time {
 	return v1.Time{Time: cmp.Or(r.committed, epoch)}
 }
 
-// errUsage is the error of a wrong command line. The user has been told what is wrong.
+// errUsage is returned for an invalid command line, after the reason has been printed.
 var errUsage = errors.New("wrong command line")
 
 func parse(args []string, errOut io.Writer) (*options, error) {
@@ -82,15 +82,15 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	flags.SetOutput(errOut)
 	flags.StringVar(&o.release.version, "version", "", "the version, also the image's tag (required)")
 	flags.StringVar(&o.release.revision, "revision", "", "the commit")
-	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
+	flags.StringVar(&committed, "commit-date", "", "the commit's date in RFC 3339 format, used as the image's creation time (default 1970)")
 	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
-	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
-	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must be there")
-	flags.BoolVar(&o.chart, "chart", false, "write the Helm chart alone, for which no program is needed")
+	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, instead of an image")
+	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must exist")
+	flags.BoolVar(&o.chart, "chart", false, "write only the Helm chart, for which no program is needed")
 	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
-	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of what it is built from")
+	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of its modules")
 	flags.Usage = func() {
-		fmt.Fprintln(errOut, "Puts the container image or the archives of a release together, from programs built without cgo.\n\n"+
+		fmt.Fprintln(errOut, "Builds the container image or the archives of a release, from programs built without cgo.\n\n"+
 			"  image -version VERSION [flags] PROGRAM...")
 		flags.PrintDefaults()
 	}
@@ -108,7 +108,7 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	case o.release.version == "":
 		return wrong("-version is missing")
 	case len(o.programs) == 0 && !o.chart:
-		return wrong("no program is named")
+		return wrong("no program is given")
 	case (o.archives || o.chart) && (o.root != "" || o.push != ""):
 		return wrong("-release and -chart exclude -root and -push")
 	case o.root != "" && len(o.programs) != 1:

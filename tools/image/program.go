@@ -9,11 +9,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// mainPackage is what must be in a program's build information.
+// mainPackage must be the main package in a program's build information.
 const mainPackage = "github.com/sluice-ratelimit/sluice/cmd/sluice"
 
-// The names of the program: under the second one it stands in for
-// envoyproxy/ratelimit. They are one file.
+// Paths of the program, which is one file. Under ratelimitPath it replaces envoyproxy/ratelimit.
 const (
 	programPath   = "bin/sluice"
 	ratelimitPath = "bin/ratelimit"
@@ -27,8 +26,8 @@ type program struct {
 	info     *debug.BuildInfo
 }
 
-// readProgram reads a binary. It returns an error if it is not sluice, or needs a C
-// library, which the image lacks.
+// readProgram reads a binary. It returns an error if it is not sluice, or needs a C library, which the image does not
+// contain.
 func readProgram(path string) (*program, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -13,18 +13,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// product is what is made of the programs.
+// product is the result of a build.
 type product struct {
 	release release
-	// index has the images of all platforms, referrers their bills of materials.
+	// index contains the images of all platforms, referrers their SBOM artifacts.
 	index     v1.ImageIndex
 	referrers []v1.Image
 }
 
-// push sends all to a repository, such as ghcr.io/you/sluice: the image under the name of
-// its version, and the bills of materials. It authenticates as docker login left it. A
-// version that is there already stays as it is, because somebody may have deployed it by
-// its name.
+// push pushes the image, tagged with its version, and the SBOMs to a repository such as ghcr.io/you/sluice. It uses the
+// credentials of docker login. It never replaces an existing version, which may be deployed by its tag.
 func push(ctx context.Context, to string, made *product, out io.Writer) error {
 	repo, err := repository(to)
 	if err != nil {
@@ -36,11 +34,11 @@ func push(ctx context.Context, to string, made *product, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if there, err := remote.Head(tag, options...); err == nil && there.Digest != digest {
-		return fmt.Errorf("push %s: it is there already, as %s: a version is pushed once", tag, there.Digest)
+	if existing, err := remote.Head(tag, options...); err == nil && existing.Digest != digest {
+		return fmt.Errorf("push %s: the tag exists, with digest %s; use a new version", tag, existing.Digest)
 	}
 	fmt.Fprintf(out, "image: pushing %s\n", tag)
-	// The bills last: what they refer to must be there.
+	// Push the SBOMs last: the manifests to which they refer must exist.
 	if err := remote.WriteIndex(tag, made.index, options...); err != nil {
 		return fmt.Errorf("push %s: %w", tag, err)
 	}
@@ -53,11 +51,11 @@ func push(ctx context.Context, to string, made *product, out io.Writer) error {
 			return fmt.Errorf("push the bill of materials to %s: %w", repo, err)
 		}
 	}
-	fmt.Fprintf(out, "image: %s is there as %s@%s\n", tag, repo, digest)
+	fmt.Fprintf(out, "image: pushed %s as %s@%s\n", tag, repo, digest)
 	return nil
 }
 
-// repository reads -push.
+// repository parses -push.
 func repository(to string) (name.Repository, error) {
 	repo, err := name.NewRepository(to)
 	if err != nil {
@@ -66,8 +64,7 @@ func repository(to string) (name.Repository, error) {
 	return repo, nil
 }
 
-// writeLayout writes an OCI layout: the image under the name of its version, and what
-// refers to it.
+// writeLayout writes an OCI layout with the image, named by its version, and its referrers.
 func (made *product) writeLayout(path string) error {
 	l, err := layout.Write(path, empty.Index)
 	if err != nil {

@@ -19,10 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestPush pushes to registries that list referrers and to those that do not, and
-// looks for all of it there.
+// TestPush pushes to registries with and without the referrers API, and checks that the image and SBOMs arrive.
 func TestPush(t *testing.T) {
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no credentials of this user
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // do not use this user's credentials
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprint("lists referrers: ", lists), func(t *testing.T) {
 			server := httptest.NewServer(registry.New(registry.WithReferrersSupport(lists), registry.Logger(log.New(io.Discard, "", 0))))
@@ -43,7 +42,7 @@ func TestPush(t *testing.T) {
 				t.Errorf("%s is %s, want %s", tag, got, want)
 			}
 
-			digest, err := only(t, index).Digest()
+			digest, err := onlyImage(t, index).Digest()
 			check(t, err)
 			referrers, err := remote.Referrers(tag.Digest(digest.String()))
 			check(t, err)
@@ -66,15 +65,15 @@ func TestPush(t *testing.T) {
 			beside, err := os.ReadFile(filepath.Join(out, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
 			check(t, err)
 			if !bytes.Equal(text, beside) {
-				t.Error("the bill of materials in the registry is another than that beside the image")
+				t.Error("the SBOM in the registry differs from the file next to the image")
 			}
 
 			if !lists {
 				return
 			}
-			buildImage(t, "-push", repository) // the same again is no error
+			buildImage(t, "-push", repository) // pushing the same digest again is not an error
 			args := []string{"-version", "v1.2.3", "-revision", "another", "-source", "../..", "-out", t.TempDir(), "-push", repository, sluiceBinary}
-			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "pushed once") {
+			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "the tag exists") {
 				t.Errorf("another image of the same version: %v, want an error", err)
 			}
 			if again, err := remote.Head(tag); err != nil || again.Digest != want {
@@ -84,7 +83,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-func TestPushToWhatIsNoRegistry(t *testing.T) {
+func TestPushToInvalidRegistry(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	for repository, want := range map[string]string{
@@ -98,7 +97,7 @@ func TestPushToWhatIsNoRegistry(t *testing.T) {
 	}
 }
 
-// TestLayoutHasTheBillsOfMaterials looks for them beside the image.
+// TestLayoutHasTheBillsOfMaterials checks for the SBOMs in the OCI layout.
 func TestLayoutHasTheBillsOfMaterials(t *testing.T) {
 	l, err := layout.ImageIndexFromPath(filepath.Join(built, "oci"))
 	check(t, err)
@@ -112,7 +111,7 @@ func TestLayoutHasTheBillsOfMaterials(t *testing.T) {
 	check(t, err)
 	m, err := bill.Manifest()
 	check(t, err)
-	digest, err := only(t, readLayout(t, built)).Digest()
+	digest, err := onlyImage(t, readLayout(t, built)).Digest()
 	check(t, err)
 	if m.Subject == nil || m.Subject.Digest != digest || m.Config.MediaType != sbomType {
 		t.Errorf("the bill of materials is of %v, a %s", m.Subject, m.Config.MediaType)

@@ -9,12 +9,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// sbomType is the media type of a bill of materials. By it clients find the bill among an
-// image's referrers.
+// sbomType is the media type by which clients find the SBOM among an image's referrers.
 const sbomType types.MediaType = "application/spdx+json"
 
-// referrer returns the bill of materials as an artifact of OCI that refers to its
-// image: registries list it with the image, and it can be read without it.
+// referrer returns the SBOM as an OCI artifact that refers to its image: registries list it with the image, and clients
+// can read it without pulling the image.
 func referrer(r release, image v1.Image, bill []byte) (v1.Image, error) {
 	subject, err := partial.Descriptor(image)
 	if err != nil {
@@ -25,6 +24,6 @@ func referrer(r release, image v1.Image, bill []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	//nolint:forcetypeassert // both return what they get, with more
+	//nolint:forcetypeassert // mutate returns the type of its argument
 	return mutate.Subject(mutate.Annotations(artifact, r.labels()).(v1.Image), *subject).(v1.Image), nil
 }

@@ -15,14 +15,14 @@ import (
 	"strings"
 )
 
-// writeRelease writes to o.out what a release has beside the image: an archive of each program,
-// the chart, and the checksums of both and of what build has written.
+// writeRelease writes the other files of a release to o.out: an archive of each program, the chart, and the checksums
+// of these and of the image that build wrote.
 func writeRelease(o *options, programs []*program, out io.Writer) error {
 	i := slices.IndexFunc(programs, func(p *program) bool {
 		return p.platform.OS == runtime.GOOS && p.platform.Architecture == runtime.GOARCH
 	})
 	if i < 0 {
-		return fmt.Errorf("none of the programs is for %s/%s, this machine: it must write the manual page and the completions", runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf("none of the programs is for this machine, %s/%s, to generate the manual page and the completions", runtime.GOOS, runtime.GOARCH)
 	}
 	common, err := documents(programs[i].path, o.source)
 	if err != nil {
@@ -58,7 +58,8 @@ func writeChart(o *options, out io.Writer) (name string, err error) {
 	return name, files.below("sluice").writeArchive(filepath.Join(o.out, name), out)
 }
 
-// documents returns what is in the archives of all platforms. The program is one that runs here.
+// documents returns the files that the archives of all platforms contain. It runs the given program to generate some of
+// them.
 func documents(program, source string) (tree, error) {
 	files := tree{}
 	for path, args := range map[string][]string{
@@ -68,7 +69,7 @@ func documents(program, source string) (tree, error) {
 		"share/fish/vendor_completions.d/sluice.fish": {"completion", "fish"},
 	} {
 		cmd := exec.Command(program, args...)
-		cmd.Env = []string{} // variables of envoyproxy/ratelimit are nothing to it
+		cmd.Env = []string{} // ignore the variables of envoyproxy/ratelimit
 		text, err := cmd.Output()
 		if err != nil || len(text) == 0 {
 			return nil, fmt.Errorf("%s %s wrote %d bytes: %w", program, strings.Join(args, " "), len(text), err)
@@ -85,13 +86,13 @@ func documents(program, source string) (tree, error) {
 	return files, nil
 }
 
-// archive returns the files of p's archive, as they lie below a prefix such as /usr/local.
+// archive returns the files of p's archive, relative to a prefix such as /usr/local.
 func archive(r release, p *program, source string, common tree) (tree, error) {
 	all, err := components(p.info, source)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(c component) bool { return c.path == authoritiesModule }) // only the image has them
+	all = slices.DeleteFunc(all, func(c component) bool { return c.path == authoritiesModule }) // only in the image
 	bill, err := sbom(r, p, all, false)
 	if err != nil {
 		return nil, fmt.Errorf("write the bill of materials: %w", err)
@@ -105,22 +106,22 @@ func archive(r release, p *program, source string, common tree) (tree, error) {
 	return files, nil
 }
 
-// semantic is a version that a chart may have, behind a v.
-var semantic = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+// semanticVersion matches a version, with a leading v, that a chart may have.
+var semanticVersion = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// chartVersion returns the chart's version for that of the program. Helm wants semantic
-// versions, which a build between releases has none of.
+// chartVersion returns the chart's version for a version of the program. Helm requires semantic versions, which builds
+// between releases do not have.
 func chartVersion(version string) string {
-	if semantic.MatchString(version) {
+	if semanticVersion.MatchString(version) {
 		return version[1:]
 	}
 	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z-]+`).ReplaceAllString(version, "-")
 }
 
-// chartWords are the lines of Chart.yaml that the release says.
-var chartWords = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
+// chartVersions matches the lines of Chart.yaml that a release sets.
+var versionLines = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 
-// chart returns the files of the chart in dir, of that version and with the image of another.
+// chart returns the files of the chart in dir, with the given versions of the chart and the image.
 func chart(dir, version, image string) (tree, error) {
 	files := tree{}
 	if err := filepath.WalkDir(dir, func(at string, entry os.DirEntry, err error) error {
@@ -137,25 +138,24 @@ func chart(dir, version, image string) (tree, error) {
 	}); err != nil {
 		return nil, err
 	}
-	said := map[string]string{"version": version, "appVersion": `"` + image + `"`}
-	about := chartWords.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
+	values := map[string]string{"version": version, "appVersion": `"` + image + `"`}
+	about := versionLines.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
 		word, _, _ := strings.Cut(line, ":")
-		value := said[word]
-		delete(said, word)
+		value := values[word]
+		delete(values, word)
 		return word + ": " + value
 	})
-	if len(said) > 0 {
+	if len(values) > 0 {
 		return nil, errors.New("no version or appVersion in Chart.yaml")
 	}
 	files["Chart.yaml"] = file{content: []byte(about)}
 	return files, nil
 }
 
-// writeSums writes SHA256SUMS, which sha256sum --check reads: of the files named, and of the
-// images and their bills of materials.
+// writeSums writes SHA256SUMS, for sha256sum --check, with the named files, the images and their SBOMs.
 func writeSums(dir string, names []string, programs []*program, out io.Writer) error {
 	for _, p := range programs {
-		if p.platform.OS == "linux" { // as images are
+		if p.platform.OS == "linux" { // images are only for Linux
 			name := "sluice-" + dashed(p.platform)
 			names = append(names, name+".docker.tar", name+".spdx.json")
 		}
@@ -165,11 +165,11 @@ func writeSums(dir string, names []string, programs []*program, out io.Writer) e
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("sum up the release, whose image make image writes: %w", err)
+			return fmt.Errorf("compute the checksums (run make image first): %w", err)
 		}
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
 	}
 	to := filepath.Join(dir, "SHA256SUMS")
 	fmt.Fprintf(out, "release: %s\n", to)
-	return writeWhole(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
+	return writeAtomically(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
 }

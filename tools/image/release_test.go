@@ -15,8 +15,8 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// releaseInto writes the archive of sluiceBinary, the chart and the checksums beside the image of
-// TestMain, whose files it links to.
+// releaseInto writes the archive of sluiceBinary, the chart and the checksums to out, with links to the files of
+// TestMain's image.
 func releaseInto(t *testing.T, out string) {
 	t.Helper()
 	for _, suffix := range []string{".docker.tar", ".spdx.json"} {
@@ -26,7 +26,7 @@ func releaseInto(t *testing.T, out string) {
 	check(t, run(t.Context(), imageArgs(out, "-release"), t.Output(), t.Output()))
 }
 
-// TestReleaseInstalls installs the archive as README.md says, and uses all that it has.
+// TestReleaseInstalls installs the archive as described in README.md, and uses each of its files.
 func TestReleaseInstalls(t *testing.T) {
 	one := t.TempDir()
 	releaseInto(t, one)
@@ -50,18 +50,18 @@ func TestReleaseInstalls(t *testing.T) {
 	}
 
 	prefix := t.TempDir()
-	tell(t, "tar", "-xzf", filepath.Join(one, archive), "-C", prefix, "--strip-components=1")
-	for line := range strings.Lines(tell(t, "tar", "--utc", "-tvzf", filepath.Join(one, archive))) {
+	output(t, "tar", "-xzf", filepath.Join(one, archive), "-C", prefix, "--strip-components=1")
+	for line := range strings.Lines(output(t, "tar", "--utc", "-tvzf", filepath.Join(one, archive))) {
 		if !strings.Contains(line, " 0/0 ") || !strings.Contains(line, " 1970-01-01 ") {
-			t.Errorf("the archive tells of who built it, and when: %s", line)
+			t.Errorf("the archive contains the user or time of the build: %s", line)
 		}
 	}
 	program := filepath.Join(prefix, "bin", "sluice")
 	if !bytes.Equal(read(t, program), read(t, sluiceBinary)) {
 		t.Error("the archive has another program")
 	}
-	if text := tell(t, program, "check", filepath.Join(source, "examples", "quickstart")); !strings.Contains(text, "0 warnings") {
-		t.Errorf("the program says %q", text)
+	if text := output(t, program, "check", filepath.Join(source, "examples", "quickstart")); !strings.Contains(text, "0 warnings") {
+		t.Errorf("the program printed %q", text)
 	}
 	share := filepath.Join(prefix, "share")
 	for path, begins := range map[string]string{
@@ -80,7 +80,7 @@ func TestReleaseInstalls(t *testing.T) {
 		}
 	}
 	if bash, err := exec.LookPath("bash"); err == nil {
-		tell(t, bash, "-n", filepath.Join(share, "bash-completion/completions/sluice"))
+		output(t, bash, "-n", filepath.Join(share, "bash-completion/completions/sluice"))
 	}
 	document, err := spdxjson.Read(bytes.NewReader(read(t, filepath.Join(share, "doc/sluice/sluice.spdx.json"))))
 	check(t, err)
@@ -95,14 +95,14 @@ func TestReleaseInstalls(t *testing.T) {
 	}
 }
 
-// TestReleaseIsWhole leaves out what a release needs.
-func TestReleaseIsWhole(t *testing.T) {
+// TestReleaseIsComplete omits inputs that a release requires.
+func TestReleaseIsComplete(t *testing.T) {
 	if err := run(t.Context(), imageArgs(t.TempDir(), "-release"), t.Output(), t.Output()); err == nil || !strings.Contains(err.Error(), "make image") {
 		t.Errorf("a release without an image = %v", err)
 	}
 	other := mustRead(t)
 	other.platform.OS = "darwin"
-	if err := runInImages([]*program{mustRead(t), other}); err == nil || !strings.Contains(err.Error(), "built for darwin") {
+	if err := checkPlatforms([]*program{mustRead(t), other}); err == nil || !strings.Contains(err.Error(), "built for darwin") {
 		t.Errorf("an image of a program for darwin = %v", err)
 	}
 	if err := writeRelease(&options{out: t.TempDir(), source: source}, []*program{other}, t.Output()); err == nil || !strings.Contains(err.Error(), "this machine") {
@@ -121,8 +121,8 @@ func TestChartVersion(t *testing.T) {
 	}
 }
 
-// tell runs a program and returns what it printed.
-func tell(t *testing.T, program string, args ...string) string {
+// output runs a program and returns its output.
+func output(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 	if err != nil {

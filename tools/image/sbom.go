@@ -14,13 +14,12 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// sbomPath is where the image has its bill of materials; scanners look for *.spdx.json
-// anywhere.
+// sbomPath is the path of the SBOM in the image. Scanners look for *.spdx.json anywhere.
 const sbomPath = "usr/share/sbom/sluice.spdx.json"
 
-// sbom returns what p's image is made of, as a document of SPDX 2.3: the image
-// contains sluice and the certificate authorities, and sluice depends on its modules
-// and on Go's standard library. Without the image it is what p is made of.
+// sbom returns an SPDX 2.3 document of the components of p's image: the image contains sluice and the certificate
+// authorities, and sluice depends on its modules and on Go's standard library. If inImage is false, it describes only
+// p.
 func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) {
 	digest := sha256.Sum256(p.content)
 	checksum := hex.EncodeToString(digest[:])
@@ -30,7 +29,7 @@ func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) 
 		DataLicense:    v2_3.DataLicense,
 		SPDXIdentifier: "DOCUMENT",
 		DocumentName:   name,
-		// It names the document, nothing is there. Another program gets another name.
+		// The namespace is only an identifier, which need not exist as a page. It is unique per program.
 		DocumentNamespace: home + "/spdx/" + url.PathEscape(name) + "-" + checksum,
 		CreationInfo: &v2_3.CreationInfo{
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "sluice-tools-image"}},
@@ -38,7 +37,7 @@ func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) 
 		},
 	}
 	image := entry(component{path: "sluice-image", version: r.version, licence: licence}, "CONTAINER")
-	image.PackageExternalReferences = nil // it is no Go module
+	image.PackageExternalReferences = nil // not a Go module
 	program := entry(component{path: strings.TrimPrefix(home, "https://"), version: r.version, licence: licence}, "APPLICATION")
 	program.PackageFileName = "/" + programPath
 	program.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: checksum}}
@@ -75,14 +74,14 @@ func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// unnameable is what an identifier of SPDX cannot have.
-var unnameable = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+// invalidID matches the characters that SPDX does not allow in an identifier.
+var invalidID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
-// entry returns what a bill of materials says of a component.
+// entry returns the SPDX package of a component.
 func entry(c component, purpose string) *v2_3.Package {
 	return &v2_3.Package{
 		PackageName:             c.path,
-		PackageSPDXIdentifier:   common.ElementID("Package-" + unnameable.ReplaceAllString(c.path, "-")),
+		PackageSPDXIdentifier:   common.ElementID("Package-" + invalidID.ReplaceAllString(c.path, "-")),
 		PackageVersion:          c.version,
 		PackageDownloadLocation: "NOASSERTION",
 		PackageLicenseConcluded: c.licence,
@@ -97,7 +96,7 @@ func entry(c component, purpose string) *v2_3.Package {
 	}
 }
 
-// purl returns the package URL of a Go module, which is in lower case.
+// purl returns the package URL of a Go module. Package URLs of Go modules are in lower case.
 func purl(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
 }

@@ -18,18 +18,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// tree is the files of one layer by their path in the image, without the slash at the
-// beginning. Directories are implied. All belong to root, and everybody may read them,
-// because the image may be run as any user.
+// tree contains the files of a layer by their path in the image, without a leading slash. Directories are implied. All
+// files belong to root and are readable by every user, because the image may run as any user.
 type tree map[string]file
 
-// file is a file, or another name of one.
+// file is a file or a hard link.
 type file struct {
 	content    []byte
 	executable bool
-	// linkTo, if not empty, makes this another name of the file with that path. That file
-	// is of the same tree and comes before this one in the order of paths, because it
-	// must exist when it is linked.
+	// linkTo, if not empty, is the path of the file to link to. The target must be in the same tree and sort before
+	// this path, because it must exist before the link.
 	linkTo string
 }
 
@@ -40,10 +38,10 @@ func (f file) mode() int64 {
 	return 0o644
 }
 
-// order returns the paths in order.
-func (t tree) order() []string { return slices.Sorted(maps.Keys(t)) }
+// sortedPaths returns the paths in the order in which they are written.
+func (t tree) sortedPaths() []string { return slices.Sorted(maps.Keys(t)) }
 
-// size is the size of all files in bytes. Another name counts as nothing.
+// size returns the total size of the files in bytes, without links.
 func (t tree) size() (bytes int64) {
 	for _, f := range t {
 		bytes += int64(len(f.content))
@@ -51,15 +49,14 @@ func (t tree) size() (bytes int64) {
 	return bytes
 }
 
-// epoch is the time of every file. With the time of the build each build would have other
-// layers.
+// epoch is the modification time of every file. The time of the build would change the layers of each build.
 var epoch = time.Unix(0, 0).UTC()
 
-// writeTar writes the files as a layer has them.
+// writeTar writes the files as the tar of a layer.
 func (t tree) writeTar(to io.Writer) error {
 	w := tar.NewWriter(to)
 	made := make(map[string]bool)
-	for _, p := range t.order() {
+	for _, p := range t.sortedPaths() {
 		for i, c := range p {
 			if dir := p[:i] + "/"; c == '/' && !made[dir] {
 				made[dir] = true
@@ -97,7 +94,7 @@ func (t tree) layer() (v1.Layer, error) {
 
 // writeTo writes the files below the directory root.
 func (t tree) writeTo(root string) error {
-	for _, p := range t.order() {
+	for _, p := range t.sortedPaths() {
 		f := t[p]
 		full := filepath.Join(root, filepath.FromSlash(p))
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
@@ -112,7 +109,7 @@ func (t tree) writeTo(root string) error {
 		if err := os.WriteFile(full, f.content, os.FileMode(f.mode())); err != nil {
 			return err
 		}
-		if err := os.Chmod(full, os.FileMode(f.mode())); err != nil { // whatever the umask is
+		if err := os.Chmod(full, os.FileMode(f.mode())); err != nil { // regardless of the umask
 			return err
 		}
 		if err := os.Chtimes(full, epoch, epoch); err != nil {
@@ -122,7 +119,7 @@ func (t tree) writeTo(root string) error {
 	return nil
 }
 
-// below returns the files in a directory of that name.
+// below returns the files in a directory with the given name.
 func (t tree) below(name string) tree {
 	moved := make(tree, len(t))
 	for p, f := range t {
@@ -131,7 +128,7 @@ func (t tree) below(name string) tree {
 	return moved
 }
 
-// writeArchive writes the files as .tar.gz, and says so.
+// writeArchive writes the files as .tar.gz, and prints the path.
 func (t tree) writeArchive(path string, out io.Writer) error {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -142,12 +139,12 @@ func (t tree) writeArchive(path string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "release: %s\n", path)
-	return writeWhole(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
+	return writeAtomically(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
 }
 
-// writeWhole calls write for another name and then replaces what is at path. So path
-// never has half of a file or directory.
-func writeWhole(path string, write func(to string) error) error {
+// writeAtomically calls write with a temporary path, which then replaces path. So path never contains an incomplete
+// file or directory.
+func writeAtomically(path string, write func(to string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
 	if err != nil {
 		return err

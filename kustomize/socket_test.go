@@ -13,17 +13,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestOthersAskBySocket runs sluice as its user in a pod of sidecar-unix, on a volume as the
-// kubelet makes it. Envoy's user, who has no group in common with it, may ask. By the default mode
-// of the socket it may not.
-func TestOthersAskBySocket(t *testing.T) {
+// TestEnvoyUserCanUseSocket runs sluice as its user in a pod of sidecar-unix, on a volume with the kubelet's
+// permissions. Envoy's user, without a common group, can connect. With the socket's default mode it cannot.
+func TestEnvoyUserCanUseSocket(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		suite.Skip(t, "only root can be several users")
 	}
-	o := built(t, combo{overlay: "sidecar-unix"}.files())
+	o := buildObjects(t, combo{overlay: "sidecar-unix"}.files())
 	mode := "--grpc-socket-mode=" + o.instances()[0].flags["grpc-socket-mode"]
-	dir, err := public()
+	dir, err := publicDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func TestOthersAskBySocket(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		return cmd
 	}
-	// ask returns what Envoy's user gets from a sluice with these flags.
+	// call returns the result of a call by Envoy's user to a sluice with these flags.
 	ask := func(name string, flags ...string) (string, error) {
 		socket := "unix://" + filepath.Join(volume, name)
 		server, err := process.Start(as(65532, append([]string{
@@ -70,8 +69,8 @@ func TestOthersAskBySocket(t *testing.T) {
 	}
 }
 
-// public returns a directory that any user may enter.
-func public() (string, error) {
+// publicDir returns a directory that any user can enter.
+func publicDir() (string, error) {
 	dir, err := os.MkdirTemp(scratch, "")
 	return dir, errors.Join(err, os.Chmod(scratch, 0o755), os.Chmod(dir, 0o755))
 }

@@ -16,18 +16,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// shaping lets one hit through each 10 ms, and 49 more wait for their turn.
+// shaping admits one hit each 10 ms and delays up to 49 more.
 const shaping = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 1s, max_waiting: 49}}]}"
 
-// outcome is when and how a call was answered.
+// outcome is the result of a call.
 type outcome struct {
 	after time.Duration
 	over  bool
 	err   error
 }
 
-// callAll makes n calls at once, in a synctest bubble, and returns what became of
-// them in the order of their answers.
+// callAll makes n concurrent calls in a synctest bubble. It returns their outcomes in the order of
+// their replies.
 func callAll(ctx context.Context, t *testing.T, h *Handler, n int) []outcome {
 	t.Helper()
 	request := marshal(t, simpleRequest())
@@ -93,7 +93,7 @@ func TestDelayFitsDeadline(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler(s, zap.NewNop(), nil, false)
-		// 21 ms less the margin leave room for waits of 10 and 20 ms.
+		// The deadline allows delays of 10 and 20 ms.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+deadlineMargin)
 		defer cancel()
 		passed := 0
@@ -135,7 +135,7 @@ func TestCancelledDelayFreesItsSlot(t *testing.T) {
 		if got := testutil.ToFloat64(s.metrics.CancelledDelays); cancelled.Load() != 1 || got != 1 {
 			t.Errorf("%d calls ended as cancelled and %v were counted, want 1 and 1", cancelled.Load(), got)
 		}
-		// The next gets the turn that was given back: after 10 ms, not 20.
+		// The next call gets the slot of the cancelled one: after 10 ms, not 20.
 		if o := callAll(t.Context(), t, h, 1)[0]; o.after != 10*time.Millisecond || o.over || o.err != nil {
 			t.Errorf("the next call: %+v, want it to pass after 10ms", o)
 		}

@@ -12,8 +12,8 @@ import (
 
 const remote = "https://github.com/sluice-ratelimit/sluice//kustomize/"
 
-// TestYours builds the kustomization that README.md tells users to write.
-func TestYours(t *testing.T) {
+// TestReadmeKustomization builds the kustomization in README.md.
+func TestReadmeKustomization(t *testing.T) {
 	t.Parallel()
 	text := readmePart(t, "```yaml\n")
 	if !strings.Contains(text, remote) {
@@ -23,7 +23,7 @@ func TestYours(t *testing.T) {
 	_, version, _ := strings.Cut(text, "?ref=")
 	version, _, _ = strings.Cut(version, "\n")
 	if !strings.Contains(manifests["components/version/kustomization.yaml"], "newTag: "+version+"\n") {
-		t.Errorf("README.md takes version %s, which components/version does not", version)
+		t.Errorf("README.md has version %s, components/version does not", version)
 	}
 	text = strings.ReplaceAll(strings.ReplaceAll(text, remote, "../"), "?ref="+version, "")
 	const rules = "domain: mine\ndescriptors:\n  - { key: k, rate_limit: { unit: minute, requests_per_unit: 1 } }\n"
@@ -34,7 +34,7 @@ func TestYours(t *testing.T) {
 			if hashed {
 				user["kustomization.yaml"] = strings.Replace(text, "components:\n", "components:\n  - ../components/rollout-on-config\n", 1)
 			}
-			o := built(t, user)
+			o := buildObjects(t, user)
 			var deployments, configs int
 			for _, one := range o.all {
 				if _, isNamespace := one.(*corev1.Namespace); !isNamespace && one.GetNamespace() != "limits" {
@@ -91,30 +91,30 @@ func readmePart(t *testing.T, begin string) string {
 	return part
 }
 
-// TestYourPorts moves a port of a sidecar as README.md tells users to.
-func TestYourPorts(t *testing.T) {
+// TestReadmeSidecarPorts changes a port of a sidecar as described in README.md.
+func TestReadmeSidecarPorts(t *testing.T) {
 	t.Parallel()
 	patch := readmePart(t, "```yaml\npatches:")
 	for _, overlay := range []string{"sidecar-unix", "sidecar-loopback"} {
-		o := built(t, tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
+		o := buildObjects(t, tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
 		for _, found := range o.examine() {
 			t.Errorf("%s: %s", overlay, found)
 		}
-		if port := o.instances()[0].reachable("http"); port != 28080 {
+		if port := o.instances()[0].externalPort("http"); port != 28080 {
 			t.Errorf("%s: probes are on port %d, want 28080", overlay, port)
 		}
 	}
 }
 
-// TestYourPods gives a sidecar to workloads of the user's, which have an init container already,
+// TestSidecarInOtherPods gives a sidecar to workloads of the user's, which have an init container already,
 // and leaves others alone. What the user says of the pod stays.
-func TestYourPods(t *testing.T) {
+func TestSidecarInOtherPods(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ sidecar, kind string }{{"unix", "Deployment"}, {"loopback", "Deployment"}, {"unix", "DaemonSet"}} {
 		yours := strings.NewReplacer(
 			"kind: Deployment", "kind: "+tt.kind,
 			"  name: envoy\n  labels:\n", "  name: shop\n  labels:\n    runs-sluice: \"true\"\n",
-			"        runAsNonRoot: true\n        # As in", "        runAsNonRoot: true\n        fsGroup: 2000\n        supplementalGroups: [3000]\n        # As in",
+			"        runAsNonRoot: true\n        # The user of", "        runAsNonRoot: true\n        fsGroup: 2000\n        supplementalGroups: [3000]\n        # The user of",
 			"      containers:\n", `      initContainers:
         - name: prepare
           image: docker.io/envoyproxy/envoy
@@ -131,7 +131,7 @@ func TestYourPods(t *testing.T) {
 			_, after, _ := strings.Cut(rest, "  template:\n")
 			yours = strings.Replace(before, "  replicas: 1\n", "", 1) + "  template:\n" + after
 		}
-		o := built(t, tree{
+		o := buildObjects(t, tree{
 			"shop.yaml":    yours,
 			"account.yaml": manifests["envoy/serviceaccount.yaml"],
 			"service.yaml": strings.Replace(manifests["envoy/service.yaml"], "  labels:\n", "  labels:\n    runs-sluice: \"true\"\n", 1),

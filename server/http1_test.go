@@ -87,7 +87,8 @@ func TestHTTP1GetsHint(t *testing.T) {
 	}
 }
 
-// TestHintsNameEnabledListeners checks that a response names an address only if /json is served there.
+// TestHintsNameEnabledListeners checks that a response names an address only if /json is served
+// there.
 func TestHintsNameEnabledListeners(t *testing.T) {
 	for want, o := range map[string]Options{
 		"/json is on :8080, set by --http-addr.\n":          {JSON: true, HTTPAddr: ":8080"},

@@ -275,8 +275,8 @@ func TestWatchesAreBounded(t *testing.T) {
 	t.Error("the place of one that has left stays taken")
 }
 
-// TestMethodsHaveSeparateStreamBounds opens the maximum number of streams of one service. Streams of
-// other methods are unaffected.
+// TestMethodsHaveSeparateStreamBounds opens the maximum number of streams of one service. Streams
+// of other methods are unaffected.
 func TestMethodsHaveSeparateStreamBounds(t *testing.T) {
 	r, _, _ := serveKinds(t)
 	conn := r.dial(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
-// tableService returns a service whose rules may name the table plans, which has a row for each of these customers.
+// tableService returns a service whose rules may refer to the table plans, which has the given
+// rows.
 func tableService(tb testing.TB, settings Settings, rules string, rows map[string]tables.Row) *Service {
 	tb.Helper()
 	registry := &tables.Registry{}
@@ -44,8 +45,8 @@ func tableService(tb testing.TB, settings Settings, rules string, rows map[strin
 	return s
 }
 
-// oneDescriptor is a request for one hit with a descriptor of these keys and values, and with a limit of its own per
-// hour unless that is 0.
+// oneDescriptor returns a request for one hit with a descriptor of the given keys and values, and
+// with a limit override per hour unless override is 0.
 func oneDescriptor(override uint32, pairs ...string) *rls.RateLimitRequest {
 	d := &rlcommon.RateLimitDescriptor{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -57,14 +58,14 @@ func oneDescriptor(override uint32, pairs ...string) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{d}}
 }
 
-// reserving are two rules that reserve, with different fields. A third gives no leases.
+// reserving has two rules that reserve, with different fields, and a third without leases.
 const reserving = `{domain: d, descriptors: [
   {key: customer, rate_limit: {name: frees, requests_per_unit: 600, unit: hour, reserve: {amount: 60, unsettled: release, ttl: 10m}, table: plans}},
   {key: other, descriptors: [{key: customer, rate_limit: {name: keeps, requests_per_unit: 900, unit: hour, reserve: {amount: 90, unsettled: keep, ttl: 1m}, table: plans}}]},
   {key: plain, rate_limit: {requests_per_unit: 5, unit: hour}}]}`
 
-// TestLeaseOutlivesItsExchange resets a call whose exchange has answered other requests since: what the lease needs is
-// the lease's own.
+// TestLeaseOutlivesItsExchange resets a call whose exchange has answered other requests since. The
+// lease must not refer to the exchange's memory.
 func TestLeaseOutlivesItsExchange(t *testing.T) {
 	rows := map[string]tables.Row{"acme": {RequestsPerUnit: 120}, "small": {RequestsPerUnit: 90}}
 	for name, first := range map[string]*rls.RateLimitRequest{

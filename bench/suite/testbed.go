@@ -29,7 +29,7 @@ func (b *builder) findRoot(ctx context.Context) error {
 	}
 	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
 	if path != "github.com/sluice-ratelimit/sluice/bench" {
-		return fmt.Errorf("the current module is %s: run this in the folder bench", path)
+		return fmt.Errorf("the current module is %s: run this in the directory bench", path)
 	}
 	b.root = filepath.Dir(dir)
 	return nil
@@ -45,21 +45,21 @@ func (b *builder) build(ctx context.Context, module, name string, args ...string
 	return path, err
 }
 
-// workshop has all programs and the services made of them.
-type workshop struct {
+// testbed contains all programs and the services that run them.
+type testbed struct {
 	*builder
 
 	sluice, envoy, store, taskset string // paths
-	upstream                      string // where it listens, once it runs
+	upstream                      string // its address, once it runs
 	services                      map[string]*service
 	missing                       []string // what is not measured, and why
 }
 
-// newWorkshop builds what is ours and finds the rest. With percents the services are
-// sluice alone, once for each of these settings of GOGC.
-func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, error) {
+// newTestbed builds the programs of this repository and finds the others. With percents the services are only sluice,
+// once for each of these values of GOGC.
+func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, error) {
 	fmt.Fprintln(b.progress, "building sluice")
-	w := &workshop{builder: b, services: map[string]*service{}}
+	w := &testbed{builder: b, services: map[string]*service{}}
 	var err error
 	if w.sluice, err = sluice.Build(ctx, b.root, b.dir); err != nil {
 		return nil, err
@@ -68,28 +68,28 @@ func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, er
 		return nil, err
 	}
 	for _, percent := range percents {
-		w.add(w.ours(gogc(percent), []string{gogc(percent)}))
+		w.add(w.sluiceService(gogc(percent), []string{gogc(percent)}))
 	}
 	if len(percents) > 0 {
 		return w, nil
 	}
-	w.add(w.ours(sluiceOwn, nil))
-	w.add(w.ours(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
+	w.add(w.sluiceService(sluiceOwn, nil))
+	w.add(w.sluiceService(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
 	for name, folder := range map[string]string{noop: "noop", floor: "floor"} {
 		path, err := b.build(ctx, "bench", folder, "build", "-buildvcs=false", "./"+folder)
 		if err != nil {
 			return nil, err
 		}
-		w.add(plain(name, path))
+		w.add(noopService(name, path))
 	}
 	if err := w.addLimits(); err != nil {
 		return nil, err
 	}
-	return w, w.findOthers()
+	return w, w.findExternal()
 }
 
-// findOthers finds the programs that are not built here.
-func (w *workshop) findOthers() (err error) {
+// findExternal finds the programs that are not built here.
+func (w *testbed) findExternal() (err error) {
 	if w.taskset, err = exec.LookPath("taskset"); err != nil {
 		return err
 	}
@@ -115,16 +115,16 @@ func (w *workshop) findOthers() (err error) {
 		delete(w.services, ratelimit)
 		return nil
 	}
-	shared := w.ours(sluiceStore, nil)
+	shared := w.sluiceService(sluiceStore, nil)
 	shared.store = true
 	w.add(shared)
 	return nil
 }
 
-func (w *workshop) add(s *service) { w.services[s.name] = s }
+func (w *testbed) add(s *service) { w.services[s.name] = s }
 
-// find returns the path that a variable names, or notes that nothing is there to measure.
-func (w *workshop) find(what, variable string) (string, error) {
+// find returns the path in a variable, or records in missing that the program is not measured.
+func (w *testbed) find(what, variable string) (string, error) {
 	name := os.Getenv(variable)
 	if name == "" {
 		w.missing = append(w.missing, fmt.Sprintf("%s: %s is not set", what, variable))
@@ -139,15 +139,15 @@ func (w *workshop) find(what, variable string) (string, error) {
 
 func gogc(percent int) string { return fmt.Sprint("GOGC=", percent) }
 
-// compareGOGC turns the questions into those of sluice under each setting.
+// compareGOGC replaces the services of the comparisons by sluice with each setting.
 func compareGOGC(o *options) {
 	var names []string
 	for _, percent := range o.percents {
 		names = append(names, gogc(percent))
 	}
 	o.logs, o.benchmarks, o.limiters = nil, false, false
-	o.questions = slices.DeleteFunc(o.questions, func(q question) bool { return q.services[0] != sluiceOwn })
-	for i := range o.questions {
-		o.questions[i].services = names
+	o.comparisons = slices.DeleteFunc(o.comparisons, func(q comparison) bool { return q.services[0] != sluiceOwn })
+	for i := range o.comparisons {
+		o.comparisons[i].services = names
 	}
 }

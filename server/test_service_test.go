@@ -30,15 +30,15 @@ const (
 // text is the message type of the test service.
 type text = wrapperspb.StringValue
 
-// told records the calls of the test service.
-type told struct {
+// callEvents records the calls of the test service.
+type callEvents struct {
 	began chan struct{}
 	ended chan error // the cause of a call's context
 	sent  chan int   // number of messages that the stream "flood" has sent
 }
 
 // register registers a service with methods of all kinds.
-func (d *told) register(r grpc.ServiceRegistrar) {
+func (d *callEvents) register(r grpc.ServiceRegistrar) {
 	unary := func(ctx context.Context, request *text) (*text, error) {
 		switch request.GetValue() {
 		case "panic":
@@ -144,7 +144,7 @@ func (d *told) register(r grpc.ServiceRegistrar) {
 	}, d)
 }
 
-func (d *told) serverStream(s grpc.ServerStream) error {
+func (d *callEvents) serverStream(s grpc.ServerStream) error {
 	m := new(text)
 	if err := s.RecvMsg(m); err != nil {
 		return err
@@ -171,9 +171,9 @@ func (d *told) serverStream(s grpc.ServerStream) error {
 }
 
 // serveKinds runs a server with the test service.
-func serveKinds(t *testing.T) (*running, *told, *answer.Service) {
+func serveKinds(t *testing.T) (*running, *callEvents, *answer.Service) {
 	t.Helper()
-	d := &told{began: make(chan struct{}, 100), ended: make(chan error, 100), sent: make(chan int, 1000)}
+	d := &callEvents{began: make(chan struct{}, 100), ended: make(chan error, 100), sent: make(chan int, 1000)}
 	s := service(t, answer.Settings{}, oneRule)
 	return serve(t, s, Options{Register: d.register}), d, s
 }
