@@ -126,12 +126,12 @@ func TestPreCommit(t *testing.T) {
 	}
 	edit(t, dir+"/rules/quickstart.yaml", "key: user", "key: usr")
 	said, ok = check()
-	if ok || !strings.Contains(said, "load.........") || !regexp.MustCompile(`(?s)Envoy asks.*Failed.*rules/quickstart.yaml:\d+:\d+: warning: unsent`).MatchString(said) {
+	if ok || !strings.Contains(said, "check rate-limit rules......") || !regexp.MustCompile(`(?s)compare Envoy.*Failed.*rules/quickstart.yaml:\d+:\d+: warning: unsent`).MatchString(said) {
 		t.Errorf("pre-commit with a different key printed\n%s", said)
 	}
 	edit(t, dir+"/rules/quickstart.yaml", "unit: hour", "unit: hours")
 	said, ok = check()
-	if ok || !regexp.MustCompile(`(?s)rules load.*Failed.*rules/quickstart.yaml:\d+:\d+: error: .*unknown unit "hours"`).MatchString(said) {
+	if ok || !regexp.MustCompile(`(?s)check rate-limit rules.*Failed.*rules/quickstart.yaml:\d+:\d+: error: .*unknown unit "hours"`).MatchString(said) {
 		t.Errorf("pre-commit with an unknown unit printed\n%s", said)
 	}
 }
