@@ -52,7 +52,7 @@ func (p *player) step(words []string) error {
 		if client == "" {
 			client = "a"
 		}
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			p.connections[name] = p.Connect(client)
 		}
 	case "call":
@@ -318,9 +318,9 @@ func (p *player) state(connection string) string {
 	if p.clients.clients["a"] != c {
 		state += ", forgotten"
 	}
-	if n := len(p.Lessor.leases); n == 1 {
+	n := len(p.Lessor.leases)
+	if n == 1 {
 		return state + ", 1 lease"
-	} else {
-		return fmt.Sprintf("%s, %d leases", state, n)
 	}
+	return fmt.Sprintf("%s, %d leases", state, n)
 }
