@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// TestDocsOfAlgorithms holds ../docs/algorithms.md to what it says: its rules load
-// without a warning, each algorithm has one, and its bytes are the limiter's.
-func TestDocsOfAlgorithms(t *testing.T) {
+// TestAlgorithmDocs checks docs/algorithms.md: its rules load without warnings, each algorithm has
+// an example, and the bytes per counter are those of the limiter.
+func TestAlgorithmDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	must.OK(t, err)
 	used := map[limiter.Algorithm]bool{}
 	for _, block := range strings.Split(string(page), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		if !strings.HasPrefix(block, "rate_limit") {
-			continue // for Envoy
+			continue // Envoy's configuration
 		}
 		s, ds := compile(t, Options{}, "domain: d\ndescriptors:\n- key: k\n  "+strings.ReplaceAll(block, "\n", "\n  "))
 		if s == nil || len(ds) > 0 {

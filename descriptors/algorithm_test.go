@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// limited is a file of one rule, of key k, with the words of one limit.
+// limited returns a rule file with one limit of key k, which has the given fields.
 func limited(words string) string {
 	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + words + "}}]"
 }
 
-func TestPolicyOfWords(t *testing.T) {
+func TestPolicyFromFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	for _, tc := range []struct {
 		words string
@@ -44,13 +44,13 @@ func TestPolicyOfWords(t *testing.T) {
 		},
 	} {
 		tc.want.Limit, tc.want.Window = 60, time.Minute
-		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; wordsOf(got) != tc.want {
+		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; withoutDerived(got) != tc.want {
 			t.Errorf("policy of %s = %+v, want %+v", tc.words, got, tc.want)
 		}
 	}
 }
 
-func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
+func TestZeroLimitInEveryAlgorithm(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		p := load(t, Options{}, limited("unit: year, requests_per_unit: 0, name: n, algorithm: "+algorithm)).Limits[0].Policy
 		if p.Limit != 0 || p.Algorithm == limiter.TokenBucket && p.Burst != 1 {
@@ -68,7 +68,7 @@ func TestOnlyAFixedWindowCountsDeniedHitsByDefault(t *testing.T) {
 	}
 }
 
-// TestMaxHitsIsExact compares with exact fractions at the edges.
+// TestMaxHitsIsExact compares MaxHits with exact fractions at its boundaries.
 func TestMaxHitsIsExact(t *testing.T) {
 	for _, p := range []limiter.Policy{
 		{Limit: 1, Window: time.Second},
@@ -89,7 +89,7 @@ func TestMaxHitsIsExact(t *testing.T) {
 	}
 }
 
-func TestIdentityOfAlgorithms(t *testing.T) {
+func TestAlgorithmsHaveDifferentIdentities(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	distinct := map[string]identity.ID{}
 	for _, words := range []string{
@@ -119,7 +119,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 	}
 }
 
-func TestAnOverrideKeepsTheCounter(t *testing.T) {
+func TestOverrideKeepsCounter(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, name: n, algorithm: "+algorithm))
 		if id(t, s, "d", desc("k", "x")) != id(t, s, "d", desc("k", "x").limit(5, 2, 0)) {
@@ -131,7 +131,7 @@ func TestAnOverrideKeepsTheCounter(t *testing.T) {
 	}
 }
 
-func TestLabelsOfAlgorithms(t *testing.T) {
+func TestAlgorithmLabels(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
 descriptors:
@@ -182,7 +182,7 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-func TestTextsOfAlgorithms(t *testing.T) {
+func TestAlgorithmTexts(t *testing.T) {
 	s := load(t, Options{}, allAlgorithms)
 	var got []string
 	for _, l := range s.Limits {
@@ -195,7 +195,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"60/2minute, algorithm: token_bucket, burst: 60",
 		"60/minute, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100",
 		"60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100",
-		"60 at once, each for at most 2 minutes, algorithm: concurrency",
+		"60 concurrent requests, each for at most 2 minutes",
 		"60/minute, reserve: { amount: 20, ttl: 1m0s, unsettled: release }",
 		"60/minute, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }",
 		"60/minute, penalty: [1m30s, 2m, 36h]",
@@ -207,7 +207,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 	for entries, want := range map[string]string{
 		"fixed=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
 		"log=1":    "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
-		"places=1": "limit: 60 at once, each for at most 2 minutes, algorithm: concurrency, name: \"streams\", at ",
+		"places=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
 		"tokens=1": "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
 		"held=1":   "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
 	} {
@@ -221,7 +221,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 	}
 }
 
-func TestDumpOfAlgorithms(t *testing.T) {
+func TestDumpAlgorithms(t *testing.T) {
 	const want = `d.fixed: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, max_counters: 1000
 d.ring: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_window, sub_windows: 1, max_counters: 1000
 d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_log, count_refused: true, max_counters: 1000
@@ -241,7 +241,7 @@ d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false,
 	}
 }
 
-func TestAdviceOfBuckets(t *testing.T) {
+func TestBucketAdvice(t *testing.T) {
 	for words, want := range map[string]bool{
 		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 23":                     false,
 		"unit: hour, requests_per_unit: 1, penalty: [2m, 23h]":                                     false,
@@ -262,7 +262,7 @@ func TestAdviceOfBuckets(t *testing.T) {
 	}
 }
 
-func TestHashOfAlgorithms(t *testing.T) {
+func TestHashIncludesAlgorithmFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	seen := map[string]string{}
 	for _, words := range []string{
@@ -345,8 +345,8 @@ func TestDomainIndex(t *testing.T) {
 	}
 }
 
-// wordsOf returns p without what was computed from it.
-func wordsOf(p limiter.Policy) limiter.Policy {
+// withoutDerived returns p without the values that are computed from its fields.
+func withoutDerived(p limiter.Policy) limiter.Policy {
 	return limiter.Policy{
 		Algorithm: p.Algorithm, Limit: p.Limit, Window: p.Window, CountRefused: p.CountRefused,
 		SubWindows: p.SubWindows, Burst: p.Burst, Slack: p.Slack, MaxWait: p.MaxWait, MaxWaiting: p.MaxWaiting,

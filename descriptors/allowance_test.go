@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestAcknowledgedWarnings has each comment acknowledge what it stands beside or above, and
-// no more. What acknowledges nothing is a warning itself.
+// TestAcknowledgedWarnings checks that a comment acknowledges only warnings on its own line or on
+// the next one, and that an unused acknowledgement is a warning itself.
 func TestAcknowledgedWarnings(t *testing.T) {
 	const restart = `d.yaml:%d:%d: warning: restart: domain "d" > key "%s": counters in memory are lost at a restart, which matters for windows of a day or more`
 	for _, tt := range []struct {

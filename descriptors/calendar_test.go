@@ -3,7 +3,7 @@ package descriptors
 import (
 	"strings"
 	"testing"
-	_ "time/tzdata" // the tests need no zones of the machine
+	_ "time/tzdata" // independent of the machine's time zones
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -24,9 +24,9 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-// A limit that a request carries goes by the calendar of the rule, where there is one, if its unit has one. With
-// CalendarMonths months do that go by none otherwise.
-func TestOverridesByTheCalendar(t *testing.T) {
+// TestCalendarOverrides checks that an override uses the calendar of its rule if the override's
+// unit has one, and that with CalendarMonths overrides in months use the calendar in UTC otherwise.
+func TestCalendarOverrides(t *testing.T) {
 	const hour, day, month, year = 3, 4, 5, 6
 	for _, tc := range []struct {
 		key              string
@@ -64,7 +64,7 @@ func TestOverridesByTheCalendar(t *testing.T) {
 	}
 }
 
-// calendarText returns a policy's calendar as a counter's kind has it, and its unit.
+// calendarText returns a policy's calendar as in names of counters, and its unit.
 func calendarText(p *limiter.Policy) string {
 	if p.Calendar == nil {
 		return ""
@@ -74,7 +74,8 @@ func calendarText(p *limiter.Policy) string {
 	return "@" + text + " " + [...]string{"day", "week", "month", "year"}[p.Calendar.Unit()]
 }
 
-// With CalendarMonths a rule's month is one of the calendar, unless the rule says otherwise or cannot have one.
+// TestCalendarMonths checks that CalendarMonths applies the calendar to months, unless the rule
+// sets the field or its algorithm does not support it.
 func TestCalendarMonths(t *testing.T) {
 	for _, months := range []bool{false, true} {
 		want := map[string]bool{"berlin": true, "ring": true, "utc": true, "plain": months, "plainring": months}
@@ -86,7 +87,6 @@ func TestCalendarMonths(t *testing.T) {
 	}
 }
 
-// A request with a limit of its own by the calendar is planned without memory.
 func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
 	s, p := load(t, Options{}, calendarRules), &Plan{}
 	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("berlin", "x").limit(9, 4, 0)}}
@@ -96,9 +96,10 @@ func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Counters of calendars have exact names, with zone and day, but for months in UTC: those are envoyproxy/ratelimit's with
+// TestCalendarNames checks that counters with a calendar have exact names with zone and anchor day,
+// except for months in UTC, which have envoyproxy/ratelimit's names with
 // USE_CALENDAR_MONTH_RATE_LIMIT.
-func TestNamesOfCalendars(t *testing.T) {
+func TestCalendarNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, calendarRules)
 	want := map[string]string{
 		"berlin": "s1{...}f2592000@Europe/Berlin@15_<start>", "ring": "s1{...}r86400@UTC.10", "utc": "d_utc_<utc>_<start>",
@@ -129,8 +130,8 @@ func TestNamesOfCalendars(t *testing.T) {
 	}
 }
 
-// What people and files read of a calendar.
-func TestTextsOfCalendars(t *testing.T) {
+// TestCalendarTexts checks the texts of calendars in messages and dumps.
+func TestCalendarTexts(t *testing.T) {
 	s := load(t, Options{}, calendarRules)
 	if got, want := s.Limits[0].String(), "5/month, calendar: true, timezone: Europe/Berlin, anchor_day: 15"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)

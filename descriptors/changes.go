@@ -20,9 +20,11 @@ type Changes struct {
 // MaxChanges is the longest [Changes].First.
 const MaxChanges = 20
 
+// Total returns the number of changed limits.
 func (c *Changes) Total() int { return c.Added + c.Removed + c.Changed }
 
-// Changes returns how s differs from before, ordered by domain and rule. Moving a rule is not a change.
+// Changes returns how s differs from before, ordered by domain and rule. Moving a rule is not a
+// change.
 func (s *Set) Changes(before *Set) Changes {
 	var c Changes
 	names := slices.Concat(before.names, s.names)
@@ -67,7 +69,7 @@ func (c *Changes) compare(domain string, was, is *node) {
 			before := old[key{n.key, n.value}]
 			delete(old, key{n.key, n.value})
 			if before == nil {
-				before = &node{} // nothing
+				before = &node{}
 			}
 			c.rule(domain, n, before.rule.text(), n.rule.text())
 			c.compare(domain, before, n)
@@ -76,7 +78,7 @@ func (c *Changes) compare(domain string, was, is *node) {
 	if len(old) == 0 {
 		return
 	}
-	for i := range was.below.children { // in their order
+	for i := range was.below.children { // not old, to keep their order
 		if n := &was.below.children[i]; old[key{n.key, n.value}] == n {
 			c.rule(domain, n, n.rule.text(), "")
 			c.compare(domain, n, &node{})
@@ -133,7 +135,8 @@ func (n *node) limits() (sum int) {
 	return sum
 }
 
-// Counterpart returns the limit of s that has the same counters as l, a limit of another set, or nil.
+// Counterpart returns the limit of s that has the same counters as l, a limit of another set, or
+// nil.
 func (s *Set) Counterpart(l *Limit) *Limit {
 	d := s.domains[l.Rule.domain.name]
 	if d == nil {

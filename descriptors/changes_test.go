@@ -55,7 +55,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestChangesAreCut(t *testing.T) {
+func TestChangesAreTruncated(t *testing.T) {
 	rules := func(limit int) string {
 		var b strings.Builder
 		b.WriteString("domain: shop\ndescriptors:\n")
@@ -70,7 +70,8 @@ func TestChangesAreCut(t *testing.T) {
 	}
 }
 
-// TestCounterpart holds that limits are found in another set by what they count, whatever their numbers, and no others.
+// TestCounterpart checks that only limits with the same counters are found in another set, whatever
+// their numbers.
 func TestCounterpart(t *testing.T) {
 	const text = `domain: shop
 descriptors:
@@ -99,8 +100,8 @@ descriptors:
 	}
 }
 
-// TestChangesSayWhatIsNew holds that words which stay are not said twice.
-func TestChangesSayWhatIsNew(t *testing.T) {
+// TestChangesOmitCommonFields checks that fields that did not change are not repeated.
+func TestChangesOmitCommonFields(t *testing.T) {
 	rule := func(words string) *Set {
 		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+words+"}}]}")
 	}

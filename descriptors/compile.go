@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Compile turns configurations into a set of rules, in the given order. It checks what depends on several descriptors or
-// configurations, and what applies to every source. The set is nil if a diagnostic is an error.
+// Compile turns configurations into a set of rules, in the given order. It checks what depends on
+// several descriptors or configurations, and what applies to every source. The set is nil if a
+// diagnostic is an error.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	c := &compiler{
 		opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{state: sha256.New()},
@@ -30,7 +31,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 			c.fail(cfg.Pos, "", "the domain is empty; every configuration must name its domain")
 			continue
 		case twice && !opt.MergeDomains:
-			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "the domain is defined twice, first at %s; merging domains is off", first[0].Pos)
+			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "duplicate domain, first at %s; merge the two, or set --merge-domains", first[0].Pos)
 			continue
 		case !twice:
 			c.set.names = append(c.set.names, cfg.Domain)
@@ -48,14 +49,15 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 		return nil, c.found.All
 	}
 	if opt.RatelimitNames {
-		c.set.nameAsRatelimit()
+		c.set.chooseNames()
 	}
 	return c.set, c.found.All
 }
 
-// Build is Compile for a source that has findings of its own. If one is an error, some configurations are missing; Build
-// compiles the others to find more errors, but drops warnings, which may be about what is missing. It orders the
-// diagnostics by files, in the order of names or else by name. It clears configs.
+// Build is Compile for a source that has findings of its own. If one is an error, some
+// configurations are missing; Build compiles the others to find more errors, but drops warnings,
+// which may be about what is missing. It orders the diagnostics by files, in the order of names or
+// else by name. It clears configs.
 func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
 	incomplete := found.HasErrors()
 	opt.usesUp = true
@@ -85,9 +87,9 @@ type compiler struct {
 	opt    Options
 	set    *Set
 	found  rules.Findings
-	hasher identity.Hasher // without any item
+	hasher identity.Hasher // without any part
 	sha    hasher
-	// replacements are those of the current domain, as are leaseLimits.
+	// replacements and leaseLimits are those of the current domain.
 	replacements []replacement
 	leaseLimits  []leaseLimit
 	defaultUses  map[*rules.DefaultItem]*defaultUse
@@ -127,9 +129,9 @@ func (c *compiler) collectAllowances(configs []rules.Config) {
 }
 
 // popFirst removes the first element of a slice and returns a pointer to it.
-func popFirst[T any](room *[]T) *T {
-	first := &(*room)[0]
-	*room = (*room)[1:]
+func popFirst[T any](s *[]T) *T {
+	first := &(*s)[0]
+	*s = (*s)[1:]
 	return first
 }
 
@@ -171,23 +173,24 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	return c.sha.domain(d, allOrNothing, below)
 }
 
-// allOrNothing returns the domain's all_or_nothing: true if any configuration sets it, and the defaults' if none has the
-// field.
+// allOrNothing returns the domain's all_or_nothing: true if any configuration sets it, and the
+// defaults' if none has the field.
 func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
-	said, value := false, false
+	set, value := false, false
 	for _, cfg := range configs {
-		said = said || cfg.AllOrNothing != nil
+		set = set || cfg.AllOrNothing != nil
 		value = value || rules.ValueOr(cfg.AllOrNothing, false)
 	}
 	for _, dd := range c.opt.Defaults.ForDomain(d.name) {
-		if !said && dd.AllOrNothing != nil {
-			said, value = true, *dd.AllOrNothing
+		if !set && dd.AllOrNothing != nil {
+			set, value = true, *dd.AllOrNothing
 		}
 	}
 	return value
 }
 
-// maxCounters sets the domain's max_counters. If files differ the smallest applies, so no file gets more than it asks for.
+// maxCounters sets the domain's max_counters. If files differ the smallest applies, so no file gets
+// more than it asks for.
 func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	var smallest *rules.Config
 	differ := false
@@ -229,7 +232,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			share: cfg.ShareThreshold, valueToMetric: cfg.ValueToMetric, pos: cfg.Pos,
 		}
 		if c.found.Full() {
-			return digest{} // of rules that do not load
+			return digest{} // the rules have errors, so there is no hash
 		}
 		c.checkDescriptor(d, n)
 		if len(cfg.RateLimits) > 0 {

@@ -33,7 +33,7 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
 	}
 	if n.share && !isWildcard(n.key+n.value) {
-		c.fail(n.pos, nodePath(d, n), `share_threshold needs a "*" in value or key`)
+		c.fail(n.pos, nodePath(d, n), `share_threshold requires a "*" in value or key`)
 	}
 }
 
@@ -44,12 +44,12 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
-		path := func() string { return limitPath(d, n, cfg.List, i) } // long, and seldom needed
+		path := func() string { return limitPath(d, n, cfg.List, i) } // built only for errors
 		if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
 			c.fail(l.Pos, path(), "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 		}
 		if slices.Contains(l.Replaces, "") {
-			c.fail(l.Pos, path(), "an item of replaces has no name; it says which limit is replaced")
+			c.fail(l.Pos, path(), "an item of replaces has no name; add the name of the limit to replace")
 		}
 		if l.Unlimited {
 			if len(cfg.RateLimits) > 1 {
@@ -58,7 +58,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another has room; remove one of them`)
+			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
@@ -68,7 +68,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			for _, message := range wrong {
 				c.fail(l.Pos, path(), "%s", message)
 			}
-			// Package rulefile has checked the range of each word. Other sources may not.
+			// Package rulefile has checked the range of each field, but other sources may not.
 			if p := l.Policy(); len(wrong) == 0 {
 				if err := p.Validate(); err != nil {
 					c.fail(l.Pos, path(), "%v", err)
@@ -87,16 +87,17 @@ func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path f
 	}
 	by := ""
 	if !before[i].SameCounter(l, false) {
-		by = ", since --calendar-months makes both go by the calendar"
+		by = ", since --calendar-months aligns both with the calendar"
 	}
 	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
 }
 
-// Advice returns warnings about rules that are valid but may surprise operators of a service that counts in memory, or in a
-// store if stored is set, and about unused acknowledgements. `sluice check` prints them; a service logs only those of
-// [StoreAdvice].
+// Advice returns warnings about rules that are valid but may surprise operators of a service that
+// counts in memory, or in a store if stored is set, and about unused acknowledgements. `sluice
+// check` prints them; a service logs only those of [StoreAdvice].
 func Advice(s *Set, stored bool) rules.Diagnostics {
-	ds, other := restartAdvice(s), StoreAdvice(s) // both find acknowledgements that are of use to one
+	// Call both, so that acknowledgements for either count as used.
+	ds, other := restartAdvice(s), StoreAdvice(s)
 	if stored {
 		ds = other
 	}
@@ -120,7 +121,7 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 		first := limits[0]
 		message := "counters in memory are lost at a restart, which matters for windows of a day or more"
 		if n := len(limits) - 1; n > 0 {
-			message += fmt.Sprintf(" (and %d more of this domain)", n)
+			message += fmt.Sprintf(" (and %d more limits of this domain)", n)
 		}
 		d := s.domains[name]
 		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-func TestCompileRejectsWordsThatASourceLetThrough(t *testing.T) {
+func TestCompileChecksFieldRanges(t *testing.T) {
 	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
 	for _, tc := range []struct {
 		change func(l *rules.Limit)

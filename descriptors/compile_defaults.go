@@ -12,8 +12,8 @@ import (
 // defaultUse records how an item of defaults was used.
 type defaultUse struct {
 	matches, applied bool
-	// firstError is the index of the diagnostic about the first rule that does not support the item's fields, or -1.
-	// moreErrors counts further such rules.
+	// firstError is the index of the diagnostic about the first rule that does not support the
+	// item's fields, or -1. moreErrors counts further such rules.
 	firstError, moreErrors int
 }
 
@@ -29,8 +29,8 @@ func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
 	return u
 }
 
-// withDefaults returns a copy of cfg with the fields of the item of defaults that applies, and the item. If none applies it
-// returns cfg.
+// withDefaults returns a copy of cfg with the fields of the item of defaults that applies, and the
+// item. If none applies it returns cfg.
 func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rules.Descriptor, *rules.DefaultItem) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
 		return cfg, nil
@@ -59,7 +59,8 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	return &given, e
 }
 
-// failDefaults reports that a rule does not support the fields of e. It reports the first such rule and counts the others.
+// failDefaults reports that a rule does not support the fields of e. It reports the first such rule
+// and counts the others.
 func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos, wrong string) {
 	u := c.useOf(e)
 	if u.firstError >= 0 {
@@ -67,10 +68,11 @@ func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos
 		return
 	}
 	u.firstError = len(c.found.All)
-	c.fail(e.Pos, e.At, "the fields do not fit the rule %s at %s: %s", path, pos, wrong)
+	c.fail(e.Pos, e.At, "the rule %s at %s does not support these fields: %s", path, pos, wrong)
 }
 
-// finishDefaults completes the errors about defaults after the last rule, and warns of unused items.
+// finishDefaults completes the errors about defaults after the last rule, and warns of unused
+// items.
 func (c *compiler) finishDefaults() {
 	if c.opt.Defaults == nil {
 		return
@@ -86,7 +88,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "there are no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
 			continue
 		}
 		for _, e := range dd.Items {

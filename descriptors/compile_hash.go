@@ -14,8 +14,9 @@ import (
 
 // digest is a hash of a part of the rules; [Set.Hash] is that of all.
 //
-// It depends on the rules with their defaults, not on their places or spelling, so the same rules in other files or from xDS
-// have the same digest. The order of descriptors matters only for wildcards, of which the first match applies.
+// It depends on the rules with their defaults, not on their places or spelling, so the same rules
+// in other files or from xDS have the same digest. The order of descriptors matters only for
+// wildcards, of which the first match applies.
 type digest [sha256.Size]byte
 
 // hasher makes digests, with one hash and one buffer for all.
@@ -42,8 +43,8 @@ func (h *hasher) set(domains []digest) string {
 	return hex.EncodeToString(d[:8])
 }
 
-// domain returns the digest of a domain. allOrNothing is the value from rules and defaults; [Options.AllOrNothing] is not
-// part of the rules.
+// domain returns the digest of a domain. allOrNothing is the value from rules and defaults;
+// [Options.AllOrNothing] is not part of the rules.
 func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	fmt.Fprintf(h.state, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
 	h.add(below)
@@ -78,7 +79,8 @@ func (h *hasher) level(all *levelDigests) digest {
 	return h.sum()
 }
 
-// descriptor returns the digest of a descriptor with its fields from defaults, given the digest of the level below.
+// descriptor returns the digest of a descriptor with its fields from defaults, given the digest of
+// the level below.
 func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	metadata := ""
 	if c.Metadata != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// labelLimits sets the metric labels of the limits of a list: the name, or else the rate. Rate and algorithm are appended
-// to equal labels if they differ, and a number otherwise.
+// labelLimits sets the metric labels of the limits of a list: the name, or else the rate. Rate and
+// algorithm are appended to equal labels if they differ, and a number otherwise.
 func labelLimits(limits []*Limit) {
 	for _, l := range limits {
 		l.Label = l.Name
@@ -42,7 +42,8 @@ func labelLimits(limits []*Limit) {
 // rowSeparator separates the label of a limit in a list from the name of a row.
 const rowSeparator = ": "
 
-// checkLabels reports an error if the name of a row could give a limit of a list the label of another limit.
+// checkLabels reports an error if the name of a row could give a limit of a list the label of
+// another limit.
 func (c *compiler) checkLabels(d *domain, n *node, limits []*Limit) {
 	for _, l := range limits {
 		if l.Table == nil {

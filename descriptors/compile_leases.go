@@ -17,7 +17,7 @@ type leaseLimit struct {
 	name     string
 	pos      rules.Pos
 	path     func() string
-	defaults *rules.DefaultItem // that gave it its words, nil if none did
+	defaults *rules.DefaultItem // the item that set its fields, or nil
 }
 
 // collectLeaseLimits records the limits of a rule that grant leases, for checkLeases.
@@ -32,7 +32,8 @@ func (c *compiler) collectLeaseLimits(r *Rule, cfg *rules.Descriptor, defaults *
 	}
 }
 
-// checkLeases checks that the lease-granting limits of a domain have unique names that Envoy can read.
+// checkLeases checks that the lease-granting limits of a domain have unique names that Envoy can
+// read.
 func (c *compiler) checkLeases() {
 	byName := map[string]*leaseLimit{}
 	for i := range c.leaseLimits {
@@ -51,9 +52,9 @@ func (c *compiler) checkLeases() {
 		case slices.Contains(metadataKeys, l.name):
 			fail("name %q is reserved: the dynamic metadata uses it for other data (%s); choose another", name, strings.Join(metadataKeys, ", "))
 		case !rules.IsLeaseName(l.name):
-			fail(`name %q cannot be used in Envoy's %%DYNAMIC_METADATA(...)%%: leave out spaces and : %% ( ) "`, name)
+			fail(`name %q cannot be used in Envoy's %%DYNAMIC_METADATA(...)%%: remove spaces and : %% ( ) "`, name)
 		case first != nil:
-			fail("name %q is that of %s at %s, too: of two leases with the same name in the dynamic metadata, one is lost; choose another", name, first.path(), first.pos)
+			fail("name %q is also that of %s at %s: of two leases with the same name in the dynamic metadata, one is lost; choose another", name, first.path(), first.pos)
 		default:
 			byName[l.name] = l
 		}
@@ -61,12 +62,13 @@ func (c *compiler) checkLeases() {
 	for i := range c.leaseLimits {
 		l := &c.leaseLimits[i]
 		if first := byName[numbered.ReplaceAllString(l.name, "")]; first != nil && first.name != l.name {
-			c.fail(l.pos, l.path(), "name %q is that of a second lease of %q in one request (%s at %s); choose another that does not end in a dot and a number",
+			c.fail(l.pos, l.path(), "name %q is reserved for a second lease of %q (%s at %s) in one request; choose one that does not end in a dot and a number",
 				rules.Shorten(l.name), rules.Shorten(first.name), first.path(), first.pos)
 		}
 	}
 	c.leaseLimits = nil
 }
 
-// numbered matches the suffix of the names under which a limit's second and further leases in one response are sent.
+// numbered matches the suffix of the names under which a limit's second and further leases in one
+// response are sent.
 var numbered = regexp.MustCompile(`\.([2-9]|[1-9][0-9]+)$`)

@@ -15,7 +15,7 @@ type replacement struct {
 
 // collectReplacements records what the limits of r replace, for resolveReplacements.
 func (c *compiler) collectReplacements(d *domain, r *Rule, cfg *rules.Descriptor) {
-	inForce := r.Limits
+	active := r.Limits
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
 		if l.Shadow {
@@ -24,25 +24,26 @@ func (c *compiler) collectReplacements(d *domain, r *Rule, cfg *rules.Descriptor
 		if len(l.Replaces) > 0 {
 			path := func() string { return limitPath(d, r.node, cfg.List, i) }
 			r.ensureOptional().replacedNames = append(r.ensureOptional().replacedNames, l.Replaces...)
-			c.replacements = append(c.replacements, replacement{inForce[0], l.Replaces, path})
+			c.replacements = append(c.replacements, replacement{active[0], l.Replaces, path})
 		}
-		inForce = inForce[1:]
+		active = active[1:]
 	}
 }
 
-// resolveReplacements assigns an id to each name that a limit of the domain replaces, so that requests compare numbers.
+// resolveReplacements assigns an id to each name that a limit of the domain replaces, so that
+// requests compare numbers.
 func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
-	bearers := map[string][]*Limit{}
+	byName := map[string][]*Limit{}
 	for _, l := range limits {
 		if l.Name != "" {
-			bearers[l.Name] = append(bearers[l.Name], l)
+			byName[l.Name] = append(byName[l.Name], l)
 		}
 	}
 	c.checkLeases()
 	ids := map[string]int32{}
 	for _, r := range c.replacements {
 		for _, name := range r.names {
-			if len(bearers[name]) == 0 {
+			if len(byName[name]) == 0 {
 				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
 				continue
 			}
@@ -51,12 +52,12 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 				d.replaceable++
 				id = int32(d.replaceable)
 				ids[name] = id
-				for _, l := range bearers[name] {
+				for _, l := range byName[name] {
 					l.nameID, l.Rule.replaceable = id, true
 				}
 			}
-			if rare := r.limit.Rule.ensureOptional(); !slices.Contains(rare.replaces, id) {
-				rare.replaces = append(rare.replaces, id)
+			if optional := r.limit.Rule.ensureOptional(); !slices.Contains(optional.replaces, id) {
+				optional.replaces = append(optional.replaces, id)
 			}
 		}
 	}
@@ -64,8 +65,8 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 	c.replacements = nil
 }
 
-// warnMutual warns of two limits that replace each other: a request that matches both is limited by neither. It reports
-// each pair of names once, at the later limit.
+// warnMutual warns of two limits that replace each other: a request that matches both is limited by
+// neither. It reports each pair of names once, at the later limit.
 func (c *compiler) warnMutual() {
 	type pair struct{ name, other string }
 	first := map[pair]*Limit{}

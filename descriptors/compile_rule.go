@@ -30,11 +30,11 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
-	inForce := c.limitsOf(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
-	if candidates := c.limitsOf(r, cfg, defaults, true, len(inForce)); len(candidates) > 0 {
+	active := c.limitsOf(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
+	if candidates := c.limitsOf(r, cfg, defaults, true, len(active)); len(candidates) > 0 {
 		r.ensureOptional().candidates = candidates
 	}
-	r.Limits = inForce
+	r.Limits = active
 	c.collectLeaseLimits(r, cfg, defaults)
 	c.compileQuota(d, n, r, cfg)
 	if cfg.List {
@@ -46,9 +46,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// limitsOf compiles either the active limits of a rule or its candidates. active is the number of active limits; the default
-// of count_refused depends on it, for candidates too.
-func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, inForce int) []*Limit {
+// limitsOf compiles either the active limits of a rule or its candidates. active is the number of
+// active limits; the default of count_refused depends on it, for candidates too.
+func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
 		b := cfg.RateLimits[i]
@@ -63,7 +63,7 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
+			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active))
 			t.kind = rules.CounterKind(&t.Policy, b.Shadow)
 		}
 		l := popFirst(&c.limits)
@@ -77,7 +77,8 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 	return slices.Clip(c.set.Limits[before:])
 }
 
-// countsRefused returns the default of count_refused for a descriptor with the given number of limits.
+// countsRefused returns the default of count_refused for a descriptor with the given number of
+// limits.
 func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }

@@ -24,7 +24,7 @@ func TestCompileDiagnostics(t *testing.T) {
 		{
 			name:  "duplicate domain",
 			files: []string{"domain: d", "domain: e", "domain: d"},
-			want:  []string{`c.yaml:1:1: error: domain "d": the domain is defined twice, first at a.yaml:1:1; merging domains is off`},
+			want:  []string{`c.yaml:1:1: error: domain "d": duplicate domain, first at a.yaml:1:1; merge the two, or set --merge-domains`},
 		},
 		{
 			name:  "merged domain",
@@ -105,7 +105,7 @@ descriptors:
 	}
 }
 
-func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
+func TestCompileChecksDescriptors(t *testing.T) {
 	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
 	with := func(change func(l *rules.Limit)) []rules.Limit {
 		l := hour
@@ -117,7 +117,7 @@ func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
 		want string
 	}{
 		{rules.Descriptor{}, "the key is empty"},
-		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold needs a "*"`},
+		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold requires a "*"`},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 0 })}, "unknown unit 0"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 8 })}, "unknown unit 8"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
@@ -164,7 +164,7 @@ func TestCountRefusedByDefault(t *testing.T) {
 	}
 }
 
-func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
+func TestAllOrNothingAppliesToMergedDomain(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour}}]"
 	b := "domain: d\nall_or_nothing: true\ndescriptors: [{key: b, rate_limit: {unit: hour}}]"
 	for _, files := range [][]string{{a, b}, {b, a}} {
@@ -178,7 +178,7 @@ func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
 	}
 }
 
-func TestMergedWildcardsKeepTheOrderOfFiles(t *testing.T) {
+func TestMergedWildcardsKeepFileOrder(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: w, value: a*, rate_limit: {unit: hour, requests_per_unit: 1}}]"
 	b := "domain: d\ndescriptors: [{key: w, value: ab*, rate_limit: {unit: hour, requests_per_unit: 2}}]"
 	for i, files := range [][]string{{a, b}, {b, a}} {
@@ -268,9 +268,9 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashIsThatOfTheMeaning has files in both orders. Only the order of wildcards is
-// part of what rules mean.
-func TestHashIsThatOfTheMeaning(t *testing.T) {
+// TestHashIgnoresOrder checks that the order of descriptors changes the hash only if they have
+// wildcards.
+func TestHashIgnoresOrder(t *testing.T) {
 	file := func(domain, value string) string {
 		return "domain: " + domain + "\ndescriptors: [{key: k, value: '" + value + "', descriptors: [{key: z, rate_limit: {unit: hour, requests_per_unit: 1}}]}]"
 	}
@@ -302,7 +302,7 @@ descriptors:
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}
-	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more of this domain)`
+	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more limits of this domain)`
 	if got := ds[0].String(); got != want {
 		t.Errorf("Advice = %s, want %s", got, want)
 	}

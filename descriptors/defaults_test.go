@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// compileWith compiles the documents of rules.yaml with those of defaults.yaml.
+// compileWith compiles the documents of text with those of defaults.
 func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) {
 	t.Helper()
 	opt := Options{MergeDomains: true}
@@ -25,7 +25,7 @@ func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) 
 	return Build(configs, found, []string{"rules.yaml", "defaults.yaml"}, opt)
 }
 
-// hourly is a file of one rule with a limit of an hour.
+// hourly returns a rule file with one hourly limit.
 func hourly(requests int) string {
 	return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", requests)
 }
@@ -38,7 +38,7 @@ func lines(ds rules.Diagnostics) []string {
 	return all
 }
 
-func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
+func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	const rule = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}\n"
 	const most = "domain: d\ndefaults:\n" +
 		"- {path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 1}}\n" +
@@ -108,9 +108,9 @@ func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
 	}
 }
 
-// TestDefaultsCountAsInRules holds that words by default mean what they mean in a
-// rule, counter and default of count_refused included.
-func TestDefaultsCountAsInRules(t *testing.T) {
+// TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
+// rule, including the counter and the default of count_refused.
+func TestDefaultsEqualFieldsInRules(t *testing.T) {
 	for _, words := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
 		for _, nothing := range []string{"true", "false"} {
 			head := "domain: d\nall_or_nothing: " + nothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
@@ -146,7 +146,7 @@ descriptors:
 		name, defaults string
 		want           []string
 	}{
-		{"nothing", "# later", []string{`defaults.yaml:1:1: error: the file contains no defaults; it must have at least "domain"`}},
+		{"nothing", "# later", []string{`defaults.yaml:1:1: error: no defaults in the file; it must have at least "domain"`}},
 		{"no map", "[]", []string{`defaults.yaml:1:1: error: the file must be a map with "domain" and "defaults", not a list`}},
 		{"no domain", "defaults: []", []string{`defaults.yaml:1:1: error: "domain" is missing or empty; every document of defaults names its domain, or "*" for all`}},
 		{"a misspelt domain is not missing too", "domian: shop", []string{
@@ -156,7 +156,7 @@ descriptors:
 			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, defaults)`,
 		}},
 		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
-			`defaults.yaml:5:9: error: domain "shop": the domain has two documents of defaults, the first on line 1; write one`,
+			`defaults.yaml:5:9: error: domain "shop": duplicate defaults for this domain, first on line 1; merge the two`,
 		}},
 		{"domain words", "domain: shop\nall_or_nothing: 1\nmax_counters: 0", []string{
 			`defaults.yaml:2:17: error: domain "shop": "all_or_nothing" must be true or false (or yes, no, on, off; without quotes), not 1`,
@@ -172,7 +172,7 @@ descriptors:
 			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit)`,
 		}},
 		{"paths", "domain: shop\ndefaults:\n- path: [user, {kee: a}, {value: b}, {key: a, value: 1.5}]\n  name: x\n  rate_limit: {count_refused: true}", []string{
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path is that of one rule`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path selects a single rule`,
 			`defaults.yaml:3:10: error: domain "shop" > defaults[0] > path[0]: an item of path must be a map with "key", not "user"`,
 			`defaults.yaml:3:17: error: domain "shop" > defaults[0] > path[1]: unknown field "kee" in an item of path; did you mean "key"? (allowed: key, value)`,
 			`defaults.yaml:3:26: error: domain "shop" > defaults[0] > path[2]: "key" is missing or empty; every level needs one`,
@@ -188,21 +188,21 @@ descriptors:
 		}},
 		{"two items for the same rules", "domain: shop\ndefaults:\n- rate_limit: {count_refused: true}\n- rate_limit: {count_refused: false}\n- {name: rare, rate_limit: {count_refused: false}}\n- {name: rare, rate_limit: {count_refused: false}}\n" +
 			"- {path: [{key: user}], rate_limit: {count_refused: false}}\n- {path: [{key: user, value: ''}], rate_limit: {count_refused: false}}", []string{
-			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: these rules already have an item, on line 3; only one can apply`,
-			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: these rules already have an item, on line 5; only one can apply`,
-			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: these rules already have an item, on line 7; only one can apply`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: duplicate item for these rules, first on line 3; only one can apply`,
+			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: duplicate item for these rules, first on line 5; only one can apply`,
+			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: duplicate item for these rules, first on line 7; only one can apply`,
 		}},
 		{"a number that one rule cannot have", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
-			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21: ` +
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21 does not support these fields: ` +
 				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36`,
 		}},
 		{"one that several cannot", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
-			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "user" at rules.yaml:4:17: ` +
-				`a window of 100000000 minutes is longer than 10 years; the highest unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: ` +
+				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
 		}},
 		{"a log of too many", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the fields do not fit the rule domain "shop" > key "many" at rules.yaml:13:17: ` +
-				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is kept; sliding_window has no such bound`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "many" at rules.yaml:13:17 does not support these fields: ` +
+				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is stored; sliding_window has no such bound`,
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
 			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
@@ -210,7 +210,7 @@ descriptors:
 			`defaults.yaml:4:3: warning: unused-defaults: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
 			`defaults.yaml:5:3: warning: unused-defaults: domain "shop" > defaults[2]: these defaults apply to no rule: the rules with the name "own" are unlimited, lists, have fields of their own, or match an earlier item`,
 			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
-			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": there are no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
+			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
 		}},
 		{"a word without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
 			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
@@ -228,9 +228,9 @@ descriptors:
 	}
 }
 
-// TestDefaultsForRulesToCome has no rules yet, as at a start over xDS: nothing is
-// to be warned of.
-func TestDefaultsForRulesToCome(t *testing.T) {
+// TestDefaultsBeforeRules checks that defaults cause no warnings while there are no rules, as at a
+// start over xDS.
+func TestDefaultsBeforeRules(t *testing.T) {
 	d, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
 	if len(ds) > 0 {
 		t.Fatal(ds)
@@ -240,9 +240,9 @@ func TestDefaultsForRulesToCome(t *testing.T) {
 	}
 }
 
-// TestDefaultsLeaveConfigsAlone compiles the same configurations with one file of
-// defaults after another, as rules from xDS are.
-func TestDefaultsLeaveConfigsAlone(t *testing.T) {
+// TestDefaultsDoNotModifyConfigs compiles the same configurations with different defaults, as for
+// rules over xDS.
+func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 	configs, ds := rulefile.Parse("rules.yaml", []byte(hourly(100)))
 	if len(ds) > 0 {
 		t.Fatal(ds)
@@ -275,9 +275,8 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 	}
 }
 
-// TestDefaultsSpareUnlimitedRules has one with a unit, as other sources than files
-// may write it.
-func TestDefaultsSpareUnlimitedRules(t *testing.T) {
+// TestDefaultsSkipUnlimitedRules has an unlimited rule with a unit, which xDS can send.
+func TestDefaultsSkipUnlimitedRules(t *testing.T) {
 	d, _ := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
 	set, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{
 		Key: "k", RateLimits: []rules.Limit{{Unlimited: true, Unit: rules.Hour, UnitMultiplier: 1}},

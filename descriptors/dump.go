@@ -10,8 +10,8 @@ import (
 //
 //	domain.key_value.key2: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: false
 //
-// The fields that envoyproxy/ratelimit does not have follow, if they are set. Domains are sorted; the limits of a domain are
-// in file order.
+// The fields that envoyproxy/ratelimit does not have follow, if they are set. Domains are sorted;
+// the limits of a domain are in file order.
 func (s *Set) Dump(w io.Writer) error {
 	for _, l := range s.Limits {
 		if _, err := io.WriteString(w, dump(l)); err != nil {

@@ -29,7 +29,7 @@ func shopRules() *descriptors.Set {
 	return set
 }
 
-// The way of each request: rules say which counters it charges, and a table decides.
+// This example plans each request, which determines the counters to charge, and decides it.
 func ExampleSet_Plan() {
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	if err != nil {
@@ -57,7 +57,7 @@ func ExampleSet_Plan() {
 	// user: over true, 0 left  path: over false, 47 left  denied: true
 }
 
-// Why a request is limited, or is not.
+// This example explains which limit applies to a request.
 func ExampleSet_Explain() {
 	entries, err := descriptors.ParseEntries("path=/search?q=1")
 	if err != nil {

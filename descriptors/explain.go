@@ -19,7 +19,8 @@ type Explanation struct {
 	trace string
 }
 
-// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its attempts.
+// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its
+// attempts.
 func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain %q", domain)
@@ -44,7 +45,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 		case n.parent == nil:
 			return nil, "the domain has no descriptors"
 		default:
-			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: deeper descriptors match nothing",
+			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s, so longer descriptors match nothing",
 				len(entries), pathText(n.lineage()), n.pos)
 		}
 		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
@@ -55,7 +56,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 	if n.rule == nil {
 		reason = fmt.Sprintf("the descriptor %s at %s has no limit", pathText(n.lineage()), n.pos)
 		if n.below != nil {
-			reason += "; only those below it do"
+			reason += "; only descriptors below it do"
 		}
 	}
 	return n.rule, reason
@@ -97,6 +98,7 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	return n
 }
 
+// String describes each step of the matching, one line each.
 func (x Explanation) String() string {
 	if x.Rule == nil {
 		return x.trace + "no limit: " + x.Reason + "\n"
@@ -114,7 +116,8 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-// describeRow returns a line about the row of the limit's table that applies, or "" if the limit has no table.
+// describeRow returns a line about the row of the limit's table that applies, or "" if the limit
+// has no table.
 func (l *Limit) describeRow(entries []Entry) string {
 	if l.Table == nil {
 		return ""

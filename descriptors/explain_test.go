@@ -63,14 +63,14 @@ no limit: the descriptor user=vip* > path at a.yaml:14:9 has no limit
 entry 1: user=vip
   exact     user=vip: none
   wildcard  user=vip*: hit at a.yaml:3:5
-no limit: the descriptor user=vip* at a.yaml:3:5 has no limit; only those below it do
+no limit: the descriptor user=vip* at a.yaml:3:5 has no limit; only descriptors below it do
 `},
 		{"shop", "user=joe path=/ x=1", `domain "shop"
 entry 1: user=joe
   exact     user=joe: none
   wildcard  user=vip*: does not fit, at a.yaml:3:5
   wildcard  user=*: hit at a.yaml:15:5
-no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5: deeper descriptors match nothing
+no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5, so longer descriptors match nothing
 `},
 		{"shop", "user=vip method=GET", `domain "shop"
 entry 1: user=vip

@@ -9,13 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// [Set.Dump], [Set.Changes], [Explanation.String] and [Limit.String] share the functions of this file. They write each field
-// as `, name: value`, in the syntax of rule files, and leave out fields with their default value.
+// [Set.Dump], [Set.Changes], [Explanation.String] and [Limit.String] share the functions of this
+// file. They write each field as `, name: value`, in the syntax of rule files, and leave out fields
+// with their default value.
 
-// String returns the limit as its rate and fields, such as `60/minute, algorithm: token_bucket, burst: 60`.
+// String returns the limit as its rate and fields, such as `60/minute, algorithm: token_bucket,
+// burst: 60`.
 func (l *Limit) String() string { return l.text(false) }
 
-// text is String. With explicit it includes algorithm, and count_refused if true, even if they are the defaults.
+// text is String. With explicit it includes algorithm, and count_refused if true, even if they are
+// the defaults.
 func (l *Limit) text(explicit bool) string {
 	if l.Rule != nil && l.Rule.Unlimited {
 		return "unlimited"
@@ -25,11 +28,11 @@ func (l *Limit) text(explicit bool) string {
 
 // numbers returns the part of text that a table's row can change.
 func (l *Limit) numbers(explicit bool) string {
-	text := rate(l)
 	if !l.HasWindow() {
-		text = fmt.Sprintf("%d at once, each for at most %s", l.RequestsPerUnit, rules.WindowText(l.Unit, l.UnitMultiplier))
+		return fmt.Sprintf("%s, each for at most %s",
+			rules.Count(int(l.RequestsPerUnit), "concurrent request"), rules.WindowText(l.Unit, l.UnitMultiplier))
 	}
-	return text + l.policyFields(explicit)
+	return rate(l) + l.policyFields(explicit)
 }
 
 func (l *Limit) policyFields(explicit bool) string {
@@ -83,7 +86,7 @@ func (r *Rule) fields() (text string) {
 		{"value_to_metric", r.valueToMetric()},
 	} {
 		if f.set {
-			text += ", " + f.name + ": true"
+			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
 	if names := r.optionalOrZero().replacedNames; names != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// fieldExamples has two descriptors for each field of the rules. They differ in that field alone. LIMIT is a limit, and more
-// fields of it may follow.
+// fieldExamples has two descriptors for each field of the rules, which differ only in that field.
+// LIMIT is a limit, to which fields may be appended.
 var fieldExamples = map[string][2]string{
 	"key":             {"key: a, rate_limit: {LIMIT}", "key: b, rate_limit: {LIMIT}"},
 	"value":           {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, value: v"},
@@ -51,8 +51,9 @@ var fieldExamples = map[string][2]string{
 	"table":             {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, table: customers}"},
 }
 
-// TestEveryFieldIsCompiled checks that each field of the schema changes the hash of the rules, and is in [Set.Changes] and
-// [Set.Dump] unless it is listed here. It finds fields that are parsed and then dropped, or missing in one of the texts.
+// TestEveryFieldIsCompiled checks that each field of the schema changes the hash of the rules, and
+// is in [Set.Changes] and [Set.Dump] unless it is listed here. It finds fields that are parsed and
+// then dropped, or missing in one of the texts.
 func TestEveryFieldIsCompiled(t *testing.T) {
 	// envoyproxy/ratelimit has these fields, too, and does not show them.
 	notInDump := []string{"detailed_metric", "metadata", "share_threshold", "value_to_metric", "name", "replaces"}

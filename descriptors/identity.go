@@ -2,8 +2,8 @@ package descriptors
 
 import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
-// The positions of the parts of an identity: the domain, the counter kind, and each entry's key and value. The hash depends
-// on them, so parts cannot be swapped.
+// The positions of the parts of an identity: the domain, the counter kind, and each entry's key and
+// value. The hash depends on them, so parts cannot be swapped.
 const (
 	domainPart  = 0
 	counterPart = 1
@@ -12,8 +12,8 @@ const (
 func keyPart(level int) int   { return 2 + 2*level }
 func valuePart(level int) int { return 3 + 2*level }
 
-// ruleIdentity makes the identities of a rule's counters. The literal parts of the rule are hashed when it is compiled, the
-// parts in open for each request.
+// ruleIdentity makes the identities of a rule's counters. The literal parts of the rule are hashed
+// when it is compiled, the parts in open for each request.
 type ruleIdentity struct {
 	literal identity.Hasher
 	open    []openPart
@@ -25,8 +25,8 @@ type openPart struct {
 	key   bool
 }
 
-// newIdentity returns the identity of the rule at the end of lineage. Elements of shared that are not nil replace the values
-// of entries.
+// newIdentity returns the identity of the rule at the end of lineage. Elements of shared that are
+// not nil replace the values of entries.
 func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 	id := ruleIdentity{literal: d.prefix}
 	for i, n := range lineage {

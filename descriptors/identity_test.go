@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestIdentityIsThatOfItsParts holds that what is hashed when rules are compiled is
-// what would be hashed of a request, whatever the rule says literally: a rule that
-// is edited keeps its counters.
-func TestIdentityIsThatOfItsParts(t *testing.T) {
-	var deep strings.Builder // beyond the places whose secrets are at hand
+// TestPrecomputedIdentity checks that the parts of an identity that are hashed when a rule is
+// compiled have the same effect as those hashed for a request. So a rule that is edited keeps its
+// counters.
+func TestPrecomputedIdentity(t *testing.T) {
+	var deep strings.Builder // deeper than the precomputed keys of the hash
 	const levels = 40
 	deepEntries := make([]string, 0, 2*levels)
 	indent := ""
@@ -36,7 +36,7 @@ func TestIdentityIsThatOfItsParts(t *testing.T) {
 	for _, tc := range []struct {
 		name, rules string
 		entries     []string
-		values      []string // as they count, nil for as sent
+		values      []string // values in the identity, or nil if they are as sent
 	}{
 		{"key only", "descriptors: [{key: a, " + limit + "}]", []string{"a", "x"}, nil},
 		{"literal value", "descriptors: [{key: a, value: x, " + limit + "}]", []string{"a", "x"}, nil},
@@ -80,7 +80,7 @@ func TestIdentityIsThatOfItsParts(t *testing.T) {
 			if tc.values != nil {
 				return
 			}
-			// An override counts the values as sent, so shares the counter.
+			// An override has the values as sent.
 			if got, want := id(t, s, "d", desc(tc.entries...).limit(5, 3, 0)), h.Sum(); got != want {
 				t.Errorf("ID of an override = %x, want %x", got, want)
 			}

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// inheritance is state from earlier sets. It is passed on from set to set, since a request may outlive any number of them.
+// inheritance is state from earlier sets. It is passed on from set to set, since a request may
+// outlive any number of them.
 type inheritance struct {
 	sets int
-	// leaseKeys has the keys of rules that granted leases, and estimates those of limits. Each has the number of the last set
-	// that contained it.
+	// leaseKeys has the keys of rules that granted leases, and estimates those of limits. Each has
+	// the number of the last set that contained it.
 	leaseKeys map[keyPath]aged[keyPatterns]
 	estimates map[limitName]aged[*estimate]
 }
@@ -21,30 +22,33 @@ type aged[T any] struct {
 	last  int
 }
 
-// maxInherited bounds the key paths, and the estimates, that a set inherits. Those of the oldest sets are dropped first.
+// maxInherited bounds the key paths, and the estimates, that a set inherits. Those of the oldest
+// sets are dropped first.
 const maxInherited = 1 << 13
 
 type limitName struct{ domain, name string }
 
-// keyPath is the keys that lead to a rule, quoted. Rules with different key paths match different descriptors, unless a key
-// has wildcards.
+// keyPath is the keys that lead to a rule, quoted. Rules with different key paths match different
+// descriptors, unless a key has wildcards.
 type keyPath struct{ domain, keys string }
 
 // keyPatterns are the keys that lead to a rule, from the first level down.
 type keyPatterns []pattern
 
-// Inherit makes s the successor of old, the previous set, which may be nil. It must be called once, before s is used.
+// Inherit makes s the successor of old, the previous set, which may be nil. It must be called once,
+// before s is used.
 //
 //   - Limits inherit the estimates of limits with the same domain and name.
-//   - Requests that began under an earlier set may return leases to rules that no longer grant any. Rules with the keys of a
-//     rule that did ignore them: counted as hits or refunds they would use up or refill the limit.
+//   - Rules with the keys of a rule that granted leases ignore leases that they do not know.
+//     Requests that began under an earlier set may still return such leases, and counted as hits or
+//     refunds these would use up or refill the limit.
 func (s *Set) Inherit(old *Set) {
 	s.used = true
 	if old == nil {
 		return
 	}
 	s.inherited = old.forSuccessor()
-	var wild []keyPath // the paths with wildcards
+	var wild []keyPath // key paths with wildcards
 	for path, k := range s.inherited.leaseKeys {
 		if d := s.domains[path.domain]; d != nil {
 			d.formerLeaseKeys = append(d.formerLeaseKeys, k.value)
@@ -65,7 +69,8 @@ func (s *Set) Inherit(old *Set) {
 	}
 }
 
-// Used reports whether Inherit was called, so requests may still read the set. It must not be called concurrently with Inherit.
+// Used reports whether Inherit was called, so requests may still read the set. It must not be
+// called concurrently with Inherit.
 func (s *Set) Used() bool { return s.used }
 
 // forSuccessor returns what the next set inherits.
@@ -88,7 +93,8 @@ func (s *Set) forSuccessor() inheritance {
 	return in
 }
 
-// forgetOldest reduces m to maxInherited elements. It deletes those that were last in the oldest sets.
+// forgetOldest reduces m to maxInherited elements. It deletes those that were last in the oldest
+// sets.
 func forgetOldest[K comparable, T any](m map[K]aged[T]) {
 	if len(m) <= maxInherited {
 		return
@@ -99,7 +105,7 @@ func forgetOldest[K comparable, T any](m map[K]aged[T]) {
 	}
 	slices.Sort(last)
 	excess := len(m) - maxInherited
-	newest := last[excess-1] // of those to be deleted
+	newest := last[excess-1] // the newest set that loses elements
 	for _, all := range []bool{false, true} {
 		for key, k := range m {
 			if excess > 0 && (k.last < newest || all && k.last == newest) {
@@ -110,8 +116,8 @@ func forgetOldest[K comparable, T any](m map[K]aged[T]) {
 	}
 }
 
-// hadLeases reports whether a rule that granted leases can have matched descriptors that match r. wild are the key paths with
-// wildcards.
+// hadLeases reports whether a rule that granted leases can have matched descriptors that match r.
+// wild are the key paths with wildcards.
 func (in *inheritance) hadLeases(r *Rule, wild []keyPath) bool {
 	path, patterns := r.keys()
 	if _, ok := in.leaseKeys[path]; ok {
@@ -148,7 +154,8 @@ func (d *domain) hadLeases(entries []Entry) bool {
 	})
 }
 
-// overlaps reports whether some keys match both. It may be wrong, with true, if both have wildcards on a level.
+// overlaps reports whether some keys match both. If both have wildcards on a level, it may return
+// true by mistake.
 func (k keyPatterns) overlaps(other keyPatterns) bool {
 	return slices.EqualFunc(k, other, func(a, b pattern) bool {
 		switch {

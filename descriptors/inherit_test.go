@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestLeasesOfAnySetBefore brings a lease back under rules that give none, after several sets.
-func TestLeasesOfAnySetBefore(t *testing.T) {
+// TestLeasesOfEarlierSets returns a lease several sets after the rules stopped granting leases.
+func TestLeasesOfEarlierSets(t *testing.T) {
 	const (
 		none    = "{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 		gone    = "{domain: e}"
@@ -49,8 +49,9 @@ func TestLeasesOfAnySetBefore(t *testing.T) {
 	}
 }
 
-// TestLeasesBesideOverrides brings a lease back with a limit of the request's own, after its rule was removed.
-func TestLeasesBesideOverrides(t *testing.T) {
+// TestLeaseReturnedWithOverride returns a lease in a descriptor with an override after its rule was
+// removed.
+func TestLeaseReturnedWithOverride(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
 	d := newDesk(t, onePlace)
 	lease := d.ask(own(begins())).Batch.Lease(0)
@@ -71,8 +72,8 @@ func TestLeasesBesideOverrides(t *testing.T) {
 	}
 }
 
-// TestEstimatesOutliveARollback has a limit learn, and removes it for two sets.
-func TestEstimatesOutliveARollback(t *testing.T) {
+// TestEstimatesSurviveRollback checks that a limit that is absent from two sets keeps its estimate.
+func TestEstimatesSurviveRollback(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
 	for range 64 {
@@ -87,8 +88,8 @@ func TestEstimatesOutliveARollback(t *testing.T) {
 	}
 }
 
-// TestAnInheritanceIsBounded has each of many sets give leases for keys of its own.
-func TestAnInheritanceIsBounded(t *testing.T) {
+// TestInheritanceIsBounded loads many sets that each grant leases for other keys.
+func TestInheritanceIsBounded(t *testing.T) {
 	const atOnce = 1000
 	var set *Set
 	for n := range maxInherited/atOnce + 3 {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestLabelsOfRows holds that no row gives a limit the label of another limit of the list, with a row or without.
-func TestLabelsOfRows(t *testing.T) {
+// TestRowLabels checks that the label of a limit, with or without a row, differs from the labels of
+// all other limits of the list.
+func TestRowLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"", "a", "b", "a b", "a: b", "a: b: a", "a:", "a: ", "a shadow", "shadow", "5/hour", "a #2", "a #3", " a", ": a", "a  b"}
@@ -52,7 +53,7 @@ func TestLabelsOfRows(t *testing.T) {
 	}
 }
 
-// TestAmbiguousLabels holds what is said of a list that is refused.
+// TestAmbiguousLabels checks the error for a list with ambiguous labels.
 func TestAmbiguousLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	_, found := compile(t, opt, `domain: d
@@ -68,8 +69,8 @@ descriptors:
 	}
 }
 
-// TestCalendarMonthsOfAList has two limits of a list become the same with CalendarMonths, in each spelling.
-func TestCalendarMonthsOfAList(t *testing.T) {
+// TestCalendarMonthsInList checks lists of two limits that are the same only with CalendarMonths.
+func TestCalendarMonthsInList(t *testing.T) {
 	const plain = "{unit: month, requests_per_unit: 20}"
 	for _, other := range []string{
 		"{unit: month, requests_per_unit: 10, calendar: true}", "{unit: month, requests_per_unit: 10, calendar: true, timezone: UTC}",

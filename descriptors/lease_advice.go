@@ -8,10 +8,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// A concurrency limit should not release requests before they end, nor much later.
+// Leases should last at least as long as requests, but not much longer: a window or ttl below
+// minLeaseTime, or a window above maxLeaseTime, is likely a mistake.
 const (
-	shortestHold = time.Minute
-	longestHold  = 24 * time.Hour
+	minLeaseTime = time.Minute
+	maxLeaseTime = 24 * time.Hour
 )
 
 // GivesLeases reports whether a limit of the set grants leases.
@@ -19,16 +20,16 @@ func (s *Set) GivesLeases() bool {
 	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.UsesLeases() })
 }
 
-// leaseAdvice warns of limits whose leases may be lost or have an unsuitable duration, and notes what operators have to
-// configure elsewhere.
+// leaseAdvice warns of limits whose leases may be lost or have an unsuitable duration, and notes
+// what operators have to configure elsewhere.
 func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	var first *Limit
-	giving, byName := 0, map[string]*Limit{}
+	granting, byName := 0, map[string]*Limit{}
 	for _, l := range s.Limits {
 		if l.Rule.Unlimited || !l.Policy.UsesLeases() {
 			continue
 		}
-		if giving++; first == nil {
+		if granting++; first == nil {
 			first = l
 		}
 		warn := func(format string, args ...any) {
@@ -39,34 +40,34 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if o := byName[l.Name]; o == nil {
 			byName[l.Name] = l
 		} else if o.Rule.domain != l.Rule.domain {
-			warn("domain %q at %s has leases under the name %q, too: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
+			warn("domain %q at %s also has leases named %q: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
 				o.Rule.Domain(), o.Pos, rules.Shorten(l.Name))
 		}
 		if l.HasWindow() {
 			adviseReserve(l, warn)
 		} else {
-			adviseHold(l, warn)
+			adviseConcurrency(l, warn)
 		}
 		if most := l.Rule.domain.maxCounters; most > 0 {
 			warn("max_counters of the domain evicts the least used of more than %d counters, with the leases of running requests: make it greater than the number of keys with concurrent requests", most)
 		}
 	}
 	if first != nil {
-		ds = append(ds, first.diagnostic(rules.Note, "", leaseNote(giving-1, stored)))
+		ds = append(ds, first.diagnostic(rules.Note, "", leaseNote(granting-1, stored)))
 	}
 	return ds
 }
 
-// adviseHold warns of unsuitable numbers and windows of concurrency limits.
-func adviseHold(l *Limit, warn func(format string, args ...any)) {
+// adviseConcurrency warns of unsuitable numbers and windows of concurrency limits.
+func adviseConcurrency(l *Limit, warn func(format string, args ...any)) {
 	window := rules.WindowText(l.Unit, l.UnitMultiplier)
 	switch {
 	case l.RequestsPerUnit == 0:
 		warn("0 denies every request: set how many may run at once, or remove the limit")
-	case l.Policy.Window < shortestHold:
+	case l.Policy.Window < minLeaseTime:
 		warn("a slot is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
-	case l.Policy.Window > longestHold:
-		warn("a slot that is not released, as when an Envoy ends, stays taken for %s: make the window only a little longer than the longest request", window)
+	case l.Policy.Window > maxLeaseTime:
+		warn("a slot that is never released, for example because Envoy crashed, stays occupied for %s: make the window only a little longer than the longest request", window)
 	}
 }
 
@@ -76,8 +77,8 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	switch most := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
 	case v.Hits(&l.Policy)*2 > most:
-		warn("a request reserves %d of %d, so only one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
-	case l.Policy.Reserve.Life() < shortestHold:
+		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
+	case l.Policy.Reserve.Life() < minLeaseTime:
 		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
 }
@@ -86,13 +87,13 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 func leaseNote(more int, stored bool) string {
 	text := "a lease of this limit is released by a call at the end of the request"
 	if more > 0 {
-		text += fmt.Sprintf(" (as are those of %d more limits)", more)
+		text += fmt.Sprintf(" (like those of %d more limits)", more)
 	}
 	if stored {
-		return text + ": do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
+		return text + ": do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 	}
 	return text + ": that call must reach the process that granted the lease. Run one replica, use a --store, or shard both calls by the same key (examples/sharded); " +
-		"and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
+		"and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {

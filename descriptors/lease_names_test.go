@@ -14,36 +14,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// held is a limit of requests at once with that name.
-func held(name string) string {
+// concurrent returns a concurrency limit with the given name.
+func concurrent(name string) string {
 	return "{unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: '" + name + "'}"
 }
 
-func TestNamesOfLeases(t *testing.T) {
+func TestLeaseNameErrors(t *testing.T) {
 	const lost = `of two leases with the same name in the dynamic metadata, one is lost; choose another`
 	for _, tc := range []struct {
 		name, rules string
 		want        []string
 	}{
-		{"one", "- {key: a, rate_limit: " + held("streams") + "}", nil},
-		{"none", "- {key: a, rate_limit: " + held("") + "}", []string{
+		{"one", "- {key: a, rate_limit: " + concurrent("streams") + "}", nil},
+		{"none", "- {key: a, rate_limit: " + concurrent("") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: "name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`,
 		}},
-		{"two rules", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + held("n") + "]}", []string{
-			`a.yaml:5:3: error: domain "d" > key "b" > rate_limits[1]: name "n" is that of domain "d" > key "a" > rate_limit at a.yaml:3:24, too: ` + lost,
+		{"two rules", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + concurrent("n") + "]}", []string{
+			`a.yaml:5:3: error: domain "d" > key "b" > rate_limits[1]: name "n" is also that of domain "d" > key "a" > rate_limit at a.yaml:3:24: ` + lost,
 		}},
-		{"a limit and its candidate", "- {key: a, rate_limits: [" + held("n") + ",\n  {shadow: true, " + held("n")[1:] + "]}", []string{
-			`a.yaml:4:3: error: domain "d" > key "a" > rate_limits[1]: name "n" is that of domain "d" > key "a" > rate_limits[0] at a.yaml:3:26, too: ` + lost,
+		{"a limit and its candidate", "- {key: a, rate_limits: [" + concurrent("n") + ",\n  {shadow: true, " + concurrent("n")[1:] + "]}", []string{
+			`a.yaml:4:3: error: domain "d" > key "a" > rate_limits[1]: name "n" is also that of domain "d" > key "a" > rate_limits[0] at a.yaml:3:26: ` + lost,
 		}},
-		{"the name of a limit that gives none", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
-		{"of the metadata", "- {key: a, rate_limit: " + held("sluice") + "}\n- {key: b, rate_limit: " + held("descriptors") + "}", []string{
+		{"the name of a limit that gives none", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
+		{"of the metadata", "- {key: a, rate_limit: " + concurrent("sluice") + "}\n- {key: b, rate_limit: " + concurrent("descriptors") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 		}},
-		{"a second lease", "- {key: a, rate_limit: " + held("n.2") + "}\n- {key: b, rate_limit: " + held("n") + "}\n- {key: c, rate_limit: " + held("n.1") + "}\n- {key: d, rate_limit: " + held("m.2") + "}\n" +
-			"- {key: e, rate_limit: " + held("n.10") + "}\n- {key: f, rate_limit: " + held("n.02") + "}", []string{
-			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is that of a second lease of "n" in one request (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
-			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is that of a second lease of "n" in one request (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
+		{"a second lease", "- {key: a, rate_limit: " + concurrent("n.2") + "}\n- {key: b, rate_limit: " + concurrent("n") + "}\n- {key: c, rate_limit: " + concurrent("n.1") + "}\n- {key: d, rate_limit: " + concurrent("m.2") + "}\n" +
+			"- {key: e, rate_limit: " + concurrent("n.10") + "}\n- {key: f, rate_limit: " + concurrent("n.02") + "}", []string{
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is reserved for a second lease of "n" (domain "d" > key "b" > rate_limit at a.yaml:4:24) in one request; choose one that does not end in a dot and a number`,
+			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is reserved for a second lease of "n" (domain "d" > key "b" > rate_limit at a.yaml:4:24) in one request; choose one that does not end in a dot and a number`,
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestNamesOfLeases(t *testing.T) {
 	}
 }
 
-// TestOddNamesOfLeases has names as a management server may send them, too.
-func TestOddNamesOfLeases(t *testing.T) {
+// TestUnusualLeaseNames checks names as a management server may send them.
+func TestUnusualLeaseNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"streams": true, "per-user_2": true, "größe": true, "a/b.c": true, "{}": true, "[0]": true, "%": false,
 		"a b": false, "a:b": false, "a(b": false, "a)b": false, `a"b`: false, "a\tb": false, "a\x00b": false, "a\u00a0b": false, strings.Repeat("n", 5000): true,
@@ -71,24 +71,24 @@ func TestOddNamesOfLeases(t *testing.T) {
 		if got := !ds.HasErrors(); got != ok {
 			t.Errorf("name %.20q is allowed: %v, want %v: %v", name, got, ok, ds)
 		}
-		if !ok && !strings.Contains(ds[0].Message, "cannot be used in Envoy's %DYNAMIC_METADATA(...)%: leave out spaces and") {
+		if !ok && !strings.Contains(ds[0].Message, "cannot be used in Envoy's %DYNAMIC_METADATA(...)%: remove spaces and") {
 			t.Errorf("name %.20q: %v", name, ds)
 		}
 	}
 }
 
-func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
+func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 	const three = "domain: shop\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
 	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
-	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: the fields do not fit the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24: ` +
+	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24 does not support these fields: ` +
 		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams" (and 1 more rules)`}
 	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
 	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {path: [{key: b}], rate_limit: {algorithm: concurrency, name: reports}}\n"+
 		"- {path: [{key: c}], rate_limit: {algorithm: concurrency, name: reports}}")
-	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // its own
+	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // the rule's own name
 		t.Errorf("diagnostics %v, want none: %v", ds, s)
 	}
 	want = []string{`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "name" in rate_limit is for one rule, so the item needs a "path"`}
@@ -96,12 +96,12 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 		t.Errorf("diagnostics (-want +got):\n%s", cmp.Diff(want, lines(ds)))
 	}
 	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {name: streams, rate_limit: {algorithm: concurrency, unit_multiplier: 2}}")
-	if len(ds) > 0 || s.Limits[2].String() != "5 at once, each for at most 2 hours, algorithm: concurrency" {
+	if len(ds) > 0 || s.Limits[2].String() != "5 concurrent requests, each for at most 2 hours" {
 		t.Errorf("diagnostics %v, want none: %v", ds, s)
 	}
 }
 
-func TestAdviceOfLeases(t *testing.T) {
+func TestLeaseAdvice(t *testing.T) {
 	limit := func(words string) string {
 		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + words + "}}"
 	}
@@ -116,18 +116,18 @@ func TestAdviceOfLeases(t *testing.T) {
 		{"as it should be", []string{limit("unit: minute, unit_multiplier: 10, requests_per_unit: 5")}, nil},
 		{"a day", []string{limit("unit: day, requests_per_unit: 5")}, nil},
 		{"two domains", []string{limit("unit: hour, requests_per_unit: 5"), strings.Replace(limit("unit: hour, requests_per_unit: 5"), "domain: d", "domain: e", 1)}, []string{
-			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 has leases under the name "n", too: if a filter chain of Envoy has filters for both domains, ` +
+			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 also has leases named "n": if a filter chain of Envoy has filters for both domains, ` +
 				`the second overwrites the first's lease, which is then never released; choose another name`,
 		}},
 		{"a short one", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot is released after 59 seconds even if its request still runs, so more than 5 may run at once: make the window longer than the longest request`,
 		}},
 		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot that is not released, as when an Envoy ends, stays taken for 2 days: make the window only a little longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot that is never released, for example because Envoy crashed, stays occupied for 2 days: make the window only a little longer than the longest request`,
 		}},
 		{"a reserve", []string{reserve("amount: 500")}, nil},
 		{"a reserve of more than half", []string{reserve("amount: 501")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a request reserves 501 of 1000, so only one runs at a time: reserve less, or raise the limit`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": each request reserves 501 of 1000, so only one can run at a time: reserve less, or raise the limit`,
 		}},
 		{"a short ttl, and a window more", []string{reserve("amount: 50, ttl: 5s")}, nil},
 		{"a short ttl, and a short window more", []string{strings.Replace(reserve("amount: 50, ttl: 5s"), "unit: hour", "unit: second", 1)}, []string{
@@ -154,14 +154,14 @@ func TestAdviceOfLeases(t *testing.T) {
 	}
 }
 
-// TestNoteOfLeases says what the rules alone do not: whether an end call comes to who gave the lease.
-func TestNoteOfLeases(t *testing.T) {
-	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
+// TestLeaseNote checks the note on which process the end call has to reach.
+func TestLeaseNote(t *testing.T) {
+	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+concurrent("n")+"}\n- {key: l, rate_limit: "+concurrent("m")+"}")
 	for stored, want := range map[bool]string{
-		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (as are those of 1 more limits): that call must reach the process that granted the lease. ` +
-			`Run one replica, use a --store, or shard both calls by the same key (examples/sharded); and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early`,
-		true: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (as are those of 1 more limits): ` +
-			`do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early`,
+		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): that call must reach the process that granted the lease. ` +
+			`Run one replica, use a --store, or shard both calls by the same key (examples/sharded); and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect`,
+		true: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): ` +
+			`do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect`,
 	} {
 		if got := lines(Advice(s, stored)); !slices.Equal(got, []string{want}) {
 			t.Errorf("Advice(stored %v) = %q, want %q", stored, got, want)
@@ -194,8 +194,8 @@ descriptors:
       - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
 `
 
-// TestPlanOfLeases has the hits of each charge, refunds negative, those of candidates last.
-func TestPlanOfLeases(t *testing.T) {
+// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates come last.
+func TestPlanLeases(t *testing.T) {
 	const lease = limiter.FirstLease + 7<<16 + 3
 	s := load(t, Options{}, leaseRules)
 	for _, tc := range []struct {
@@ -241,8 +241,8 @@ func TestPlanOfLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesHaveTheirLimitsNames decides requests, and looks at what the reply will say.
-func TestLeasesHaveTheirLimitsNames(t *testing.T) {
+// TestLeasesAreNamedAfterLimits checks the names of the leases in the responses.
+func TestLeasesAreNamedAfterLimits(t *testing.T) {
 	s := load(t, Options{}, leaseRules)
 	table, err := limiter.New(limiter.Options{})
 	must.OK(t, err)

@@ -9,20 +9,21 @@ import (
 
 // FirstLease is the smallest lease: smaller hits are never a lease.
 //
-// A limit that grants leases returns each in the response's dynamic metadata, under the limit's name. When the request ends,
-// Envoy returns the lease as the hits of a descriptor with the same entries. The hits may have either sign, since not every
-// Envoy configuration can set is_negative_hits.
+// A limit that grants leases returns each in the response's dynamic metadata, under the limit's
+// name. When the request ends, Envoy returns the lease as the hits of a descriptor with the same
+// entries. The hits may have either sign, since not every Envoy configuration can set
+// is_negative_hits.
 const FirstLease = limiter.FirstLease
 
-// classifyLeaseCharges marks the charges of lease-granting rules as acquisition, release or settlement. A descriptor that
-// returns a lease releases it, and other descriptors of the request on the same rule settle the cost. All others acquire.
-// With readOnly, charges change nothing.
-func (p *Plan) classifyLeaseCharges(look bool) {
-	brings := false // a lease
+// classifyLeaseCharges marks the charges of lease-granting rules as acquisition, release or
+// settlement. A descriptor that returns a lease releases it, and other descriptors of the request
+// on the same rule settle the cost. All others acquire. With readOnly, charges change nothing.
+func (p *Plan) classifyLeaseCharges(readOnly bool) {
+	returned := false // whether the request returns a lease
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Hits >= limiter.FirstLease && m.leases() {
-			m.Lease, brings = m.Hits, true
+			m.Lease, returned = m.Hits, true
 		}
 	}
 	for i := range p.Matches {
@@ -30,20 +31,20 @@ func (p *Plan) classifyLeaseCharges(look bool) {
 		if !m.leases() {
 			continue
 		}
-		ends := brings && (m.Lease > 0 || p.returnsLeaseFor(m))
+		ends := returned && (m.Lease > 0 || p.returnsLeaseFor(m))
 		for at := range p.ChargesOf(i) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
-			case m.Lease > 0: // of either sign
+			case m.Lease > 0: // its hits may have either sign
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
 			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already has a slot
 				c.Hits = 0
-			case reserves && c.Refund: // only a lease gives back
+			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
 			case reserves && !ends && c.Hits <= maxStartHits:
-				if c.Reserve, c.Hits = true, 0; !look {
+				if c.Reserve, c.Hits = true, 0; !readOnly {
 					c.Hits = p.Limits[at].Reservation.Hits(c.Policy)
 				}
 			}
@@ -51,8 +52,8 @@ func (p *Plan) classifyLeaseCharges(look bool) {
 	}
 }
 
-// maxStartHits is the largest number of hits of a request that reserves, since its cost is not known yet. More hits are a
-// cost without a lease, because the service did not answer when the request began.
+// maxStartHits is the largest number of hits with which a request reserves. More hits are the cost
+// of a request that ends without a lease, because the service did not answer when it began.
 const maxStartHits = 1
 
 // ChargesOf yields the charges of match i, including those of candidates.
@@ -86,7 +87,8 @@ func (m *Match) limitedBy() *Rule {
 	return m.Rule
 }
 
-// leases reports whether large hits of m are a lease: its rule, or rules with the same keys in earlier sets, granted leases.
+// leases reports whether large hits of m are a lease: its rule, or rules with the same keys in
+// earlier sets, granted leases.
 func (m *Match) leases() bool {
 	r := m.limitedBy()
 	return r != nil && r.optionalOrZero().leases || m.override != nil && m.override.leased
@@ -110,8 +112,8 @@ func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	}
 }
 
-// LeaseName is the name of a lease: that of its limit and the number of the descriptor among those of the request that match
-// the limit.
+// LeaseName is the name of a lease: that of its limit and the number of the descriptor among those
+// of the request that match the limit.
 type LeaseName struct {
 	Limit string
 	Nth   int
@@ -125,8 +127,9 @@ func (p *Plan) LeaseLimit(i, at int) string {
 	return p.Limits[at].Name
 }
 
-// NamedLeases yields the charges of all acquired leases with the names of the leases. Descriptors without a lease, such as
-// those with an unlimited row, are numbered too, since Envoy's configuration has a fixed name for each.
+// NamedLeases yields the charges of all acquired leases with the names of the leases. Descriptors
+// without a lease, such as those with an unlimited row, are numbered too, since Envoy's
+// configuration has a fixed name for each.
 func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	return func(yield func(int, LeaseName) bool) {
 		if p.leaseNames == nil {
@@ -135,7 +138,7 @@ func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 		clear(p.leaseNames)
 		for i := range p.Matches {
 			m := &p.Matches[i]
-			if m.Lease > 0 || m.limitedBy() == nil { // it takes none
+			if m.Lease > 0 || m.limitedBy() == nil { // it acquires no lease
 				continue
 			}
 			m.countLeaseNames(p.leaseNames)

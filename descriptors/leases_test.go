@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A desk decides requests of one descriptor in a table, as a service does.
+// desk decides requests against one limiter table, like a service.
 type desk struct {
 	t     *testing.T
 	table *limiter.Table
@@ -28,7 +28,7 @@ func newDesk(t *testing.T, text string) *desk {
 	return &desk{t: t, table: table, set: load(t, Options{HashKey: table.Key()}, text)}
 }
 
-// reload puts other rules in force.
+// reload activates other rules.
 func (d *desk) reload(text string) {
 	d.t.Helper()
 	set := load(d.t, Options{HashKey: d.table.Key()}, text)
@@ -36,7 +36,7 @@ func (d *desk) reload(text string) {
 	d.set = set
 }
 
-// ask decides a request of descriptors of the key user.
+// ask decides a request with the given descriptors.
 func (d *desk) ask(ds ...Descriptor) *Plan {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: ds}, Global{})
@@ -55,7 +55,7 @@ func carries(hits uint64, negative bool) Descriptor {
 	return d
 }
 
-// lease takes a lease of the first limit.
+// lease acquires a lease on the first limit.
 func (d *desk) lease() uint64 {
 	d.t.Helper()
 	p := d.ask(begins())
@@ -69,8 +69,8 @@ func (d *desk) used() uint64 { return d.ask(carries(0, false)).Batch.Decisions[0
 
 const onePlace = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
 
-// TestLeasesOfEitherSign gives a place back by positive and by negative hits.
-func TestLeasesOfEitherSign(t *testing.T) {
+// TestLeaseReturnedWithEitherSign returns leases as positive and as negative hits.
+func TestLeaseReturnedWithEitherSign(t *testing.T) {
 	for _, negative := range []bool{false, true} {
 		d := newDesk(t, onePlace)
 		for range 3 {
@@ -88,8 +88,9 @@ func TestLeasesOfEitherSign(t *testing.T) {
 	}
 }
 
-// TestCostsBesideLeasesTakeNoPlace holds that the cost of a request that has ended is not another request.
-func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
+// TestSettlementsOccupyNoSlot checks that the cost of a request that has ended does not count as
+// another request.
+func TestSettlementsOccupyNoSlot(t *testing.T) {
 	d := newDesk(t, `{domain: d, descriptors: [{key: user, rate_limits: [
 		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
 	lease := d.lease()
@@ -101,8 +102,8 @@ func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
 	}
 }
 
-// TestLargeHitsOfOtherRulesAreHits charges 600 MB to a limit on bytes.
-func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
+// TestLargeHitsWithoutLeases charges 600 MB to a limit on bytes, which grants no leases.
+func TestLargeHitsWithoutLeases(t *testing.T) {
 	const bytes = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 4000000000}}]}"
 	d := newDesk(t, bytes)
 	d.ask(carries(600<<20, false))
@@ -115,9 +116,9 @@ func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
 	}
 }
 
-// TestLeasesOfRulesBefore reloads rules while a request is under way, so that its lease comes back to a limit that
-// gives none.
-func TestLeasesOfRulesBefore(t *testing.T) {
+// TestLeaseReturnedAfterReload reloads rules during a request, so that its lease is returned to a
+// limit that no longer grants leases.
+func TestLeaseReturnedAfterReload(t *testing.T) {
 	const counts = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 	for _, negative := range []bool{false, true} {
 		d := newDesk(t, onePlace)
@@ -152,8 +153,9 @@ func TestReservedAmounts(t *testing.T) {
 	}
 }
 
-// TestEstimatesLearn settles requests at 100 each, after a first estimate of 400, and reloads.
-func TestEstimatesLearn(t *testing.T) {
+// TestEstimateFollowsCosts settles requests at 100 hits each after a first estimate of 400, and
+// reloads the rules.
+func TestEstimateFollowsCosts(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
 	for n := range 64 {
@@ -179,9 +181,9 @@ func TestEstimatesLearn(t *testing.T) {
 	d.ask(carries(lease, false))
 }
 
-// TestReservationsOfOverrides reserves on limits that requests carry: as often as they have room, and settled as those of
-// the rule.
-func TestReservationsOfOverrides(t *testing.T) {
+// TestOverrideReservations reserves on overrides up to their capacity. They settle like the limit
+// of the rule.
+func TestOverrideReservations(t *testing.T) {
 	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
 	var leases []uint64
@@ -199,8 +201,9 @@ func TestReservationsOfOverrides(t *testing.T) {
 	}
 }
 
-// TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window more.
-func TestReservationsThatNobodySettles(t *testing.T) {
+// TestUnsettledReservations checks that reservations last for their ttl, and with unsettled: keep
+// for another window.
+func TestUnsettledReservations(t *testing.T) {
 	for unsettled, want := range map[string]map[time.Duration]uint64{
 		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + 59*time.Second: 400, time.Hour + time.Minute + 2*time.Second: 0},
 		"release": {59 * time.Second: 400, time.Minute + time.Second: 0},

@@ -21,13 +21,15 @@ type domain struct {
 	root    node
 	// prefix is the hash of the name, with which each identity starts.
 	prefix identity.Hasher
-	// replaceable is the number of names that limits of the domain replace. Their ids are 1..replaceable.
+	// replaceable is the number of names that limits of the domain replace. Their ids are
+	// 1..replaceable.
 	replaceable int
 	// formerLeaseKeys has the keys of the domain's rules that granted leases in earlier sets.
 	formerLeaseKeys []keyPatterns
 }
 
-// match returns the node that the entries lead to, or nil. Without entries it is the root, which has no rule.
+// match returns the node that the entries lead to, or nil. Without entries it is the root, which
+// has no rule.
 func (d *domain) match(entries []Entry) *node {
 	n := &d.root
 	for i := range entries {

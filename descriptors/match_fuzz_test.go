@@ -13,12 +13,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// grower makes trees and requests from fuzzed bytes, out of few words so that
-// they meet often.
+// grower generates trees and requests from fuzzed bytes, with so few words that they often match.
 type grower struct {
 	data []byte
 	line int
-	// leases are the names of limits that give leases.
+	// leases are the names of limits that grant leases.
 	leases map[string]bool
 }
 
@@ -80,7 +79,7 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 	return ds
 }
 
-// lease gives limit i of a descriptor what it needs to give leases.
+// lease sets the fields with which limit i of a descriptor grants leases.
 func (g *grower) lease(l *rules.Limit, i int) {
 	if l.Name == "" || g.leases[l.Name] {
 		l.Name = fmt.Sprintf("lease%d-%d", g.line, i)
@@ -94,7 +93,7 @@ func (g *grower) lease(l *rules.Limit, i int) {
 	}
 }
 
-// limit makes a limit of an hour that is not unlimited.
+// limit generates an hourly limit.
 func (g *grower) limit() rules.Limit {
 	l := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: pick[uint32](g, 1, 0, 3, 4096)}
 	switch l.Algorithm = limiter.Algorithm(g.choose(len(rules.AlgorithmNames()) + 1)); l.Algorithm {
@@ -106,7 +105,7 @@ func (g *grower) limit() rules.Limit {
 		l.Slack = pick(g, nil, new(uint32(0)), new(uint32(13_000)))
 		l.MaxWait = pick(g, nil, new(time.Duration(0)), new(time.Minute))
 		l.MaxWaiting = pick(g, nil, new(uint32(0)), new(uint32(5)))
-	default: // no words of their own
+	default: // no fields of their own
 	}
 	l.CountRefused = pick(g, nil, new(false), new(true))
 	if l.Algorithm != limiter.SlidingLog && l.Algorithm != limiter.LeakyBucket && l.Algorithm != limiter.Concurrency {
@@ -137,7 +136,7 @@ func (g *grower) request() *Request {
 	return req
 }
 
-// glob is the plainest matcher of patterns with stars.
+// glob is the simplest matcher of patterns with stars.
 func glob(pattern, text string) bool {
 	switch {
 	case pattern == "":
@@ -149,7 +148,7 @@ func glob(pattern, text string) bool {
 	}
 }
 
-// plainWalk is the rule of matching, word for word, over the configuration.
+// plainWalk implements the matching rules literally on the configuration.
 func plainWalk(ds []rules.Descriptor, entries []Entry) *rules.Descriptor {
 	var hit *rules.Descriptor
 	key, value := string(entries[0].Key), string(entries[0].Value)
@@ -218,8 +217,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzPlan compares which limits are charged with what the configuration says
-// when names are compared as texts, and checks what every plan must keep to.
+// FuzzPlan compares the charged limits with those that a direct implementation finds by comparing
+// names, and checks the invariants of plans.
 func FuzzPlan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -246,8 +245,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// applied returns for each descriptor the configuration that applies, and its
-// limits that are not replaced.
+// applied returns the matching configuration of each descriptor, and its limits that are not
+// replaced.
 func applied(c rules.Config, req *Request) (hits []*rules.Descriptor, left [][]rules.Limit) {
 	hits = make([]*rules.Descriptor, len(req.Descriptors))
 	left = make([][]rules.Limit, len(req.Descriptors))
@@ -286,12 +285,12 @@ func usable(c rules.Config, req *Request, d Descriptor) bool {
 	if !d.HasOverride || string(req.Domain) != "d" || o.Unit < 1 || o.Unit > 7 || o.UnitMultiplier >= 1000 {
 		return false
 	}
-	lender := lender(c, d)
-	return lender == nil || o.RequestsPerUnit <= rules.MaxRequests(max(limiter.FixedWindow, lender.Algorithm))
+	overriddenLimit := overriddenLimit(c, d)
+	return overriddenLimit == nil || o.RequestsPerUnit <= rules.MaxRequests(max(limiter.FixedWindow, overriddenLimit.Algorithm))
 }
 
-// lender returns the limit whose words an override takes, or nil.
-func lender(c rules.Config, d Descriptor) *rules.Limit {
+// overriddenLimit returns the limit whose other fields an override uses, or nil.
+func overriddenLimit(c rules.Config, d Descriptor) *rules.Limit {
 	if len(d.Entries) == 0 {
 		return nil
 	}
@@ -302,10 +301,10 @@ func lender(c rules.Config, d Descriptor) *rules.Limit {
 	return &hit.RateLimits[0]
 }
 
-// An ending says of a descriptor that it brings a lease, or that another does so for its rule.
-type ending struct{ brings, rule bool }
+// ending states whether a descriptor returns a lease, or another descriptor does for the same rule.
+type ending struct{ returns, rule bool }
 
-// endings returns those of each descriptor.
+// endings returns the ending of each descriptor.
 func endings(c rules.Config, req *Request) []ending {
 	all := make([]ending, len(req.Descriptors))
 	of := make([]*rules.Descriptor, len(req.Descriptors))
@@ -317,20 +316,19 @@ func endings(c rules.Config, req *Request) []ending {
 		hit := plainWalk(c.Descriptors, d.Entries)
 		if hit != nil && slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm == limiter.Concurrency || l.Reserve != nil }) {
 			of[i] = hit
-			all[i].brings = hits(req, d) >= limiter.FirstLease
+			all[i].returns = hits(req, d) >= limiter.FirstLease
 		}
 	}
 	for i := range all {
 		for j := range all {
-			all[i].rule = all[i].rule || of[i] != nil && of[i] == of[j] && all[j].brings
+			all[i].rule = all[i].rule || of[i] != nil && of[i] == of[j] && all[j].returns
 		}
 	}
 	return all
 }
 
-// wantPolicy says what the words of a limit mean, with exact fractions, for a
-// descriptor with that many limits; under an override with the number and window of
-// that.
+// wantPolicy returns the policy of a limit, computed with exact fractions, for a descriptor with
+// the given number of limits. With an override it has the override's number and window.
 func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limiter.Policy {
 	or := func(n *uint32, otherwise uint32) uint32 {
 		if n != nil {
@@ -359,7 +357,7 @@ func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limi
 		p.Limit = o.RequestsPerUnit
 		p.Window = time.Duration(rules.Unit(o.Unit).Seconds()*int64(max(1, o.UnitMultiplier))) * time.Second
 	}
-	// cut bounds n hits to what passes in 2^60 ns.
+	// cut bounds n to the hits of 2^60 ns.
 	cut := func(n *big.Int) *big.Int {
 		if p.Limit == 0 {
 			return n
@@ -385,13 +383,13 @@ func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limi
 		if l.MaxWait != nil {
 			p.MaxWait = *l.MaxWait
 		}
-	default: // no words of their own
+	default: // no fields of their own
 	}
 	return p
 }
 
-// passingQuota is what envoyproxy/ratelimit's service does: a descriptor that is
-// not unlimited, whose status is OK and which is in quota mode.
+// passingQuota implements envoyproxy/ratelimit: it returns true if a descriptor in quota mode that
+// is not unlimited has the status OK.
 func passingQuota(c rules.Config, req *Request, global Global) bool {
 	hits, left := applied(c, req)
 	for i, d := range req.Descriptors {
@@ -448,9 +446,9 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 			ch := charges[at]
 			charged, refund, reserve := m.Hits, d.Refund, false
 			switch reserves := ch.Policy.Reserve != nil; {
-			case ends[i].brings && !ch.Policy.UsesLeases():
+			case ends[i].returns && !ch.Policy.UsesLeases():
 				charged, refund = 0, true
-			case ends[i].brings:
+			case ends[i].returns:
 				refund = true
 			case ends[i].rule && ch.Policy.Algorithm == limiter.Concurrency, reserves && d.Refund:
 				charged = 0
@@ -466,10 +464,10 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 			var want limiter.Policy
 			if override {
 				limits := 1
-				if l := lender(c, d); l != nil {
+				if l := overriddenLimit(c, d); l != nil {
 					limits = len(plainWalk(c.Descriptors, d.Entries).RateLimits)
 				}
-				want = wantPolicy(lender(c, d), &d.Override, limits, *c.AllOrNothing)
+				want = wantPolicy(overriddenLimit(c, d), &d.Override, limits, *c.AllOrNothing)
 			} else {
 				l := &left[i][at-m.First]
 				if p.Limits[at].Name != l.Name {
@@ -478,7 +476,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 				want = wantPolicy(l, nil, len(hits[i].RateLimits), *c.AllOrNothing)
 			}
 			if r := ch.Policy.Reserve; r != nil {
-				words := lender(c, d)
+				words := overriddenLimit(c, d)
 				if !override {
 					words = &left[i][at-m.First]
 				}
@@ -487,7 +485,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 					t.Fatalf("Charges[%d].Policy.Reserve = %+v, want %+v", at, r, reserve)
 				}
 			}
-			if wordsOf(*ch.Policy) != want {
+			if withoutDerived(*ch.Policy) != want {
 				t.Fatalf("Charges[%d].Policy = %+v, want %+v", at, *ch.Policy, want)
 			}
 		}

@@ -115,7 +115,7 @@ descriptors:
 	}
 }
 
-func TestIdentitiesOfAListDiffer(t *testing.T) {
+func TestListLimitsHaveDifferentIdentities(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
 descriptors:
@@ -134,7 +134,7 @@ descriptors:
 	}
 }
 
-func TestCounterWordHoldsAlgorithmAndWindow(t *testing.T) {
+func TestCounterKindIncludesAlgorithmAndWindow(t *testing.T) {
 	fixed := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 1}
 	for _, other := range []limiter.Policy{
 		{Algorithm: limiter.FixedWindow + 1, Window: time.Hour, Limit: 1},

@@ -16,9 +16,8 @@ import (
 
 var update = flag.Bool("update-match", false, "rewrite testdata/match/*.golden")
 
-// TestMatch plans the requests in the comments `#> key=value key=value` of each
-// file of rules and compares what applies, and the metric key, with the golden
-// file.
+// TestMatch plans the requests in the comments `#> key=value key=value` of each rule file, and
+// compares the matching rule and its metric key with the golden file.
 func TestMatch(t *testing.T) {
 	files, err := filepath.Glob("testdata/match/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -58,8 +57,8 @@ func parseEntries(text string) []Entry {
 	return entries
 }
 
-// matched plans one descriptor and tells what applies and its metric key. It
-// checks that Explain says the same.
+// matched plans one descriptor and describes the matching rule and its metric key. It checks that
+// Explain finds the same.
 func matched(t *testing.T, s *Set, entries []Entry) string {
 	t.Helper()
 	p := plan(s, Global{}, Descriptor{Entries: entries})
@@ -78,7 +77,7 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path(), limits(p)[0], key, key1, key2)
 }
 
-func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
+func TestMatchSmallAndLargeLevels(t *testing.T) {
 	for _, n := range []int{1, maxLinearSearch, maxLinearSearch + 1, 100} {
 		cfg := rules.Config{Domain: "d"}
 		limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}

@@ -10,11 +10,11 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 			n.value != "" && !isWildcard(n.key) && !isWildcard(n.value) {
 			continue
 		}
-		rare := r.ensureOptional()
-		if rare.runtime == nil {
-			rare.runtime = make([]bool, len(lineage))
+		optional := r.ensureOptional()
+		if optional.runtime == nil {
+			optional.runtime = make([]bool, len(lineage))
 		}
-		rare.runtime[i], r.RuntimeMetric = true, true
+		optional.runtime[i], r.RuntimeMetric = true, true
 	}
 	r.detailedMetric = detailed
 }
@@ -30,10 +30,11 @@ func (r *Rule) AppendMetricKey(dst []byte, entries []Entry) (key []byte, key1End
 	return MetricKeys{}.Append(dst, r, entries)
 }
 
-// Append appends a rule's metric key, without its domain, to the empty dst: all levels joined by dots, as in
-// envoyproxy/ratelimit. The first level is key[:key1End] and the second key[key1End+1:key2End]; key2End is 0 if there is only
-// one. entries matched the rule; they are required if the rule has RuntimeMetric. If they are nil the key has the patterns of
-// the rules. It allocates only to grow dst.
+// Append appends a rule's metric key, without its domain, to the empty dst: all levels joined by
+// dots, as in envoyproxy/ratelimit. The first level is key[:key1End] and the second
+// key[key1End+1:key2End]; key2End is 0 if there is only one. entries matched the rule; they are
+// required if the rule has RuntimeMetric. If they are nil the key has the patterns of the rules. It
+// allocates only to grow dst.
 func (k MetricKeys) Append(dst []byte, r *Rule, entries []Entry) (key []byte, key1End, key2End int) {
 	key, _, key1End, key2End = k.appendTo(dst, r, r.node, entries)
 	return key, key1End, key2End
@@ -60,7 +61,8 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 	return dst, level, key1End, key2End
 }
 
-// AppendOverride is Append for a descriptor with a limit of its own: the key has the values of all levels.
+// AppendOverride is Append for a descriptor with a limit of its own: the key has the values of all
+// levels.
 func (k MetricKeys) AppendOverride(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
 	for i := range entries {
 		if i > 0 {
@@ -105,15 +107,16 @@ func appendMetricLevel[T string | []byte](dst []byte, key, value T, keepUndersco
 	return dst
 }
 
-// MetricDomain returns the name of a domain in metrics, sanitized like a level of a metric key. Dots stay, since the domain
-// is a separate label.
+// MetricDomain returns the name of a domain in metrics, sanitized like a level of a metric key.
+// Dots stay, since the domain is a separate label.
 func MetricDomain(name string) string {
 	b := []byte(name)
 	sanitize(b)
 	return string(b)
 }
 
-// sanitize replaces `:`, `|` and the dots of dotted quads in a level by `_`, as envoyproxy/ratelimit does.
+// sanitize replaces `:`, `|` and the dots of dotted quads in a level by `_`, as
+// envoyproxy/ratelimit does.
 func sanitize(b []byte) {
 	for i, c := range b {
 		if c == ':' || c == '|' {
@@ -134,7 +137,8 @@ func sanitize(b []byte) {
 	}
 }
 
-// dottedQuad returns the length of the dotted quad at the start of b, or 0. More digits may follow it.
+// dottedQuad returns the length of the dotted quad at the start of b, or 0. More digits may follow
+// it.
 func dottedQuad(b []byte) int {
 	i := 0
 	for part := range 4 {

@@ -52,7 +52,7 @@ func TestStaticMetricKeyHasPatterns(t *testing.T) {
 	}
 }
 
-func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
+func TestLiteralValuesAreNotRuntimeMetrics(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
 	r := s.Limits[0].Rule
 	if key, _, _ := r.AppendMetricKey(nil, nil); r.RuntimeMetric || string(key) != "a_x" {
@@ -60,7 +60,7 @@ func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
 	}
 }
 
-// FuzzSanitize compares with the expression that envoyproxy/ratelimit uses.
+// FuzzSanitize compares with the regular expression of envoyproxy/ratelimit.
 func FuzzSanitize(f *testing.F) {
 	for _, s := range []string{
 		"", "a:b|c", "ip_50.0.0.5", "1.2.3.4.5.6.7.8", "1234.5.6.7", "1.2.3.4567.8.9.1", "1.2.3", "1..2.3.4", "1.2.3.x4", "9.1.2.3.4:5.6.7.8",

@@ -10,12 +10,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Namer names the counters of a store, so that several processes find the same ones. It is immutable.
+// A Namer names the counters of a store, so that several processes find the same ones. It is
+// immutable.
 //
-// A name is the prefix, `s1{`, 22 characters, `}`, a letter for the algorithm, the window in seconds, and the sub-windows of a
-// sliding window. The characters are 128 bits of SHA-256 over the secret, the domain and the entries in base64url: the store
-// contains no client values, and without the secret nobody can construct a collision. The braces place all limits of a
-// descriptor in one slot of a cluster. `s1` is the version of the names and of the values.
+// A name is the prefix, `s1{`, 22 characters, `}`, a letter for the algorithm, the window in
+// seconds, and the sub-windows of a sliding window. The characters are 128 bits of SHA-256 over the
+// secret, the domain and the entries in base64url: the store contains no client values, and without
+// the secret nobody can construct a collision. The braces place all limits of a descriptor in one
+// slot of a cluster. `s1` is the version of the names and of the values.
 //
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}f60_     fixed window; the store adds its start, Unix seconds
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}r60.10   sliding window of 10 sub-windows
@@ -24,33 +26,35 @@ import (
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate
 type Namer struct {
-	prefix []byte // of every such name
-	seed   []byte // what is hashed before the domain
-	// ratelimit is the prefix of envoyproxy/ratelimit's names; nil if none are used.
+	prefix []byte // the operator's prefix and exactBegins
+	seed   []byte // the secret as the hash's first part
+	// ratelimit is the prefix of envoyproxy/ratelimit's names, or nil if these are not used.
 	ratelimit []byte
 }
 
-// exactBegins follows the prefix in names of [NewNamer].
+// exactBegins follows the prefix in the names of [NewNamer], which are called exact.
 const exactBegins = "s1{"
 
-// NewNamer returns a Namer with the given prefix. Processes that share counters need the same secret, which may be empty.
+// NewNamer returns a Namer with the given prefix. Processes that share counters need the same
+// secret, which may be empty.
 //
-// The hash covers a list of byte strings, each preceded by its length as a varint: the secret, the domain, and each entry's
-// key and value.
+// The hash covers a list of byte strings, each preceded by its length as a varint: the secret, the
+// domain, and each entry's key and value.
 func NewNamer(prefix string, secret []byte) *Namer {
 	return &Namer{prefix: append([]byte(prefix), exactBegins...), seed: appendPart(nil, secret)}
 }
 
-// NewRatelimitNamer returns a Namer that uses envoyproxy/ratelimit's names for counters for which they are unambiguous, and
-// the names of [NewNamer] for others. prefix is envoyproxy/ratelimit's CACHE_KEY_PREFIX. Rules need
-// [Options.RatelimitNames].
+// NewRatelimitNamer returns a Namer that uses envoyproxy/ratelimit's names for counters for which
+// they are unambiguous, and the names of [NewNamer] for others. prefix is envoyproxy/ratelimit's
+// CACHE_KEY_PREFIX. Rules need [Options.RatelimitNames].
 func NewRatelimitNamer(prefix string, secret []byte) *Namer {
 	n := NewNamer(prefix, secret)
 	n.ratelimit = append([]byte{}, prefix...)
 	return n
 }
 
-// Name sets p.Names to the names of p's charges. p was planned for req. It allocates nothing once p has grown.
+// Name sets p.Names to the names of p's charges. p was planned for req. It allocates nothing once p
+// has grown.
 func (n *Namer) Name(p *Plan, req *Request) {
 	p.Names, p.nameBytes = p.Names[:0], p.nameBytes[:0]
 	for i := range p.Matches {
@@ -109,7 +113,8 @@ func (n *Namer) Named(sum NameSum, p *limiter.Policy) []byte {
 	return name
 }
 
-// sum hashes a descriptor's entries. Elements of shared that are not nil replace the values of entries.
+// sum hashes a descriptor's entries. Elements of shared that are not nil replace the values of
+// entries.
 func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [sha256.Size]byte {
 	b := p.hashed[:0]
 	b = append(b, n.seed...)

@@ -10,26 +10,27 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// envoyproxy/ratelimit names a counter by its prefix, the domain, each entry's key and value and the start of
-// the window, joined by `_`: shop_user_alice_1795305600. It cannot tell `a_b` from `a` and `b`, nor
-// windows that start together. So a rule's counters have such names only where each can mean but
-// one of sluice's counters:
+// envoyproxy/ratelimit names a counter by its prefix, the domain, the key and value of each entry
+// and the start of the window, joined by `_`: shop_user_alice_1795305600. These names are
+// ambiguous: `a_b` looks like `a` and `b`, and windows of different lengths can start at the same
+// time. So a rule's counters have such names only if each name can mean only one counter:
 //
-//   - The limit is one that envoyproxy/ratelimit knows. Of one descriptor there is one such window.
-//   - What a request fills in, values only, has no `_`: [Namer.asRatelimit] looks.
-//   - No other such rule, of any domain, could make the same name by being cut into domain, keys and
-//     values elsewhere. If it is cut in the same places, equal names have equal entries, and those
-//     match one rule.
+//   - envoyproxy/ratelimit supports the limit. Then the descriptor has one window.
+//   - The parts that come from requests, which can only be values, contain no `_`;
+//     [Namer.asRatelimit] checks this.
+//   - No other such rule of any domain can produce the same name with other boundaries between
+//     domain, keys and values. With the same boundaries, equal names have equal entries, which
+//     match the same rule.
 
-// asRatelimit appends the name of the charge of descriptor i as envoyproxy/ratelimit makes it, without
-// the window's start. It reports false if the charge must have an exact name.
+// asRatelimit appends envoyproxy/ratelimit's name for the charge of descriptor i, without the start
+// of the window. It returns false if the charge must have an exact name.
 func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 	m := &p.Matches[i]
 	rule := m.Rule
 	if m.override != nil {
 		rule = m.override.rule
 	}
-	// A rule of one limit has one charge, unless another limit replaces it.
+	// Such a rule has one limit, so the descriptor has one charge.
 	if rule == nil || !rule.ratelimitName {
 		return false
 	}
@@ -49,7 +50,7 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 	for i := range entries {
 		value := entries[i].Value
 		if shared != nil && shared[i] != nil {
-			// An override counts by the value as sent, which is another counter.
+			// The counter of an override has the value as sent.
 			if m.override != nil && !bytes.Equal(value, shared[i]) {
 				return false
 			}
@@ -62,24 +63,26 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 	return true
 }
 
-// A StoreName says what the counters of a rule are called in a store.
+// StoreName describes the names of a limit's counters in a store.
 type StoreName struct {
-	// Text is the name, with values that requests fill in as <key>, and with <start> for the start of
-	// a window.
+	// Text is the name. It has <key> for values that come from requests, and <start> for the start
+	// of a window.
 	Text string
-	// Ratelimit says that it is envoyproxy/ratelimit's, Mistakable that it would be but for another rule.
+	// Ratelimit is true for a name of envoyproxy/ratelimit. Mistakable is true if the name would be
+	// one, but another rule could have the same name.
 	Ratelimit, Mistakable bool
-	// Why says, of a rule whose counters have no such name, why not; else which of its counters
-	// have none, if any. It is empty for rules of sets without [Options.RatelimitNames].
+	// Why is the reason why the counters do not have envoyproxy/ratelimit's names or, if Ratelimit
+	// is true, which counters do not. It is empty if all have, and for sets without
+	// [Options.RatelimitNames].
 	Why string
 }
 
-// StoreName returns what the counters of l are called in a store. An unlimited rule has none.
+// StoreName describes the names of l's counters in a store. An unlimited rule has no counters.
 func (s *Set) StoreName(l *Limit) StoreName {
 	r := l.Rule
 	switch {
 	case r.Unlimited:
-		return StoreName{Why: "an unlimited rule has no counter"}
+		return StoreName{Why: "an unlimited rule has no counters"}
 	case l.Candidate || !r.ratelimitName:
 		kind, starts := rules.AppendKind(appendCandidate(nil, l), &l.Policy)
 		exact := StoreName{Text: "s1{...}" + string(kind)}
@@ -87,12 +90,12 @@ func (s *Set) StoreName(l *Limit) StoreName {
 			exact.Text += "<start>"
 		}
 		if other := s.mistakable[r]; l.Candidate && s.mistakable != nil {
-			exact.Why = "envoyproxy/ratelimit has no limits that are not in force"
+			exact.Why = "envoyproxy/ratelimit has no shadow: true"
 		} else if other != nil {
 			exact.Mistakable = true
 			exact.Why = fmt.Sprintf("%s > %s at %s could have the same name", other.Domain(), other.Path(), other.Pos())
 		} else if s.mistakable != nil {
-			exact.Why = r.notAsRatelimit()
+			exact.Why = r.whyNotRatelimit()
 		}
 		return exact
 	}
@@ -103,31 +106,31 @@ func (s *Set) StoreName(l *Limit) StoreName {
 		switch {
 		case shared != nil && shared[i] != nil:
 			value = string(shared[i])
-		case n.filledIn():
+		case n.hasOpenValue():
 			value, open = "<"+n.key+">", true
 		}
 		parts = append(parts, n.key, value)
 	}
 	name := StoreName{Text: strings.Join(parts, "_") + "_<start>", Ratelimit: true}
 	if open {
-		name.Why = `values with "_" have exact names`
+		name.Why = `counters of values with "_" have exact names`
 	}
 	return name
 }
 
-// filledIn reports whether the value at n is that of the request.
-func (n *node) filledIn() bool { return n.value == "" || isWildcard(n.value) }
+// hasOpenValue reports whether the value at n comes from the request.
+func (n *node) hasOpenValue() bool { return n.value == "" || isWildcard(n.value) }
 
-// notAsRatelimit returns why the counters of r have no name of envoyproxy/ratelimit whatever other
-// rules there are, or "".
-func (r *Rule) notAsRatelimit() string {
+// whyNotRatelimit returns why the counters of r cannot have envoyproxy/ratelimit's names, whatever
+// the other rules, or "".
+func (r *Rule) whyNotRatelimit() string {
 	if len(r.Limits) != 1 {
-		return "envoyproxy/ratelimit has no lists of limits"
+		return "envoyproxy/ratelimit has no rate_limits lists"
 	}
 	l := r.Limits[0]
 	switch {
 	case r.Unlimited:
-		return "it has no counter"
+		return "it has no counters"
 	case l.Policy.Algorithm != limiter.FixedWindow:
 		return "envoyproxy/ratelimit has no " + rules.AlgorithmName(l.Policy.Algorithm)
 	case l.Policy.Reserve != nil:
@@ -135,31 +138,31 @@ func (r *Rule) notAsRatelimit() string {
 	case l.Policy.Penalty != nil:
 		return "envoyproxy/ratelimit has no penalty"
 	case l.Policy.Calendar != nil && !rules.IsUTCMonth(l.Policy.Calendar):
-		return "envoyproxy/ratelimit has months of the calendar alone, and in UTC"
+		return "envoyproxy/ratelimit has only calendar months, in UTC"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
 	case strings.HasPrefix(r.Domain(), exactBegins):
-		return "its domain begins as exact names do"
+		return "its domain begins with s1{, like exact names"
 	}
 	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		switch {
 		case isWildcard(n.key):
-			return `there is a "*" in a key`
-		case n.filledIn() && (shared == nil || shared[i] == nil) && strings.Contains(n.value, "_"):
-			return `each value that fits ` + rules.Shorten(n.text()) + ` has a "_"`
+			return `a key has a "*"`
+		case n.hasOpenValue() && (shared == nil || shared[i] == nil) && strings.Contains(n.value, "_"):
+			return `each value that matches ` + rules.Shorten(n.text()) + ` has a "_"`
 		}
 	}
 	return ""
 }
 
-// nameAsRatelimit decides which rules' counters have names of envoyproxy/ratelimit.
-func (s *Set) nameAsRatelimit() {
+// chooseNames determines which rules' counters have envoyproxy/ratelimit's names.
+func (s *Set) chooseNames() {
 	s.mistakable = map[*Rule]*Rule{}
 	var all []*nameForm
 	trees := map[int]*nameTree{} // by the number of parts
 	for _, l := range s.Limits {
-		if r := l.Rule; !l.Candidate && r.notAsRatelimit() == "" {
+		if r := l.Rule; !l.Candidate && r.whyNotRatelimit() == "" {
 			f := r.nameForm()
 			tree := trees[len(f.parts)]
 			if tree == nil {
@@ -179,26 +182,26 @@ func (s *Set) nameAsRatelimit() {
 	}
 }
 
-// A nameForm is what the names of a rule's counters look like.
+// nameForm is the form of the names of a rule's counters.
 type nameForm struct {
 	rule *Rule
-	// parts are what lies between the `_`. That of a value which a request fills in is nil: it can be
-	// anything.
+	// parts are the parts between two `_`. A part is nil if it is a value of the request, which can
+	// be any text without `_`.
 	parts []*string
-	// cuts says how many parts the domain and each key and value have.
-	cuts string
+	// boundaries encodes the number of parts of the domain and of each key and value.
+	boundaries string
 }
 
 func (r *Rule) nameForm() *nameForm {
 	f := &nameForm{rule: r}
-	var cuts []byte
+	var boundaries []byte
 	literal := func(text string) {
 		n := uint64(0)
 		for part := range strings.SplitSeq(text, "_") {
 			f.parts = append(f.parts, &part)
 			n++
 		}
-		cuts = binary.AppendUvarint(cuts, n)
+		boundaries = binary.AppendUvarint(boundaries, n)
 	}
 	literal(r.Domain())
 	shared := r.optionalOrZero().shared
@@ -207,33 +210,33 @@ func (r *Rule) nameForm() *nameForm {
 		switch {
 		case shared != nil && shared[i] != nil:
 			literal(string(shared[i]))
-		case n.filledIn():
+		case n.hasOpenValue():
 			f.parts = append(f.parts, nil)
-			cuts = append(cuts, 1)
+			boundaries = append(boundaries, 1)
 		default:
 			literal(n.value)
 		}
 	}
-	f.cuts = string(cuts)
+	f.boundaries = string(boundaries)
 	return f
 }
 
-// A nameTree has forms with the same number of parts, by these.
+// nameTree is a prefix tree of forms with the same number of parts.
 type nameTree struct {
-	literal map[string]*nameTree
-	open    *nameTree
-	// first is the first form in this tree, and other the first one that is cut elsewhere, or nil. So a tree
-	// whose forms are all cut alike need not be walked.
+	literal map[string]*nameTree // by the next part
+	open    *nameTree            // for forms whose next part is a value of the request
+	// first is the first form in this tree, and other the first one with other boundaries than
+	// first, or nil. If it is nil, find need not search the tree.
 	first, other *nameForm
 	below        []*nameTree // literal and open, in the order of the rules
 }
 
-// add adds f, of which parts remain.
+// add adds f. parts are its parts below t.
 func (t *nameTree) add(parts []*string, f *nameForm) {
 	switch {
 	case t.first == nil:
 		t.first = f
-	case t.other == nil && f.cuts != t.first.cuts:
+	case t.other == nil && f.boundaries != t.first.boundaries:
 		t.other = f
 	}
 	if len(parts) == 0 {
@@ -260,14 +263,14 @@ func (t *nameTree) add(parts []*string, f *nameForm) {
 	next.add(parts[1:], f)
 }
 
-// find returns a form that is cut elsewhere than f, of which parts remain, and can make the same name;
-// or nil.
+// find returns a form that has other boundaries than f and can produce the same name, or nil. parts
+// are f's parts below t.
 func (t *nameTree) find(parts []*string, f *nameForm) *nameForm {
-	if t == nil || t.other == nil && t.first.cuts == f.cuts {
+	if t == nil || t.other == nil && t.first.boundaries == f.boundaries {
 		return nil
 	}
 	if len(parts) == 0 {
-		if t.first.cuts != f.cuts {
+		if t.first.boundaries != f.boundaries {
 			return t.first
 		}
 		return t.other

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// ratelimitRules have rules of which envoyproxy/ratelimit knows the words, and some others.
+// ratelimitRules are rules that envoyproxy/ratelimit supports, and some others.
 const ratelimitRules = `
 domain: shop
 descriptors:
@@ -93,13 +93,13 @@ func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []
 	return names, ids
 }
 
-// TestRatelimitNames holds the names of envoyproxy/ratelimit, which src/limiter/cache_key.go there makes,
-// and where counters have none.
+// TestRatelimitNames checks which counters have names of envoyproxy/ratelimit, and that these are
+// as in its src/limiter/cache_key.go.
 func TestRatelimitNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	n := NewRatelimitNamer("pre:", nil)
 	month, day := &Override{RequestsPerUnit: 5, Unit: 5}, &Override{RequestsPerUnit: 5, Unit: 4}
-	week := &Override{RequestsPerUnit: 5, Unit: 4, UnitMultiplier: 7} // envoyproxy/ratelimit has none of a week
+	week := &Override{RequestsPerUnit: 5, Unit: 4, UnitMultiplier: 7} // envoyproxy/ratelimit has no window of a week
 	for _, tt := range []struct {
 		domain, descriptor string
 		override           *Override
@@ -124,13 +124,13 @@ func TestRatelimitNames(t *testing.T) {
 		{"shop", "bucket=x", nil, ""},
 		{"shop", "list=x", nil, ""},
 		{"shop", "none=x", day, ""},
-		{"shop", "watched=x", nil, "pre:shop_watched_x_"}, // and its candidate's is exact
-		{"shop", "x_y=v", nil, ""},                        // x_y and shop_x's y make the same name
-		{"shop_x", "y=v", nil, ""},                        // the same
-		{"shop", "x=y,z_z=v", nil, ""},                    // could be x_y=z, z=v
-		{"shop", "x_y=z,z=v", nil, ""},                    // the same
-		{"s1{x", "k=v", nil, ""},                          // begins as exact names do
-		{"unknown", "user=alice", day, ""},                // nothing is charged
+		{"shop", "watched=x", nil, "pre:shop_watched_x_"}, // the name of its candidate is exact
+		{"shop", "x_y=v", nil, ""},                        // ambiguous: domain shop_x and key y
+		{"shop_x", "y=v", nil, ""},                        // see above
+		{"shop", "x=y,z_z=v", nil, ""},                    // ambiguous: x_y=z, z=v
+		{"shop", "x_y=z,z=v", nil, ""},                    // see above
+		{"s1{x", "k=v", nil, ""},                          // begins like exact names
+		{"unknown", "user=alice", day, ""},                // no charge
 	} {
 		names, _ := namesOf(s, n, tt.domain, tt.descriptor, tt.override)
 		for _, name := range names {
@@ -147,7 +147,7 @@ func TestRatelimitNames(t *testing.T) {
 	}
 }
 
-// TestStoreName holds what check says of each limit.
+// TestStoreName checks the description of each limit in `sluice check`.
 func TestStoreName(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	var got []string
@@ -156,21 +156,21 @@ func TestStoreName(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s: %v %s; %s", l.Rule.Path(), n.Ratelimit, n.Text, n.Why))
 	}
 	want := []string{
-		`k: false s1{...}f60_<start>; its domain begins as exact names do`,
-		`user: true shop_user_<user>_<start>; values with "_" have exact names`,
+		`k: false s1{...}f60_<start>; its domain begins with s1{, like exact names`,
+		`user: true shop_user_<user>_<start>; counters of values with "_" have exact names`,
 		`user=vip: true shop_user_vip_<start>; `,
 		`generic_key=slow_path: true shop_generic_key_slow_path_<start>; `,
-		`path=/img/*: true shop_path_<path>_<start>; values with "_" have exact names`,
-		`file=a_* > user: true shop_file_a_*_user_<user>_<start>; values with "_" have exact names`,
-		`each=a_*: false s1{...}f604800_<start>; each value that fits each=a_* has a "_"`,
-		`h*: false s1{...}f60_<start>; there is a "*" in a key`,
+		`path=/img/*: true shop_path_<path>_<start>; counters of values with "_" have exact names`,
+		`file=a_* > user: true shop_file_a_*_user_<user>_<start>; counters of values with "_" have exact names`,
+		`each=a_*: false s1{...}f604800_<start>; each value that matches each=a_* has a "_"`,
+		`h*: false s1{...}f60_<start>; a key has a "*"`,
 		`ten: false s1{...}f600_<start>; envoyproxy/ratelimit has no unit_multiplier`,
 		`bucket: false s1{...}t60; envoyproxy/ratelimit has no token_bucket`,
-		`list: false s1{...}f60_<start>; envoyproxy/ratelimit has no lists of limits`,
-		`list: false s1{...}f3600_<start>; envoyproxy/ratelimit has no lists of limits`,
-		`watched: true shop_watched_<watched>_<start>; values with "_" have exact names`,
-		`watched: false s1{...}sf60_<start>; envoyproxy/ratelimit has no limits that are not in force`,
-		`free: false ; an unlimited rule has no counter`,
+		`list: false s1{...}f60_<start>; envoyproxy/ratelimit has no rate_limits lists`,
+		`list: false s1{...}f3600_<start>; envoyproxy/ratelimit has no rate_limits lists`,
+		`watched: true shop_watched_<watched>_<start>; counters of values with "_" have exact names`,
+		`watched: false s1{...}sf60_<start>; envoyproxy/ratelimit has no shadow: true`,
+		`free: false ; an unlimited rule has no counters`,
 		`x_y: false s1{...}f60_<start>; shop_x > y at a.yaml:56:5 could have the same name`,
 		`x_y > z: false s1{...}f60_<start>; shop > x=y > z_z at a.yaml:51:9 could have the same name`,
 		`x=y > z_z: false s1{...}f60_<start>; shop > x_y > z at a.yaml:46:9 could have the same name`,
@@ -183,10 +183,10 @@ func TestStoreName(t *testing.T) {
 	}
 }
 
-// TestRatelimitNamesMeanOneCounter makes random rules of words that envoyproxy/ratelimit would confuse, and holds
-// the names of random requests against the identities of memory: two are on one counter by their
-// names if and only if they are by these.
-func TestRatelimitNamesMeanOneCounter(t *testing.T) {
+// TestRatelimitNamesAreUnambiguous generates rules with words that are ambiguous in
+// envoyproxy/ratelimit's names, and random requests. Two charges must have the same name if and
+// only if they have the same identity in memory.
+func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
@@ -201,8 +201,8 @@ func TestRatelimitNamesMeanOneCounter(t *testing.T) {
 			}
 			taken[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
-			// Memory has one counter of what `a*: "*"` shares and of a literal `*` sent to `a: "*"`. By
-			// names these are two.
+			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is sent
+			// to `a: "*"`. Their names differ.
 			if strings.Contains(value, "*") && !strings.Contains(key, "*") && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
 			}

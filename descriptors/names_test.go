@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// namedRules have every algorithm, lists, wildcards, shared thresholds and keys that run into values.
+// namedRules have every algorithm, lists, wildcards, shared thresholds, and keys and values with
+// ambiguous concatenations.
 const namedRules = identityRules + `
   - key: list
     rate_limits:
@@ -30,7 +31,7 @@ const namedRules = identityRules + `
     rate_limit: {unit: hour, requests_per_unit: 10}
 `
 
-// requestsOf are descriptors that namedRules limit, which differ in little.
+// requestsOf returns similar descriptors that namedRules limit.
 func requestsOf() []Descriptor {
 	var all []Descriptor
 	for _, e := range []string{
@@ -53,9 +54,9 @@ func requestsOf() []Descriptor {
 
 var exactName = regexp.MustCompile(`^pre:s1\{[A-Za-z0-9_-]{22}\}s?(f\d+_|r\d+\.\d+|[ltk]\d+)$`)
 
-// TestNamesAreIdentities holds names against the identities of memory: two charges are on
-// one counter by their names if and only if they are by these.
-func TestNamesAreIdentities(t *testing.T) {
+// TestNamesMatchIdentities checks that two charges have the same name if and only if they have the
+// same identity in memory.
+func TestNamesMatchIdentities(t *testing.T) {
 	type counter struct {
 		id identity.ID
 		a  limiter.Algorithm
@@ -92,9 +93,9 @@ func TestNamesAreIdentities(t *testing.T) {
 	}
 }
 
-// TestNamesStay holds one name of each kind: they must be the same in every process and
-// version, or a roll-out would forget what was counted.
-func TestNamesStay(t *testing.T) {
+// TestNamesAreStable checks one name of each kind. They must be the same in every process and
+// version, otherwise a rollout would lose counters.
+func TestNamesAreStable(t *testing.T) {
 	s := load(t, Options{}, namedRules)
 	got := map[string]string{}
 	for secret, descriptor := range map[string]string{"": "list", "secret": "day"} {

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// maxLinearSearch is the largest number of keys or values for which a linear search is faster than a hash table.
+// maxLinearSearch is the largest number of keys or values for which a linear search is faster than
+// a hash table.
 const maxLinearSearch = 8
 
 // node is a descriptor of the tree.
@@ -71,12 +72,12 @@ func newWildcard(n *node) wildcard {
 	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
 }
 
-// newLevel indexes the descriptors of one level, which are in file order. It calls twice for each duplicate of a key and
-// value.
+// newLevel indexes the descriptors of one level, which are in file order. It calls twice for each
+// duplicate of a key and value.
 func newLevel(children []node, twice func(n, first *node)) *level {
 	l := &level{children: children}
-	at := map[string]int{} // where in l.branches a key is
-	var withValue []int    // parallel to l.branches: how many descriptors have a value
+	at := map[string]int{} // index in l.branches by key
+	var withValue []int    // number of descriptors with a value, parallel to l.branches
 	find := func(key string) int {
 		i, ok := at[key]
 		if !ok {
@@ -91,13 +92,14 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 			withValue[find(n.key)]++
 		}
 	}
-	anyOf := map[string]*node{} // by wildcard in the key
+	anyOf := map[string]*node{} // descriptors without a value by key, which is a wildcard
 	for i := range children {
 		n := &children[i]
 		var first *node
 		switch {
 		case n.value != "":
-			// Text that equals a pattern matches it before any wildcard.
+			// A pattern is also an exact value: the text of the pattern itself matches it before
+			// any wildcard.
 			i := find(n.key)
 			first = l.branches[i].add(n, withValue[i])
 		case !isWildcard(n.key):
@@ -150,7 +152,8 @@ func (l *level) distributeWildcards() {
 	}
 }
 
-// add adds a node with a value. values is the number of values in the branch. If the value has a node, add returns that.
+// add adds a node with a value. values is the number of values in the branch. If the value has a
+// node, add returns that.
 func (b *branch) add(n *node, values int) (first *node) {
 	if values > maxLinearSearch {
 		if b.byValue == nil {

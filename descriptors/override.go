@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// override applies the descriptor's own limit to m instead of rule, which may be nil. It returns false if the limit is not
-// usable.
+// override applies the descriptor's own limit to m instead of rule, which may be nil. It returns
+// false if the limit is not usable.
 func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	unit, multiplier := rules.Unit(o.Unit), max(1, o.UnitMultiplier)
 	seconds := unit.Seconds() * int64(multiplier) // below 2^57
@@ -18,8 +18,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}
 	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing}
 	if rule != nil && !rule.Unlimited {
-		// Number and unit are the descriptor's. The rest is the rule's; of a list, that
-		// of the first block.
+		// The number and the unit are the descriptor's; all other fields are those of the rule's
+		// first limit.
 		policy = rule.Limits[0].Policy
 	}
 	if !rules.Rescale(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
@@ -27,7 +27,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}
 	rules.UpdateCalendar(&policy, unit, multiplier, d.calendarMonths)
 	if cap(p.overrides) < len(p.Matches) {
-		// Limits and Charges point to the elements, so only an empty list may move.
+		// Limits and Charges point to the elements, so the slice must not be reallocated later.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))
 	}
 	p.overrides = append(p.overrides, overrideLimit{rule: rule, Limit: Limit{Index: -1}, terms: Terms{
@@ -45,8 +45,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	return true
 }
 
-// chargeOverride charges m's override. Its counter has the values as sent, even if the rule shares one counter. The rule's
-// shadow and quota mode do not apply.
+// chargeOverride charges m's override. Its counter has the values as sent, even if the rule shares
+// one counter. The rule's shadow and quota mode do not apply.
 func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Global, group int32) {
 	mode := limiter.Enforce
 	if global.Quota {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// TestOverrideOfAlgorithms shows what stays of a rule that uses the new words when a
-// descriptor brings a number and a unit of its own.
-func TestOverrideOfAlgorithms(t *testing.T) {
+// TestOverrideKeepsAlgorithm checks which fields of a rule apply to an override, which has its own
+// number and unit.
+func TestOverrideKeepsAlgorithm(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
 descriptors:
@@ -46,7 +46,7 @@ descriptors:
 	for _, tc := range []struct {
 		name string
 		desc Descriptor
-		want *limiter.Policy // nil where the override is ignored
+		want *limiter.Policy // nil if the override is ignored
 	}{
 		{
 			"a ring keeps its sub-windows and that denied hits count", desc("ring", "").limit(5, minute, 0),
@@ -88,7 +88,7 @@ descriptors:
 			t.Errorf("%s: match = %+v, want one charge of an override", tc.name, m)
 			continue
 		}
-		if got := *p.Batch.Charges[0].Policy; wordsOf(got) != *tc.want {
+		if got := *p.Batch.Charges[0].Policy; withoutDerived(got) != *tc.want {
 			t.Errorf("%s: policy = %+v, want %+v", tc.name, got, *tc.want)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Plan sets p to the charges of req. It allocates nothing once p has grown. p refers to s and to req's bytes until it is
-// used again.
+// Plan sets p to the charges of req. It allocates nothing once p has grown. p refers to s and to
+// req's bytes until it is used again.
 func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	d := s.domains[string(req.Domain)]
 	p.begin(d, len(req.Descriptors))
@@ -140,11 +140,11 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 		return // as with an unlimited rule
 	}
 	if m.Unlimited = nil; m.Count == 0 {
-		// The reference no longer looks at the quota flag of a replaced rule.
+		// As in envoyproxy/ratelimit, the quota mode of a replaced rule is ignored.
 		m.Replaced = true
 		p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
 	} else if quota && (mode == limiter.Shadow || desc.Refund) {
-		p.Batch.QuotaPass = true // its status is OK whatever happens
+		p.Batch.QuotaPass = true // the status is OK in any case
 	}
 }
 
@@ -156,8 +156,9 @@ func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode l
 	p.Limits = append(p.Limits, l)
 }
 
-// shareCounter reports whether a charge of the same rule, from index first on, has the counter of l: rows can give two limits
-// of a list the same window. The charge then uses the stricter of the two limits.
+// shareCounter reports whether a charge of the same rule, from index first on, has the counter of
+// l: rows can give two limits of a list the same window. The charge then uses the stricter of the
+// two limits.
 func (p *Plan) shareCounter(first int, l *Limit) bool {
 	for at := first; at < len(p.Limits); at++ {
 		if other := p.Limits[at]; other.kind == l.kind {
@@ -175,7 +176,8 @@ func (p *Plan) replaced(l *Limit) bool {
 	return l.nameID != 0 && p.replacedIn[l.nameID] == p.generation
 }
 
-// chargeCandidates appends the charges of candidates, each in a group of its own from the given one on.
+// chargeCandidates appends the charges of candidates, each in a group of its own from the given one
+// on.
 func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, replacing bool) {
 	for i := range p.Matches {
 		m := &p.Matches[i]

@@ -79,7 +79,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// manyRules makes n rules of three levels, most of them apart at the last.
+// manyRules returns n rules of three levels, most of which differ on the last level only.
 func manyRules(b *testing.B, n int) *Set {
 	b.Helper()
 	limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 10}}

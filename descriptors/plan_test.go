@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// load compiles YAML files that must be free of errors.
+// load compiles YAML files without errors.
 func load(tb testing.TB, opt Options, files ...string) *Set {
 	tb.Helper()
 	set, ds := compile(tb, opt, files...)
@@ -29,7 +29,7 @@ func compile(tb testing.TB, opt Options, files ...string) (*Set, rules.Diagnosti
 	return Compile(configs, opt)
 }
 
-// desc makes a descriptor of keys and values in turn.
+// desc returns a descriptor of alternating keys and values.
 func desc(words ...string) Descriptor {
 	var d Descriptor
 	for i := 0; i < len(words); i += 2 {
@@ -59,7 +59,7 @@ func plan(s *Set, global Global, ds ...Descriptor) *Plan {
 	return p
 }
 
-// limits returns each descriptor's charges as `rate mode group`.
+// limits returns the charges of each descriptor as `rate mode group`.
 func limits(p *Plan) [][]string {
 	all := make([][]string, len(p.Matches))
 	for i := range p.Matches {

@@ -5,11 +5,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Divided returns the field quota of the rule's limit, or nil if the limit is not divided among Envoys.
+// Divided returns the field quota of the rule's limit, or nil if the limit is not divided among
+// Envoys.
 func (r *Rule) Divided() *rules.Quota { return r.optionalOrZero().quota }
 
-// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil. With shadow, as in shadow
-// mode, it denies nothing, but [quota.Divider.Beyond] uses its numbers.
+// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil.
+// With shadow, as in shadow mode, it denies nothing, but [quota.Divider.Beyond] uses its numbers.
 func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	q := r.Divided()
 	if q == nil {
@@ -74,13 +75,13 @@ func (c *compiler) compileQuota(d *domain, n *node, r *Rule, cfg *rules.Descript
 	}
 	path := nodePath(d, n)
 	if len(cfg.RateLimits) > 1 {
-		c.fail(l.Pos, path, `"quota" is not supported in a list of several limits, since Envoy has one bucket for a descriptor; use rate_limit`)
+		c.fail(l.Pos, path, `"quota" is not supported in a list of several limits, since Envoy has one bucket for each descriptor; use rate_limit`)
 	}
 	if r.Quota {
-		c.fail(l.Pos, path, `"quota_mode" is not supported with "quota": an Envoy asks for one descriptor of a request alone; remove it`)
+		c.fail(l.Pos, path, `"quota_mode" is not supported with "quota": Envoy requests a quota for each descriptor separately; remove it`)
 	}
 	if r.optionalOrZero().shared != nil {
-		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value is a bucket of its own in Envoy; remove one of them`)
+		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value has its own bucket in Envoy; remove one of them`)
 	}
 	r.ensureOptional().quota = l.Quota
 	c.set.divides, d.divides = true, true

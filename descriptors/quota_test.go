@@ -14,13 +14,13 @@ func TestQuotaDiagnostics(t *testing.T) {
 	}{
 		"good": {"- {key: a, shadow_mode: true, rate_limit: {" + divided + "}}", nil},
 		"list": {"- {key: a, rate_limits: [{" + divided + "}, {unit: day, requests_per_unit: 5}]}", []string{
-			`a.yaml:3:26: error: domain "d" > key "a": "quota" is not supported in a list of several limits, since Envoy has one bucket for a descriptor; use rate_limit`,
+			`a.yaml:3:26: error: domain "d" > key "a": "quota" is not supported in a list of several limits, since Envoy has one bucket for each descriptor; use rate_limit`,
 		}},
 		"quota mode": {"- {key: a, quota_mode: true, rate_limit: {" + divided + "}}", []string{
-			`a.yaml:3:42: error: domain "d" > key "a": "quota_mode" is not supported with "quota": an Envoy asks for one descriptor of a request alone; remove it`,
+			`a.yaml:3:42: error: domain "d" > key "a": "quota_mode" is not supported with "quota": Envoy requests a quota for each descriptor separately; remove it`,
 		}},
 		"shared": {"- {key: a, value: 'x*', share_threshold: true, rate_limit: {" + divided + "}}", []string{
-			`a.yaml:3:60: error: domain "d" > key "a" value "x*": "share_threshold" is not supported with "quota": each value is a bucket of its own in Envoy; remove one of them`,
+			`a.yaml:3:60: error: domain "d" > key "a" value "x*": "share_threshold" is not supported with "quota": each value has its own bucket in Envoy; remove one of them`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestQuotaDiagnostics(t *testing.T) {
 	}
 }
 
-func TestMatchOfOneDescriptor(t *testing.T) {
+func TestMatchSingleDescriptor(t *testing.T) {
 	s, _ := compile(t, Options{}, `{domain: d, descriptors: [
   {key: a, rate_limit: {unlimited: true}},
   {key: b, descriptors: [{key: c, value: x, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket, quota: {}}}]}]}`)

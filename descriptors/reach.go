@@ -60,7 +60,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 	if len(r.Rules) == 0 && !r.Passes {
 		r.Reason = "the descriptor is empty"
 		if n := at[0]; n.parent != nil {
-			r.Reason = fmt.Sprintf("%s at %s has no limit; those below it need %s", pathText(n.lineage()), n.pos, keysText([]*node{n}))
+			r.Reason = fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos, keysText([]*node{n}))
 		}
 	}
 	return r
@@ -68,7 +68,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 
 // reachable returns the nodes that an entry of the given form can match.
 func reachable(at []*node, f *Form) []*node {
-	var next []*node // each once, since each node has one parent
+	var next []*node // without duplicates, since each node has one parent
 	for _, n := range at {
 		if n.below == nil {
 			continue
@@ -103,7 +103,7 @@ func noMatchReason(at []*node, f *Form, i int) string {
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:
-		return fmt.Sprintf("the rules end with %s at %s: deeper descriptors match nothing", pathText(n.lineage()), n.pos)
+		return fmt.Sprintf("the rules end with %s at %s, so longer descriptors match nothing", pathText(n.lineage()), n.pos)
 	}
 	n = open[0]
 	below := "the rules begin with "

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReach holds that all rules are found that a descriptor of a form can match, and no
-// other. What it says of forms that lead nowhere is held by package envoyconfig.
+// TestReach checks that Reach returns exactly the rules that a descriptor of a form can match.
+// Package envoyconfig tests its reasons.
 func TestReach(t *testing.T) {
 	s := load(t, Options{}, `domain: shop
 descriptors:

@@ -9,14 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Reservation determines how many hits a request reserves on a limit. Its methods may be called concurrently.
+// A Reservation determines how many hits a request reserves on a limit. Its methods may be called
+// concurrently.
 type Reservation struct {
 	reserve *rules.Reserve
 	// estimate is nil if the amount is fixed.
 	estimate *estimate
 }
 
-// costSamples is the number of recent costs that an estimate is made of, and p90Index the index of their 90th percentile.
+// costSamples is the number of recent costs that an estimate is made of, and p90Index the index of
+// their 90th percentile.
 const (
 	costSamples = 64
 	p90Index    = costSamples * 9 / 10
@@ -26,8 +28,8 @@ const (
 type estimate struct {
 	p90   atomic.Uint64
 	mu    sync.Mutex
-	costs [costSamples]uint64
-	next  int
+	costs [costSamples]uint64 // a ring
+	next  int                 // index of the oldest cost
 }
 
 // newReservation returns the Reservation for a limit's field reserve, or nil.
@@ -37,7 +39,8 @@ func newReservation(r *rules.Reserve) *Reservation {
 	}
 	v := &Reservation{reserve: r}
 	if r.Amount == 0 {
-		// Cheap requests end first, so the initial estimate has full weight until enough requests have ended.
+		// Cheap requests end first, so the initial estimate has full weight until enough requests
+		// have ended.
 		v.estimate = &estimate{}
 		for i := range v.estimate.costs {
 			v.estimate.costs[i] = uint64(r.First)
@@ -47,7 +50,8 @@ func newReservation(r *rules.Reserve) *Reservation {
 	return v
 }
 
-// Hits returns how many hits the next request reserves on a counter of p, whose numbers may be those of a row or an override.
+// Hits returns how many hits the next request reserves on a counter of p, whose numbers may be
+// those of a row or an override.
 func (v *Reservation) Hits(p *limiter.Policy) uint64 {
 	least, most := v.reserve.Range(p)
 	if v.estimate == nil {
@@ -62,7 +66,7 @@ func (v *Reservation) Estimated() bool { return v.estimate != nil }
 // RecordCost records the cost of a request, for callers that settle without a [Plan].
 func (v *Reservation) RecordCost(cost uint64) { v.recordCost(cost) }
 
-// recordCost takes about a microsecond.
+// recordCost adds a cost to the estimate, if there is one. It takes about a microsecond.
 func (v *Reservation) recordCost(cost uint64) {
 	e := v.estimate
 	if e == nil {
@@ -77,7 +81,8 @@ func (v *Reservation) recordCost(cost uint64) {
 	e.p90.Store(sorted[p90Index])
 }
 
-// RecordCosts records the costs that the request settles. It must be called after the batch is decided.
+// RecordCosts records the costs that the request settles. It must be called after the batch is
+// decided.
 func (p *Plan) RecordCosts() {
 	for i := range p.Matches {
 		if p.Matches[i].Lease == 0 {
@@ -95,8 +100,9 @@ func (p *Plan) RecordCosts() {
 	}
 }
 
-// LeaseCost returns the cost that is settled together with the lease that charge at returns: another charge on the same counter
-// has it. The nth live lease on a counter has the nth cost. known is false if there are fewer costs.
+// LeaseCost returns the cost that is settled together with the lease that charge at returns:
+// another charge on the same counter has it. The nth live lease on a counter has the nth cost.
+// known is false if there are fewer costs.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
 	of, earlier := &p.Batch.Charges[at], 0
 	isSame := func(c *limiter.Charge) bool { return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm }

@@ -20,7 +20,8 @@ func newDeskWithRows(t *testing.T, rows, text string) *desk {
 	return &desk{t: t, table: table, set: load(t, opt, text)}
 }
 
-// heldOf returns what is used and held on the counter of a descriptor, a while after the beginning.
+// heldOf returns the used and reserved hits of a descriptor's counter, the given time after the
+// start.
 func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{ReadOnly: true})
@@ -28,12 +29,13 @@ func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
 	return d.plan.Batch.Decisions[0].Before
 }
 
-// TestReservationsOfRowsLiveAsLongAsTheirOwnWindow reserves under rows and overrides whose window is not the rule's. Nobody
-// settles, so the hits are held for the ttl and, if they are kept, as long as they would count under the own limit.
-func TestReservationsOfRowsLiveAsLongAsTheirOwnWindow(t *testing.T) {
+// TestRowReservationLifetime reserves on rows and overrides whose window differs from the rule's.
+// Unsettled hits stay reserved for the ttl and, with unsettled: keep, for as long as they would
+// count in their own window.
+func TestRowReservationLifetime(t *testing.T) {
 	const second, minute = int32(rules.Second), int32(rules.Minute)
 	for _, tt := range []struct {
-		rule, row string // requests_per_unit and unit, and what else the rule has; the columns requests_per_unit, unit, burst
+		rule, row string // the rule's fields; the columns requests_per_unit, unit, burst
 		own       Descriptor
 		unsettled string
 		held      time.Duration
@@ -67,9 +69,9 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 	}
 }
 
-// TestEstimatesFitTheRow reserves what requests have cost lately under a row with more room than its rule has, and under
-// one with less.
-func TestEstimatesFitTheRow(t *testing.T) {
+// TestEstimatesAreClampedToRow reserves an estimate on a row with a larger capacity than its rule,
+// and on one with a smaller capacity.
+func TestEstimatesAreClampedToRow(t *testing.T) {
 	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
 		d := newDeskWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
 domain: d

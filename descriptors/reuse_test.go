@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// planText writes all that a plan says, without addresses of its own memory.
+// planText returns a plan as text, without addresses of its memory.
 func planText(p *Plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, p.KnownDomain, p.DomainName, p.DomainIndex, p.Candidates, p.Leases, p.Batch.QuotaPass)
@@ -29,9 +29,9 @@ func planText(p *Plan) string {
 	return b.String() + fmt.Sprintf("%q", p.Names)
 }
 
-// TestPlansAreUsedAgain plans random requests under several sets with one plan that is used again, and with new ones:
-// nothing of an earlier request may be left in a plan.
-func TestPlansAreUsedAgain(t *testing.T) {
+// TestPlanReuse plans random requests under several sets, with one reused plan and with new plans.
+// The results must be equal.
+func TestPlanReuse(t *testing.T) {
 	opt, _ := withTable(t, "user,requests_per_unit,unit,burst,unlimited\nal,20,second,5,\nbo,,,,true\ncy,9,day,,\n")
 	var sets []*Set
 	for _, descriptors := range []string{

@@ -13,8 +13,8 @@ type Options struct {
 	MergeDomains bool
 	// AllOrNothing sets all_or_nothing for every domain.
 	AllOrNothing bool
-	// CalendarMonths applies the calendar in UTC to limits of unit month without the field calendar, including overrides, if
-	// their algorithm supports it.
+	// CalendarMonths applies the calendar in UTC to limits of unit month without the field
+	// calendar, including overrides, if their algorithm supports it.
 	CalendarMonths bool
 	// Defaults are fields for rules that lack them, or nil.
 	Defaults *rules.Defaults
@@ -24,18 +24,20 @@ type Options struct {
 	Tables *tables.Registry
 	// TablesLater disables the check of tables' columns; the caller must call [Set.TablesFit].
 	TablesLater bool
-	// RatelimitNames determines which counters can have envoyproxy/ratelimit's names: see [NewRatelimitNamer].
+	// RatelimitNames determines which counters can have envoyproxy/ratelimit's names: see
+	// [NewRatelimitNamer].
 	RatelimitNames bool
 
-	// usesUp clears each descriptor of a source once it is compiled, so that the two trees are not in memory together.
+	// usesUp clears each descriptor of a source once it is compiled, so that the two trees are not
+	// in memory together.
 	usesUp bool
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
 type Set struct {
 	Limits []*Limit
-	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the same defaults have the same hash,
-	// whatever their source and the other [Options].
+	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the same defaults
+	// have the same hash, whatever their source and the other [Options].
 	Hash string
 
 	divides bool
@@ -44,8 +46,8 @@ type Set struct {
 	names []string
 	// allowances are the warnings that the files acknowledge.
 	allowances rules.Allowances
-	// mistakable are the rules whose counters could have envoyproxy/ratelimit's names, if that of
-	// another rule could not be the same. Nil unless [Options.RatelimitNames] was set.
+	// mistakable maps each rule that lacks envoyproxy/ratelimit's names only because another rule
+	// could have the same names to that rule. It is nil unless [Options.RatelimitNames] was set.
 	mistakable map[*Rule]*Rule
 	// tables are the tables that limits name, each once.
 	tables    []*tables.Table
@@ -56,11 +58,12 @@ type Set struct {
 // Domains returns the names of all domains, sorted. The caller must not modify it.
 func (s *Set) Domains() []string { return s.names }
 
-// Allows reports whether a comment acknowledges a warning, and marks it as used. It is not safe for concurrent use.
+// Allows reports whether a comment acknowledges a warning, and marks it as used. It is not safe for
+// concurrent use.
 func (s *Set) Allows(code rules.Code, pos rules.Pos) bool { return s.allowances.Allow(code, pos) }
 
-// MaxCounters returns how many counters of each size are reserved for the domain, or 0 if it shares memory with others or is
-// not configured.
+// MaxCounters returns how many counters of each size are reserved for the domain, or 0 if it shares
+// memory with others or is not configured.
 func (s *Set) MaxCounters(domain string) int64 {
 	if d := s.domains[domain]; d != nil {
 		return d.maxCounters
@@ -71,16 +74,17 @@ func (s *Set) MaxCounters(domain string) int64 {
 // Empty reports whether no domain is configured.
 func (s *Set) Empty() bool { return len(s.names) == 0 }
 
-// Rule is a node of the tree with limits. There may be hundreds of thousands, so rarely used fields are in optionalFields, and
-// others are derived from the node.
+// Rule is a node of the tree with limits. There may be hundreds of thousands, so rarely used fields
+// are in optionalFields, and others are derived from the node.
 type Rule struct {
-	// Limits are the active limits. An unlimited rule has one, which is never charged and has name and metrics.
+	// Limits are the active limits. An unlimited rule has one, which is never charged and has name
+	// and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
 	Quota     bool
-	// RuntimeMetric is true if the metric key contains values of the request (detailed_metric, value_to_metric): see
-	// [Rule.AppendMetricKey].
+	// RuntimeMetric is true if the metric key contains values of the request (detailed_metric,
+	// value_to_metric): see [Rule.AppendMetricKey].
 	RuntimeMetric bool
 
 	// replaceable is true if some limit's name has an id.
@@ -102,20 +106,21 @@ type Rule struct {
 // optionalFields are fields that few rules have.
 type optionalFields struct {
 	metadata map[string]any
-	// shared is nil, or parallel to the levels: the pattern that identities contain instead of the value at share_threshold
-	// levels, nil at others.
+	// shared is nil, or parallel to the levels: the pattern that identities contain instead of the
+	// value at share_threshold levels, nil at others.
 	shared     [][]byte
 	candidates []*Limit
-	// replaces are the ids of all names that the rule's limits replace, and replacedNames the names.
+	// replaces are the ids of all names that the rule's limits replace, and replacedNames the
+	// names.
 	replaces      []int32
 	replacedNames []string
-	// leases is true if a limit or candidate grants leases, or if a rule with these keys did in an earlier set: see
-	// [Set.Inherit].
+	// leases is true if a limit or candidate grants leases, or if a rule with these keys did in an
+	// earlier set: see [Set.Inherit].
 	leases bool
 	// quota is the field quota of the rule's limit, or nil.
 	quota *rules.Quota
-	// runtime is parallel to the levels of the metric key: true for levels with values of the request. It is set if
-	// RuntimeMetric is.
+	// runtime is parallel to the levels of the metric key: true for levels with values of the
+	// request. It is set if RuntimeMetric is.
 	runtime []bool
 }
 
@@ -157,7 +162,8 @@ func (r *Rule) optionalOrZero() *optionalFields {
 	return r.optional
 }
 
-// ensureOptional returns the rule's optional fields to be modified, and allocates them if necessary.
+// ensureOptional returns the rule's optional fields to be modified, and allocates them if
+// necessary.
 func (r *Rule) ensureOptional() *optionalFields {
 	if r.optional == nil {
 		r.optional = &optionalFields{}
@@ -175,16 +181,16 @@ type Terms struct {
 	// Candidate is the field shadow: the limit is counted but never denies.
 	Candidate bool
 
-	// Row is the name of the table row that the numbers come from. It is empty for rows without a name and for the rule's own
-	// numbers.
+	// Row is the name of the table row that the numbers come from. It is empty for rows without a
+	// name and for the rule's own numbers.
 	Row string
 
 	// kind is the [rules.CounterKind] of the limit's counters.
 	kind uint64
 }
 
-// HasWindow reports whether hits count in a window that responses report. The window of a concurrency limit, which bounds how
-// long requests occupy a slot, is not reported to clients.
+// HasWindow reports whether hits count in a window that responses report. The window of a
+// concurrency limit, which bounds how long requests occupy a slot, is not reported to clients.
 func (t *Terms) HasWindow() bool { return t.Policy.Algorithm != limiter.Concurrency }
 
 // Limit is one limit of a rule, or an override that a request carried.
@@ -249,7 +255,8 @@ type Match struct {
 	Rule *Rule
 	// Override is true if the descriptor's own limit applies.
 	Override bool
-	// IgnoredOverride is true if the descriptor's own limit is not usable, so that the configured one applies.
+	// IgnoredOverride is true if the descriptor's own limit is not usable, so that the configured
+	// one applies.
 	IgnoredOverride bool
 	// Replaced is true if other limits of the request replace all limits of the rule.
 	Replaced bool
@@ -257,11 +264,12 @@ type Match struct {
 	Hits uint64
 	// Lease is the lease that the descriptor returns, or 0. The service may not know it.
 	Lease uint64
-	// Plan.Batch.Charges[First:First+Count] are the descriptor's charges. There are none without a match, and for unlimited
-	// and replaced rules.
+	// Plan.Batch.Charges[First:First+Count] are the descriptor's charges. There are none without a
+	// match, and for unlimited and replaced rules.
 	First, Count int
 
-	// Unlimited is the limit for which a row of a table is unlimited, so that nothing is charged, or nil.
+	// Unlimited is the limit for which a row of a table is unlimited, so that nothing is charged,
+	// or nil.
 	Unlimited *Limit
 
 	// override is the element of Plan.overrides that applies, or nil.
@@ -278,14 +286,17 @@ type Candidate struct {
 type overrideLimit struct {
 	Limit
 	terms Terms
-	// reserve is that of terms; its number of reservations depends on the limit.
+	// reserve is terms.Policy.Reserve, if that is set. Its number of reservations depends on the
+	// limit.
 	reserve limiter.Reserve
-	rule    *Rule // the one that would apply without it, or nil
-	leased  bool  // without a rule: rules with these keys gave leases, so the hits are one
+	rule    *Rule // the rule that would apply without the override, or nil
+	// leased is true if no rule applies and the hits are a lease, since rules with these keys
+	// granted leases before.
+	leased bool
 }
 
-// Plan is a request turned into charges. Callers reuse it for further requests; the zero value is ready to use. It is not safe
-// for concurrent use.
+// Plan is a request turned into charges. Callers reuse it for further requests; the zero value is
+// ready to use. It is not safe for concurrent use.
 type Plan struct {
 	// KnownDomain reports whether the request's domain is configured.
 	KnownDomain bool
@@ -310,8 +321,8 @@ type Plan struct {
 	// rowLimits[:rows] are the limits of the request with numbers of rows.
 	rowLimits []*rowLimit
 	rows      int
-	// replacedIn is the generation in which the name with this id was last replaced. Each request has a generation, so the
-	// slice does not have to be cleared.
+	// replacedIn is the generation in which the name with this id was last replaced. Each request
+	// has a generation, so the slice does not have to be cleared.
 	replacedIn []uint64
 	generation uint64
 	// leaseNames counts the leases of the request by the names of their limits.
@@ -324,9 +335,10 @@ type Plan struct {
 type Global struct {
 	// Quota puts every descriptor into quota mode (QUOTA_MODE).
 	Quota bool
-	// ReadOnly makes charges that would reserve hits reserve none, for callers that only read counters.
+	// ReadOnly makes charges that would reserve hits reserve none, for callers that only read
+	// counters.
 	ReadOnly bool
-	// Rows are the table rows to use, from [Set.Snapshot]. Tables without rows in it use their current rows, as all tables do
-	// if it is nil.
+	// Rows are the table rows to use, from [Set.Snapshot]. Tables without rows in it use their
+	// current rows, as all tables do if it is nil.
 	Rows *Snapshot
 }

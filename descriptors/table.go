@@ -17,7 +17,8 @@ import (
 type TableUse struct {
 	table *tables.Table
 	index int // index of table in the tables of the set
-	// keys are the keys of the levels that lead to the limit, "" for levels that cannot be a column.
+	// keys are the keys of the levels that lead to the limit, "" for levels that cannot be a
+	// column.
 	keys []string
 	path string
 	// levels are those of the columns that the table had last.
@@ -83,12 +84,12 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
 		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.RowFields, key) {
-			key = "" // it has one counter for many values, or the name of a row field
+			key = "" // the level has one counter for many values, or the name of a row field
 		}
 		u.keys = append(u.keys, key)
 	}
 	if u.Column() == "" {
-		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since each of its entries stands for many values or has the name of a row's field (%s)",
+		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since none of its keys can be a column: each has a wildcard, shares one counter, or is a field of rows (%s)",
 			b.Table, strings.Join(tables.RowFields, ", "))
 		return
 	}
@@ -107,14 +108,14 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	l.Table = u
 }
 
-// Snapshot contains the rows of tables at one time, so that requests that are planned with it use the same rows of all tables.
-// It is immutable.
+// Snapshot contains the rows of tables at one time, so that requests that are planned with it use
+// the same rows of all tables. It is immutable.
 type Snapshot struct {
 	rows []*tables.Rows // by [TableUse].index; nil for a table whose current rows apply
 }
 
-// Snapshot returns the current rows of the set's tables that are read from files. Rows of other tables change one by one while
-// requests read them.
+// Snapshot returns the current rows of the set's tables that are read from files. Rows of other
+// tables change one by one while requests read them.
 func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 	if len(s.tables) == 0 {
 		return nil
@@ -128,8 +129,8 @@ func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 	return snapshot
 }
 
-// TablesFit returns an error with a line for each limit that does not support the columns of its table. columns returns those
-// of a table, nil for any.
+// TablesFit returns an error with a line for each limit that does not support the columns of its
+// table. columns returns those of a table, nil for any.
 func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 	var found rules.Diagnostics
 	of := map[string]*tables.Columns{}
@@ -156,14 +157,15 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 // Fits returns an error if the limit does not support a table with these columns.
 func (u *TableUse) Fits(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
-		may := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
-		return fmt.Errorf("column %q is not an entry of the rule %s%s; entries that can be columns are %s", rules.Shorten(missing),
-			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, may)), strings.Join(may, ", "))
+		allowed := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
+		return fmt.Errorf("column %q is not an entry of the rule %s%s (allowed: %s)", rules.Shorten(missing),
+			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, allowed)), strings.Join(allowed, ", "))
 	}
 	return nil
 }
 
-// levelsOf returns the level of each column, which is the last with its key, or the first column without a level.
+// levelsOf returns the level of each column, which is the last with its key, or the first column
+// without a level.
 func (u *TableUse) levelsOf(columns []string) (levels []int, missing string) {
 	for _, column := range columns {
 		at := -1
@@ -209,8 +211,8 @@ func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows,
 	return rows, hit, ok
 }
 
-// label returns the metric label for a row with a name: the name, after the limit's label in a list. It allocates for a new
-// name.
+// label returns the metric label for a row with a name: the name, after the limit's label in a
+// list. It allocates for a new name.
 func (u *TableUse) label(limit, row string) string {
 	if limit == "" || row == "" {
 		return limit + row
@@ -220,11 +222,11 @@ func (u *TableUse) label(limit, row string) string {
 		return (*known)[row]
 	}
 	next := map[string]string{}
-	if known != nil && len(*known) < tables.MaxNames { // else most are of rows that are gone
+	if known != nil && len(*known) < tables.MaxNames { // otherwise most names are of deleted rows
 		maps.Copy(next, *known)
 	}
 	next[row] = limit + rowSeparator + row
-	u.labels.Store(&next) // one that another goroutine has just added is added again
+	u.labels.Store(&next) // a concurrent addition may be lost, and is repeated by the next call
 	return next[row]
 }
 
@@ -235,15 +237,16 @@ type rowLimit struct {
 	reserve limiter.Reserve
 }
 
-// limitForRow returns the limit with the numbers of the request's row, or l itself if there is no row. unlimited is true if the
-// row is.
+// limitForRow returns the limit with the numbers of the request's row, or l itself if there is no
+// row. unlimited is true if the row is.
 func (p *Plan) limitForRow(l *Limit, snapshot *Snapshot, entries []Entry) (of *Limit, unlimited bool) {
 	rows, hit, ok := l.Table.find(snapshot, entries)
 	if !ok {
 		return l, false
 	}
 	if p.rows == len(p.rowLimits) {
-		p.rowLimits = append(p.rowLimits, new(rowLimit)) // others point to the elements
+		// Allocated separately, since Limits and Charges point to it.
+		p.rowLimits = append(p.rowLimits, new(rowLimit))
 	}
 	r := p.rowLimits[p.rows]
 	p.rows++
@@ -261,8 +264,8 @@ func (p *Plan) limitForRow(l *Limit, snapshot *Snapshot, entries []Entry) (of *L
 	return &r.Limit, false
 }
 
-// applyRow sets the numbers of a row. Numbers above the algorithm's maximum become the maximum. months is
-// [Options.CalendarMonths].
+// applyRow sets the numbers of a row. Numbers above the algorithm's maximum become the maximum.
+// months is [Options.CalendarMonths].
 func (t *Terms) applyRow(hit tables.Hit, months bool) {
 	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
 		t.Unit, t.UnitMultiplier = hit.Unit, 1

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// withTable returns options with a table t of a file's rows.
+// withTable returns options with a table t that has the rows of text.
 func withTable(tb testing.TB, text string) (Options, *tables.Table) {
 	tb.Helper()
 	all := new(tables.Registry)
@@ -28,7 +28,7 @@ func withTable(tb testing.TB, text string) (Options, *tables.Table) {
 	return Options{Tables: all}, e.Table
 }
 
-// TestRows has what a row makes of each kind of rule.
+// TestRows checks the effect of rows on each kind of rule.
 func TestRows(t *testing.T) {
 	opt, table := withTable(t, "k,requests_per_unit,unit,burst,unlimited,name\n"+
 		"al,500,,,,\nzero,0,,,,\nday,7,day,,,\nburst,100,,7,,\nhuge,4294967295,,4294967295,,\nfree,,,,true,\ngold,9,,,,gold\nfreegold,,,,true,gold\n")
@@ -51,7 +51,7 @@ descriptors:
 `)
 	for _, tt := range []struct {
 		desc Descriptor
-		want string // the charges' limits, and what the plan says
+		want string // the limits of the charges, and flags of the plan
 	}{
 		{desc("k", "nobody"), "10/2hour n"},
 		{desc("k", "al"), "500/2hour n"},
@@ -60,14 +60,14 @@ descriptors:
 		{desc("k", "free"), "unlimited"},
 		{desc("k", "gold"), "9/2hour n row gold"},
 		{desc("k", "freegold"), "unlimited row gold"},
-		{desc("k", "al").limit(5, 3, 0), "5/hour"}, // the request's own limit holds
+		{desc("k", "al").limit(5, 3, 0), "5/hour"}, // the override applies
 		{desc("other", "", "k", "nobody"), "10/hour, algorithm: token_bucket, burst: 20"},
-		{desc("other", "", "k", "al"), "500/hour, algorithm: token_bucket, burst: 1000"}, // in proportion
+		{desc("other", "", "k", "al"), "500/hour, algorithm: token_bucket, burst: 1000"}, // burst is scaled
 		{desc("other", "", "k", "burst"), "100/hour, algorithm: token_bucket, burst: 7"},
 		{desc("other", "", "k", "zero"), "0/hour, algorithm: token_bucket, burst: 1"},
 		{desc("other", "", "k", "day"), "7/day, algorithm: token_bucket, burst: 14"},
-		{desc("log", "", "k", "huge"), "4096/hour, algorithm: sliding_log"}, // the greatest that it can have
-		{desc("one", "", "k", "day"), "7 at once, each for at most 1 day, algorithm: concurrency c"},
+		{desc("log", "", "k", "huge"), "4096/hour, algorithm: sliding_log"}, // the maximum of the algorithm
+		{desc("one", "", "k", "day"), "7 concurrent requests, each for at most 1 day c"},
 		{desc("r", "", "k", "al"), "500/hour, reserve: { amount: 10, ttl: 1m0s, unsettled: keep } r"},
 		{desc("q", "", "k", "free"), "unlimited"},
 		{desc("list", "", "k", "nobody"), "60/minute; 1000/hour; 60/month"},
@@ -119,7 +119,7 @@ func join(text string, l *Limit) string {
 	return text
 }
 
-// TestRowsKeepCounters holds that a row changes the number of a counter, not the counter, unless it has another window.
+// TestRowsKeepCounters checks that a row keeps the counter, unless it changes the window.
 func TestRowsKeepCounters(t *testing.T) {
 	for _, words := range []string{
 		"", "algorithm: sliding_window", "algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: concurrency, name: c",
@@ -145,8 +145,9 @@ func TestRowsKeepCounters(t *testing.T) {
 	}
 }
 
-// TestRowsByTheCalendar holds that rows of other units go by the calendar where limits that requests carry do, and that explain says so.
-func TestRowsByTheCalendar(t *testing.T) {
+// TestCalendarRows checks that rows with other units use the calendar when overrides with that unit
+// do, and that Explain shows it.
+func TestCalendarRows(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nhour,9,hour\nday,9,day\nmonth,9,month\nyear,9,year\n")
 	for _, months := range []bool{false, true} {
 		opt.CalendarMonths = months
@@ -190,8 +191,9 @@ descriptors:
 	}
 }
 
-// TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and goes.
-func TestRowsCountOnGoing(t *testing.T) {
+// TestRowChangesKeepUsage checks that a counter keeps its usage when a row is added, changed and
+// removed.
+func TestRowChangesKeepUsage(t *testing.T) {
 	opt, table := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, count_refused: false}}]")
 	counters, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -218,14 +220,14 @@ func TestRowsCountOnGoing(t *testing.T) {
 	passes(0)
 }
 
-// TestTableErrors has tables that do not fit rules.
+// TestTableErrors checks tables that rules do not support.
 func TestTableErrors(t *testing.T) {
 	for file, want := range map[string]string{
-		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; known tables: t`,
-		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"?; entries that can be columns are kay`,
+		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"? (known: t)`,
+		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"? (allowed: kay)`,
 		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `rows cannot apply to this rule`,
-		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"?; entries that can be columns are a`,
-		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or has the name of a row's field (requests_per_unit, unit, burst, unlimited, name)`,
+		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"? (allowed: a)`,
+		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or is a field of rows (requests_per_unit, unit, burst, unlimited, name)`,
 		"{key: k, descriptors: [{key: a, rate_limits: [{unit: hour, requests_per_unit: 1, table: u}, {unit: day, requests_per_unit: 1}]}]}": `unknown table "u"`,
 	} {
 		opt, _ := withTable(t, "k,requests_per_unit\nx,1\n")
@@ -240,7 +242,8 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
-// TestTableWithoutRows holds that rules do not have to fit columns of a table that may get others.
+// TestTableWithoutRows checks that rules need not support the columns of an empty table, which may
+// get others.
 func TestTableWithoutRows(t *testing.T) {
 	all := new(tables.Registry)
 	e, err := all.Add("t", "")
@@ -254,8 +257,9 @@ func TestTableWithoutRows(t *testing.T) {
 	load(t, Options{Tables: all}, file)
 }
 
-// TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table has names.
-func TestNamesOfRowsThatGo(t *testing.T) {
+// TestRowLabelsAreBounded renames rows forever, and checks that a limit remembers at most as many
+// labels as a table can have names.
+func TestRowLabelsAreBounded(t *testing.T) {
 	opt, _ := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 1, table: t}]}]")
 	u := set.TableUses("t")[0]
@@ -270,8 +274,8 @@ func TestNamesOfRowsThatGo(t *testing.T) {
 	}
 }
 
-// TestTableOfSeveralColumns has the values of columns at other levels than in other order.
-func TestTableOfSeveralColumns(t *testing.T) {
+// TestTableWithSeveralColumns has columns in another order than the levels of the rules.
+func TestTableWithSeveralColumns(t *testing.T) {
 	opt, table := withTable(t, "customer,path,requests_per_unit\nacme,/a,5\n/a,acme,6\n")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: path, descriptors: [{key: x, descriptors: [{key: customer, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}]}]")
 	number := func(path, customer string) uint32 {
@@ -293,8 +297,8 @@ func TestTableOfSeveralColumns(t *testing.T) {
 	}
 }
 
-// TestTableOfDefaults has rules that come without the word, as those over xDS do.
-func TestTableOfDefaults(t *testing.T) {
+// TestTableFromDefaults has rules that get the field table from defaults, like rules over xDS.
+func TestTableFromDefaults(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,5\n")
 	var found rules.Diagnostics
 	opt.Defaults, found = rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{path: [{key: k}], rate_limit: {table: t}}]}"))
@@ -305,7 +309,7 @@ func TestTableOfDefaults(t *testing.T) {
 	}
 }
 
-// TestPlanWithRowsAllocatesNothing also has names, in a list too.
+// TestPlanWithRowsAllocatesNothing includes rows with names, in and outside of lists.
 func TestPlanWithRowsAllocatesNothing(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unlimited,name\nal,5,,\ngold,6,,gold\nfree,,true,gold\n")
 	set := load(t, opt, `
@@ -321,9 +325,9 @@ descriptors:
 	}
 }
 
-// TestLimitsOfOneCounterAreChargedOnce has rows that give limits of a list the same window: the counter is charged once, by
-// the lower number.
-func TestLimitsOfOneCounterAreChargedOnce(t *testing.T) {
+// TestLimitsWithSameCounterAreChargedOnce has rows that give limits of a list the same window: the
+// counter is charged once, with the lower number.
+func TestLimitsWithSameCounterAreChargedOnce(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit,unit\nday,10,day\nhour,7,hour\nmany,5000,day\nplain,8,\n")
 	for _, test := range []struct{ limits, value, want string }{
 		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000, table: t}", "day", "10/day"},

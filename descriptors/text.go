@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseEntries parses a descriptor written as k=v,k2=v2. A backslash escapes the next character; a key without = has the value
-// "".
+// ParseEntries parses a descriptor written as k=v,k2=v2. A backslash escapes the next character; a
+// key without = has the value "".
 func ParseEntries(text string) ([]Entry, error) {
 	var entries []Entry
 	var key, part []byte
@@ -42,7 +42,7 @@ func ParseEntries(text string) ([]Entry, error) {
 		}
 	}
 	if text == "" {
-		return nil, nil // a descriptor may have no entries
+		return nil, nil // a descriptor without entries
 	}
 	if err := end(); err != nil {
 		return nil, err
@@ -50,7 +50,8 @@ func ParseEntries(text string) ([]Entry, error) {
 	return entries, nil
 }
 
-// ParseOverride parses the limit of a request, written as 5/hour or 100/10minute. Overrides do not support weeks.
+// ParseOverride parses the limit of a request, written as 5/hour or 100/10minute. Overrides do not
+// support weeks.
 func ParseOverride(text string) (Override, error) {
 	wrong := fmt.Errorf("limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
 	number, window, ok := strings.Cut(text, "/")

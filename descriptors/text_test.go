@@ -26,7 +26,7 @@ func TestParseEntries(t *testing.T) {
 		{`k\,1=v`, pairs{{"k,1", "v"}}},
 		{`k=a\\b`, pairs{{"k", `a\b`}}},
 		{`k=a\b`, pairs{{"k", "ab"}}},
-		{`k=a\`, pairs{{"k", `a\`}}}, // nothing follows that it could escape
+		{`k=a\`, pairs{{"k", `a\`}}}, // a backslash at the end
 		{`k= v `, pairs{{"k", " v "}}},
 		{`k=ü`, pairs{{"k", "ü"}}},
 		{``, nil},
@@ -66,7 +66,7 @@ func TestParseOverride(t *testing.T) {
 	for _, text := range []string{
 		"", "5", "/", "5/", "/hour", "x/hour", "-1/hour", "1.5/hour", "4294967296/hour", "5/hours", "5/h", "5/unknown",
 		"5/0hour", "5/10", "5/-1hour", "5/4294967296hour", "5/hour/hour", "5 /hour", "5/ hour",
-		"5/week", // the protocol's overrides have none
+		"5/week", // overrides do not support weeks
 	} {
 		if got, err := ParseOverride(text); err == nil {
 			t.Errorf("ParseOverride(%q) = %+v, want an error", text, got)

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Unmatched is the point at which descriptors that match no rule leave the tree: the last descriptor that they match, and the
-// entry that matches nothing below it. The zero value means that a rule matches.
+// Unmatched is the place in the tree where descriptors of requests that match no rule end: the last
+// descriptor of the rules that they match, and the entry that matches nothing below it. The zero
+// value means that a rule matches.
 type Unmatched struct {
 	domain *domain
 	at     *node
@@ -15,9 +16,10 @@ type Unmatched struct {
 	entry int
 }
 
-// Unmatched returns where entries that match no rule leave the tree of a domain, given by its index in [Set.Domains]. key is
-// the key of the entry that matches nothing, a view of entries, or nil. The result is the zero value if a rule matches, or a
-// descriptor without a limit and with nothing below it, which is how rules exempt requests.
+// Unmatched returns where entries that match no rule leave the tree of a domain, given by its index
+// in [Set.Domains]. key is the key of the entry that matches nothing, a view of entries, or nil.
+// The result is the zero value if a rule matches, or a descriptor without a limit and with nothing
+// below it, which is how rules exempt requests.
 func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	d := s.domains[s.names[domain]]
 	n := &d.root
@@ -37,6 +39,7 @@ func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	return Unmatched{d, n, -1}, nil
 }
 
+// Domain returns the domain of the descriptor.
 func (u Unmatched) Domain() string { return u.domain.name }
 
 // Entry returns the number of the entry that matches nothing, from 1, or 0 if all match.
@@ -45,14 +48,14 @@ func (u Unmatched) Entry() int { return u.entry + 1 }
 // Reached returns the last descriptor that matches, such as `route=search`, or "".
 func (u Unmatched) Reached() string { return pathText(u.at.lineage()) }
 
-// Explain returns a sentence why descriptors with that key in the entry match no rule, and which descriptors are nearest.
-// meant is the key that was likely meant, or "".
+// Explain returns a sentence that explains why descriptors with the given key in that entry match
+// no rule, and lists the nearest descriptors. meant is the key that was likely meant, or "".
 func (u Unmatched) Explain(key string) (why, meant string) {
 	switch {
 	case u.at.parent == nil && u.entry < 0:
 		return "the descriptor is empty", ""
 	case u.entry < 0:
-		return fmt.Sprintf("%s at %s has no limit; those below it need %s", u.Reached(), u.at.pos, keysText([]*node{u.at})), ""
+		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", u.Reached(), u.at.pos, keysText([]*node{u.at})), ""
 	case u.at.below != nil:
 		if similar := similar(key, []*node{u.at}); len(similar) > 0 {
 			meant = similar[0]

@@ -24,8 +24,8 @@ descriptors:
 		{1, "usr=al", "usr", 1, `nothing matches entry 1, usr: the rules begin with user (b.yaml:3:5), route=search (b.yaml:5:5), white (b.yaml:9:5); did you mean "user"?`, "user"},
 		{1, "route=find", "route", 1, "nothing matches entry 1, route: the rules begin with user (b.yaml:3:5), route=search (b.yaml:5:5), white (b.yaml:9:5)", ""},
 		{1, "route=search method=GET", "method", 2, "nothing matches entry 2, method: below route=search at b.yaml:5:5 the rules have method=POST (b.yaml:8:9)", ""},
-		{1, "route=search", "", 0, "route=search at b.yaml:5:5 has no limit; those below it need method=POST (b.yaml:8:9)", ""},
-		{1, "user=al path=/", "path", 2, "the rules end with user at b.yaml:3:5: deeper descriptors match nothing", ""},
+		{1, "route=search", "", 0, "route=search at b.yaml:5:5 has no limit; deeper ones require method=POST (b.yaml:8:9)", ""},
+		{1, "user=al path=/", "path", 2, "the rules end with user at b.yaml:3:5, so longer descriptors match nothing", ""},
 		{1, "", "", 0, "the descriptor is empty", ""},
 		{0, "user=al", "user", 1, "the domain has no descriptors", ""},
 	} {

@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// pattern is text in which each `*` matches any number of bytes. It is split at the stars, so that matching allocates nothing.
+// pattern is text in which each `*` matches any number of bytes. It is split at the stars, so that
+// matching allocates nothing.
 type pattern struct {
-	// literal is set where the text has no `*`; prefix is then all of it.
+	// literal is true if the text has no `*`. prefix is then the whole text.
 	literal        bool
 	prefix, suffix string
-	// middle has the parts between two `*`, in order.
+	// middle are the parts between two `*`, in order.
 	middle [][]byte
-	// least is the length of all parts together. Without it prefix and suffix could overlap: `aa*aa` would match aaa.
+	// least is the total length of the parts. It prevents that prefix and suffix overlap: `aa*aa`
+	// does not match aaa.
 	least int
 }
 
@@ -44,7 +46,7 @@ func (p *pattern) matches(b []byte) bool {
 		string(b[:len(p.prefix)]) != p.prefix || string(b[len(b)-len(p.suffix):]) != p.suffix {
 		return false
 	}
-	// Taking each part at its first place leaves the most text for the next ones.
+	// The first occurrence of each part leaves the most text for the next parts.
 	rest := b[len(p.prefix) : len(b)-len(p.suffix)]
 	for _, part := range p.middle {
 		i := bytes.Index(rest, part)

@@ -50,7 +50,7 @@ func TestDependencyErrors(t *testing.T) {
 		return dependencyErrors(importedModules(shippedPackages(all), require), documentedModules(table))
 	}
 	if got := check(all, require); len(got) != 0 {
-		t.Errorf("errors of what is in order: %q", got)
+		t.Errorf("errors without a mistake: %q", got)
 	}
 
 	planted := append(slices.Clone(all), goPackage{ImportPath: module + "/cmd/z", Name: "main", Imports: []string{"example.com/planted/v3/sub"}})
@@ -58,7 +58,7 @@ func TestDependencyErrors(t *testing.T) {
 		t.Errorf("errors with a module that is not in the table: %q", got)
 	}
 	if got := check(all[1:], require); len(got) != 3 {
-		t.Errorf("errors with a table of what nothing imports: %q", got)
+		t.Errorf("errors with an unused module in the table: %q", got)
 	}
 	many := map[string]string{}
 	rows := map[string]bool{}
@@ -169,7 +169,7 @@ func requiredModules(t *testing.T) []string {
 	}
 	var mod struct{ Require []struct{ Path string } }
 	if err := json.Unmarshal(out, &mod); err != nil {
-		t.Fatalf("read what go mod edit printed: %v", err)
+		t.Fatalf("parse the output of go mod edit: %v", err)
 	}
 	var paths []string
 	for _, r := range mod.Require {

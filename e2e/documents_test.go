@@ -65,15 +65,15 @@ func TestUntested(t *testing.T) {
 		} {
 			got := untestedStatements(page, known)
 			if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
-				t.Errorf("untested of %q = %q, want %q", page, got, tt.want)
+				t.Errorf("untestedStatements(%q) = %q, want %q", page, got, tt.want)
 			}
 		}
 	}
 	if got := untestedStatements("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
-		t.Errorf("untested of a section without tests among others = %q", got)
+		t.Errorf("untestedStatements of a section without tests among others = %q", got)
 	}
 	if got := untestedStatements("# Page\n", known); len(got) != 1 {
-		t.Errorf("untested of a page without statements = %q", got)
+		t.Errorf("untestedStatements of a page without statements = %q", got)
 	}
 }
 

@@ -38,14 +38,14 @@ func TestFuzzTargetsHaveSeeds(t *testing.T) {
 		"quota reports":   "server/rlqs.FuzzDecode",
 	} {
 		if !known[target] {
-			t.Errorf("%s: there is no %s", read, target)
+			t.Errorf("%s: missing fuzz target %s", read, target)
 			continue
 		}
 		folder, name := path.Split(target)
 		in, name := name[:len(name)-len(path.Ext(name))], path.Ext(name)[1:]
 		inputs, err := filepath.Glob(filepath.Join("..", folder+in, "testdata/fuzz", name, "*"))
 		if err != nil || len(inputs) == 0 {
-			t.Errorf("%s: %s has no inputs in testdata/fuzz (%v)", read, target, err)
+			t.Errorf("%s: %s has no seed corpus in testdata/fuzz (%v)", read, target, err)
 		}
 	}
 }

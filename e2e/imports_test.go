@@ -105,7 +105,7 @@ func TestRequestPathLinksNoParser(t *testing.T) {
 	}
 	linked := strings.Fields(string(out))
 	if !slices.Contains(linked, module+"/descriptors") {
-		t.Fatalf("server links %d packages, but not descriptors", len(linked))
+		t.Fatalf("server links %d packages without descriptors; the list is wrong", len(linked))
 	}
 	for _, p := range linked {
 		if underAny(p, []string{"go.yaml.in/yaml", "github.com/fsnotify/fsnotify", module + "/descriptors/rulefile", module + "/descriptors/source"}) {
@@ -188,7 +188,7 @@ func TestImportError(t *testing.T) {
 		{"new", "go.uber.org/zap", false},
 	} {
 		if got := importError(tt.from, tt.imported); (got != "") != tt.want {
-			t.Errorf("forbidden(%q, %q) = %q, want a reason: %v", tt.from, tt.imported, got, tt.want)
+			t.Errorf("importError(%q, %q) = %q, want a reason: %v", tt.from, tt.imported, got, tt.want)
 		}
 	}
 }
@@ -274,11 +274,11 @@ func listPackages(t *testing.T, system string) []goPackage {
 		switch err := decoder.Decode(&p); {
 		case errors.Is(err, io.EOF):
 			if len(all) == 0 {
-				t.Fatal("go list named no package")
+				t.Fatal("go list printed no package")
 			}
 			return all
 		case err != nil:
-			t.Fatalf("read what go list printed: %v", err)
+			t.Fatalf("parse the output of go list: %v", err)
 		}
 		all = append(all, p)
 	}

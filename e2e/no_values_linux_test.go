@@ -66,7 +66,7 @@ descriptors:
 			places, err := process.FindInMemory(s.PID(), []byte(marker[:35])) // search for a part of the value
 			must.OK(t, err)
 			if held := len(places) > 0; held != want {
-				t.Errorf("the value is in memory %d times, want that it is held: %t\n%s", len(places), want, strings.Join(places[:min(5, len(places))], "\n"))
+				t.Errorf("the value is in memory %d times, want it stored: %t\n%s", len(places), want, strings.Join(places[:min(5, len(places))], "\n"))
 			}
 		})
 	}

@@ -44,13 +44,13 @@ func TestRequestsPassDuringOutage(t *testing.T) {
 		t.Errorf("%d of 10 requests denied, want 8", got)
 	}
 	if code, err := first.Stop(t.Context()); code != 0 || err != nil {
-		t.Errorf("Stop() = %d, %v, want 0, nil; sluice said:\n%s", code, err, first.Log())
+		t.Errorf("Stop() = %d, %v, want 0, nil; log of sluice:\n%s", code, err, first.Log())
 	}
 	if got := denials(10); got != 0 {
 		t.Errorf("without sluice %d of 10 requests denied, want 0", got)
 	}
 	startSluice(t, first.Addr("grpc"))
-	suite.Eventually(t, "with sluice back a request is denied", func() bool { return denials(1) == 1 })
+	suite.Eventually(t, "with sluice restarted a request is denied", func() bool { return denials(1) == 1 })
 }
 
 // startSluice starts sluice with the quick start's rules.

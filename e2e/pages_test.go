@@ -73,7 +73,7 @@ func TestPageErrors(t *testing.T) {
 	} {
 		got := pageErrors(tt.page, "lint: x ## y\ntest: z\nenvoy:\n", linked)
 		if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
-			t.Errorf("disorder of %q = %q, want %q", tt.page, got, tt.want)
+			t.Errorf("pageErrors(%q) = %q, want %q", tt.page, got, tt.want)
 		}
 	}
 }

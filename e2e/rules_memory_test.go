@@ -18,10 +18,10 @@ import (
 // Counters are not included: without requests their memory is not resident.
 func TestMemoryOfRules(t *testing.T) {
 	if _, err := process.MemoryOf(os.Getpid()); err != nil {
-		t.Skip("the memory of a process is read as Linux tells it:", err)
+		t.Skip("the memory of a process is unknown without Linux's /proc:", err)
 	}
 	const counters, mb = 64 << 20, 1e6
-	t.Log("| rules | resident after the start, MB | most at the start | most at a reload | of the start's |\n| --- | --- | --- | --- | --- |")
+	t.Log("| rules | resident after the start, MB | peak at the start | peak at a reload | ratio |\n| --- | --- | --- | --- | --- |")
 	for _, tt := range []struct{ rules, limit int }{
 		{1000, 192 << 20},
 		{20_000, 192 << 20}, // the memory limit in our manifests
@@ -39,10 +39,10 @@ func TestMemoryOfRules(t *testing.T) {
 		t.Logf("| %d | %.0f | %.0f | %.0f | %.2f |", tt.rules, float64(started.RSS)/mb,
 			float64(started.Peak)/mb, float64(reloaded.Peak)/mb, float64(reloaded.Peak)/float64(started.Peak))
 		if most := maxAtReload(started); reloaded.Peak > most {
-			t.Errorf("a reload of %d rules takes up to %d bytes, want at most three quarters more than at the start: %d", tt.rules, reloaded.Peak, most)
+			t.Errorf("a reload of %d rules takes up to %d bytes, want at most 7/4 of the peak at the start, %d", tt.rules, reloaded.Peak, most)
 		}
 		if all := reloaded.Peak + counters; all > tt.limit {
-			t.Errorf("%d rules and the counters take up to %d bytes, want at most %d, which docs/sizing.md says is enough", tt.rules, all, tt.limit)
+			t.Errorf("%d rules and the counters take up to %d bytes, want at most %d, the limit in docs/sizing.md", tt.rules, all, tt.limit)
 		}
 	}
 }

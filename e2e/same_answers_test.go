@@ -77,7 +77,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
 		all = append(all, service{"envoyproxy/ratelimit", client(t, startRatelimit(t, path, environment(storetest.Start(t).Addr)))})
 	} else {
-		t.Log("without envoyproxy/ratelimit: RATELIMIT_BIN names no program of it")
+		t.Log("without envoyproxy/ratelimit: RATELIMIT_BIN is not set")
 	}
 	random := rand.New(rand.NewPCG(seed, seed))
 	over := 0
@@ -89,7 +89,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 			reply, err := s.ShouldRateLimit(ctx, req)
 			cancel()
 			if err != nil {
-				t.Fatalf("seed %d, request %d: %s answers %v\n%v", seed, n, s.name, err, req)
+				t.Fatalf("seed %d, request %d: %s answered %v\n%v", seed, n, s.name, err, req)
 			}
 			for _, status := range reply.GetStatuses() {
 				status.DurationUntilReset = nil // may differ by a second
@@ -97,7 +97,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 			if first == nil {
 				first = reply
 			} else if !proto.Equal(first, reply) {
-				t.Fatalf("seed %d, request %d: %v\n%s answers %v\n%s answers %v", seed, n, req, all[0].name, first, s.name, reply)
+				t.Fatalf("seed %d, request %d: %v\n%s answered %v\n%s answered %v", seed, n, req, all[0].name, first, s.name, reply)
 			}
 		}
 		if first.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {

@@ -85,7 +85,7 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 			want[i] = uint32(i)
 		}
 		if !slices.Equal(left, want) {
-			t.Errorf("%v: the requests that passed saw %v remain, want each of 0 to 56 once", entries, left)
+			t.Errorf("%v: admitted requests had %v remaining, want each of 0 to 56 once", entries, left)
 		}
 	}
 	for i, one := range []rlsv3.RateLimitServiceClient{both[0], both[1], both[1], both[0], both[1]} {
@@ -122,7 +122,7 @@ func startRatelimit(t *testing.T, path string, environment []string) string {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("envoyproxy/ratelimit said:\n%s", p.Log())
+			t.Logf("log of envoyproxy/ratelimit:\n%s", p.Log())
 		}
 	})
 	return "127.0.0.1:" + ports[0]

@@ -75,7 +75,7 @@ func TestShells(t *testing.T) {
 			}
 			completed := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 			if len(completed) != len(lines) {
-				t.Fatalf("not one line for each:\n%s", out)
+				t.Fatalf("want one line per completion:\n%s", out)
 			}
 			for i, got := range completed {
 				expected := want[lines[i]]
@@ -84,7 +84,7 @@ func TestShells(t *testing.T) {
 				}
 				got = strings.Join(strings.Fields(strings.TrimPrefix(got, lines[i]+": ")), " ")
 				if got != expected {
-					t.Errorf("%q is completed to %q, want %q", lines[i], got, expected)
+					t.Errorf("%q was completed to %q, want %q", lines[i], got, expected)
 				}
 			}
 		})
@@ -97,7 +97,7 @@ func TestManual(t *testing.T) {
 	must.OK(t, err)
 	for _, want := range []string{`.TH "SLUICE" "1"`, `.SS "sluice check `, `\-\-counter\-memory=SIZE`} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("missing %s", want)
 		}
 	}
 	if _, err := exec.LookPath("groff"); err != nil {

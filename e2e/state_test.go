@@ -84,7 +84,7 @@ descriptors:
 			<-enough // other clients continue
 		}
 		if code, err := s.Stop(t.Context()); code != 0 || err != nil {
-			t.Fatalf("Stop() = %d, %v; sluice said:\n%s", code, err, s.Log())
+			t.Fatalf("Stop() = %d, %v; log of sluice:\n%s", code, err, s.Log())
 		}
 		group.Wait()
 	}

@@ -30,7 +30,7 @@ func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice 
 }
 
 // errRejected is returned for a status other than OK.
-var errRejected = errors.New("refused")
+var errRejected = errors.New("rejected")
 
 // sendRows sends one or more rows and returns the answer.
 func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
@@ -132,7 +132,7 @@ func TestFullDiskRejectsRows(t *testing.T) {
 		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
 		if errors.Is(err, errRejected) {
 			if !strings.Contains(err.Error(), "not saved, and not active: ") {
-				t.Errorf("refused: %v", err)
+				t.Errorf("the first rejection is %v", err)
 			}
 			break
 		}
@@ -141,16 +141,16 @@ func TestFullDiskRejectsRows(t *testing.T) {
 		}
 	}
 	if got := rowNumbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
-		t.Errorf("%d rows are in force, want %d", len(got), put)
+		t.Errorf("%d rows are active, want %d", len(got), put)
 	}
 	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
-		t.Errorf("a row for which there is room: %v", err)
+		t.Errorf("a row that fits: %v", err)
 	}
 	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
 		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // logging is asynchronous
 	}
 	s.Kill()
 	if got := rowNumbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
-		t.Errorf("%d rows are there afterwards, want %d", len(got), put+1)
+		t.Errorf("%d rows exist afterwards, want %d", len(got), put+1)
 	}
 }

@@ -66,14 +66,14 @@ descriptors:
 		"too short": {
 			host: strings.Replace(both, `, { request_headers: { header_name: ":method", descriptor_key: method } }`, "", 1),
 			want: []string{
-				`envoy.yaml:22:19: error: unmatched: no rule of domain "shop" can match (path, *): path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9)`,
+				`envoy.yaml:22:19: error: unmatched: no rule of domain "shop" can match (path, *): path=/search at rules.yaml:5:5 has no limit; deeper ones require method (rules.yaml:8:9)`,
 				`rules.yaml:8:9: warning: unsent: no route sends a descriptor that path=/search > method can match: add its actions to the rate_limits of a route or virtual host`,
 			},
 		},
 		"too long": {
 			host: strings.Replace(both, "actions: [{", "actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }, {", 1),
 			want: []string{
-				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (user, *)(user, *): the rules end with user at rules.yaml:3:5: deeper descriptors match nothing`,
+				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (user, *)(user, *): the rules end with user at rules.yaml:3:5, so longer descriptors match nothing`,
 				`rules.yaml:3:5: warning: unsent: no route sends a descriptor that user can match: add its actions to the rate_limits of a route or virtual host`,
 			},
 		},
@@ -87,7 +87,7 @@ descriptors:
 			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ request_headers: { header_name: x-path, descriptor_key: path } }, { request_headers: { header_name: x-method, descriptor_key: method, skip_if_absent: true } }]\n", 1),
 			want: []string{
 				`envoy.yaml:21:116: warning: unmatched: requests without method are not limited here: skip_if_absent leaves (path, *), which no rule of domain "shop" can match: ` +
-					`path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9); add a rule for it, or remove skip_if_absent so that nothing is sent`,
+					`path=/search at rules.yaml:5:5 has no limit; deeper ones require method (rules.yaml:8:9); add a rule for it, or remove skip_if_absent so that nothing is sent`,
 			},
 		},
 		"a limit of its own needs no rule": {

@@ -157,6 +157,9 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		case gone := <-sh.lost:
 			return gone, true
 		case <-c.Done: // before a request notices
+			if ctx.Err() != nil {
+				return lostConn{}, false // ctx ended a probe, which closed the connection
+			}
 			why := c.Err()
 			sh.markUnavailable(c, redis.NewError(why))
 			return <-sh.lost, true

@@ -54,8 +54,8 @@ name characters other than letters and digits are replaced by ` + "`_`" + `; the
 **Leases.** Limits that grant leases have two more: ` + "`sluice_leases_active`" + ` and
 ` + "`sluice_leases_expired_total`" + `, which counts leases that were not released in time. Both cover the
 leases that this process has granted since its start, at most the last 65,536; after a restart
-with ` + "`--state-file-leases`" + ` older ones free their permits without being counted. With a store both are
-omitted, because another replica may receive the end call.
+with ` + "`--state-file-leases`" + ` older ones free their permits without being counted. With a store both
+are omitted, because another replica may receive the end call.
 
 **Penalties.** Limits with ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `, which counts each penalty once.
 The requests that a penalty denies count in over_limit, like other denials.

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Backoff is the wait after a stream has ended. It grows with each stream that ends before its first response.
+// Backoff configures the delay after a stream has ended, which grows with each stream that ends
+// before its first response.
 type Backoff struct {
 	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Delay before reconnecting after a stream has ended."`
 	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Maximum delay before reconnecting."`
@@ -16,7 +17,7 @@ type Backoff struct {
 	Jitter bool `default:"true" negatable:"" help:"Shorten each delay at random by up to half. Default: true."`
 }
 
-// wait returns the wait after the given number of consecutive failures.
+// wait returns the delay after the given number of consecutive failures.
 func (b Backoff) wait(failures int) time.Duration {
 	wait := float64(min(b.Initial, b.Max))
 	for range failures {

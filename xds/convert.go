@@ -32,15 +32,16 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 			configs = append(configs, config)
 		}
 	}
-	// Servers send resources in any order. Sorted, merged domains always have the same
-	// order of wildcards.
+	// Servers send resources in any order. Sorting gives merged domains the same order of wildcards
+	// each time.
 	slices.SortStableFunc(configs, func(a, b rules.Config) int {
 		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Domain, b.Domain))
 	})
 	return descriptors.Build(configs, c.found.All, nil, opt)
 }
 
-// converter turns resources into rules. It checks only what depends on the protobuf encoding; Compile checks the rest.
+// converter turns resources into rules. It checks only what depends on the protobuf encoding;
+// Compile checks the rest.
 type converter struct {
 	pos   rules.Pos // of the current resource
 	found rules.Findings
@@ -84,7 +85,7 @@ func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescri
 		return nil
 	}
 	if depth > maxDepth {
-		c.report("", "", "descriptors nest deeper than %d levels", maxDepth)
+		c.report("", "", "descriptors are nested deeper than %d levels", maxDepth)
 		return nil
 	}
 	configs := make([]rules.Descriptor, len(ms))
@@ -110,7 +111,7 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case !l.Unlimited:
 		l.Unit, l.RequestsPerUnit = unit, m.GetRequestsPerUnit()
 	case unit.Seconds() > 0:
-		c.report("", path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
+		c.report("", path, "unlimited excludes the unit %s; remove one of them", m.GetUnit())
 	case unit != 0:
 		c.report(rules.NoEffect, path, "the unit has no effect with unlimited, and %d is not a unit", unit)
 	}
@@ -128,13 +129,13 @@ func (c *converter) metadata(path string, m *structpb.Struct) map[string]any {
 		return nil
 	}
 	if nestsDeeper(structpb.NewStructValue(m), maxDepth) {
-		c.report("", path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
+		c.report("", path+" > metadata", "maps and lists are nested deeper than %d levels", maxDepth)
 		return nil
 	}
 	return m.AsMap()
 }
 
-// nestsDeeper reports whether maps and lists nest deeper than levels.
+// nestsDeeper reports whether maps and lists are nested deeper than levels.
 func nestsDeeper(v *structpb.Value, levels int) bool {
 	if levels < 0 {
 		return true

@@ -15,7 +15,7 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-func TestEveryFieldCounts(t *testing.T) {
+func TestConvertsEveryField(t *testing.T) {
 	metadata := map[string]any{"tier": "gold", "list": []any{1.5, true, nil, map[string]any{"a": "b"}}}
 	m, err := structpb.NewStruct(metadata)
 	must.OK(t, err)
@@ -72,7 +72,7 @@ func TestMergedDomains(t *testing.T) {
 	}
 }
 
-func TestResourcesThatAreNone(t *testing.T) {
+func TestInvalidResources(t *testing.T) {
 	deep := &pb.RateLimitDescriptor{Key: "k"}
 	value := structpb.NewBoolValue(true)
 	for range 101 {
@@ -97,14 +97,14 @@ func TestResourcesThatAreNone(t *testing.T) {
 		got = append(got, d.String())
 	}
 	want := []string{
-		`xds:deep: error: descriptors nest deeper than 100 levels`,
-		`xds:m: error: domain "m" > key "user" > metadata: maps and lists nest deeper than 100 levels`,
+		`xds:deep: error: descriptors are nested deeper than 100 levels`,
+		`xds:m: error: domain "m" > key "user" > metadata: maps and lists are nested deeper than 100 levels`,
 		`xds:odd: warning: no-effect: domain "odd" > key "a" > rate_limit: the unit has no effect with unlimited, and 9 is not a unit`,
 		`xds:odd: warning: unsafe-name: domain "odd" > key "a" > rate_limit: name "\"" contains a quote or a control character, which breaks the x-ratelimit-limit header`,
 		`xds:odd: error: domain "odd" > key "` + strings.Repeat("ä", 30) + `..." > rate_limit: unknown unit 9; allowed are second, minute, hour, day, week, month, year`,
 		`xds:resource 1: error: the resource is of type "type.googleapis.com/google.protobuf.Empty"; it must be ` + xds.TypeURL,
 	}
-	// protobuf varies the white space of its errors on purpose.
+	// protobuf varies the white space of its errors deliberately.
 	if last := got[len(got)-1]; !strings.HasPrefix(last, "xds:resource 2: error: the resource is not a RateLimitConfig: ") {
 		t.Errorf("the last diagnostic is %s", last)
 	}

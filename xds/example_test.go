@@ -12,7 +12,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// A control plane pushes rules, here one that is for tests. They come into force as a whole.
+// This example receives rules from a management server for tests. A response is activated as a
+// whole.
 func ExampleSource() {
 	server, err := adstest.Start(adstest.Options{})
 	if err != nil {

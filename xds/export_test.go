@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// DialBy has s connect by dial instead of the network.
+// DialBy makes s connect with dial instead of over the network.
 func (s *Source) DialBy(dial func(context.Context) (net.Conn, error)) {
 	s.dialer = []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),

@@ -16,8 +16,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// FuzzConvert reads any bytes as a resource. What is accepted must be what a file
-// with the same rules is: both load, with the same limits, or neither does.
+// FuzzConvert reads arbitrary bytes as a resource. It must be equivalent to a file with the same
+// rules: both load with the same limits, or both are rejected.
 func FuzzConvert(f *testing.F) {
 	full := domain("d", 5)
 	full.Descriptors[0].RateLimit.Name = "n"
@@ -47,7 +47,7 @@ func FuzzConvert(f *testing.F) {
 			fileSet, ds = descriptors.Compile(configs, descriptors.Options{})
 		}
 		if (fileSet == nil) != (set == nil) {
-			// Lists and maps of a file together nest 100 levels, descriptors here.
+			// The maximum depth counts lists and maps in a file, but descriptors here.
 			if set != nil && strings.Contains(ds.Err().Error(), "nest deeper") {
 				return
 			}
@@ -74,7 +74,7 @@ func hasMetadata(ds []*pb.RateLimitDescriptor) bool {
 	})
 }
 
-// yamlList writes descriptors in YAML's flow style, without metadata.
+// yamlList returns descriptors in YAML's flow style, without metadata.
 func yamlList(ds []*pb.RateLimitDescriptor) string {
 	var b strings.Builder
 	for _, d := range ds {
@@ -99,7 +99,7 @@ func yamlList(ds []*pb.RateLimitDescriptor) string {
 	return " [" + strings.TrimPrefix(b.String(), ", ") + "]"
 }
 
-// yamlText quotes text with everything escaped that YAML might take otherwise.
+// yamlText quotes text and escapes all characters that are special in YAML.
 func yamlText(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestLeasesByDefaults gives limits of a management server the algorithm that its messages cannot say.
-func TestLeasesByDefaults(t *testing.T) {
+// TestDefaultsGrantLeases sets the algorithm of limits from a management server by defaults, since
+// their messages lack the field.
+func TestDefaultsGrantLeases(t *testing.T) {
 	defaults, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- rate_limit: { algorithm: concurrency, unit_multiplier: 10 }"))
 	if len(ds) > 0 {
 		t.Fatal(ds)
@@ -24,16 +25,16 @@ func TestLeasesByDefaults(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		limits []*ratelimitv3.RateLimitDescriptor
-		want   string // of the first limit, or the error
+		want   string // the first limit, or the error
 	}{
-		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 at once, each for at most 10 minutes, algorithm: concurrency"},
+		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 concurrent requests, each for at most 10 minutes"},
 		"no name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "")},
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the fields do not fit the rule domain "shop" > key "a" > rate_limit at xds:r: "name" is missing`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "a" > rate_limit at xds:r does not support these fields: "name" is missing`,
 		},
 		"one name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "n"), limit("b", "n")},
-			`the rule domain "shop" > key "b" > rate_limit at xds:r: name "n" is that of domain "shop" > key "a" > rate_limit at xds:r, too`,
+			`the rule domain "shop" > key "b" > rate_limit at xds:r does not support these fields: name "n" is also that of domain "shop" > key "a" > rate_limit at xds:r`,
 		},
 	} {
 		message, err := proto.Marshal(&ratelimitv3.RateLimitConfig{Name: "r", Domain: "shop", Descriptors: tt.limits})

@@ -29,8 +29,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// stage is a server that does what the test says, message by message. It and the
-// source run in a bubble of fake time.
+// stage is a server that the test controls message by message. It and the source run in a bubble
+// with fake time.
 type stage struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -39,12 +39,12 @@ type stage struct {
 	streams chan *stream
 	updates []source.Update
 	ignored []string
-	// lost are the waits that were announced, failures why.
+	// lost are the announced delays, and failures the reasons.
 	lost     []time.Duration
 	failures []error
 }
 
-// stream is one stream of a stage.
+// stream is a stream of a stage.
 type stream struct {
 	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
@@ -64,11 +64,11 @@ func (s *stage) StreamAggregatedResources(server discovery.AggregatedDiscoverySe
 	}
 }
 
-// usual is a backoff without chance.
+// usual is a backoff without jitter.
 var usual = xds.Backoff{Initial: 10 * time.Second, Max: time.Minute, Factor: 2}
 
-// play runs a source against a stage until the test returns. Dial replaces the
-// connection where it is not nil.
+// play runs a source with a stage until the test returns. dial, if not nil, replaces the
+// connection.
 func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, error), test func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func (s *stream) expect(version, nonce string, nack bool) *discovery.DiscoveryRe
 	return r
 }
 
-// wire returns a resource as it goes over the wire.
+// wire encodes a resource.
 func wire(tb testing.TB, m *pb.RateLimitConfig) *anypb.Any {
 	tb.Helper()
 	b, err := proto.Marshal(m)
@@ -148,7 +148,7 @@ func wire(tb testing.TB, m *pb.RateLimitConfig) *anypb.Any {
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: b}
 }
 
-func TestSpeaksTheProtocol(t *testing.T) {
+func TestProtocol(t *testing.T) {
 	good, bad := wire(t, domain("a", 5)), wire(t, &pb.RateLimitConfig{Name: "bad"})
 	opt := xds.Options{
 		NodeID: "me", NodeMetadata: map[string]string{"zone": "z1"},
@@ -169,7 +169,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		st.respond("v1", "n1", xds.TypeURL, good)
 		st.expect("v1", "n1", false)
 
-		// What was not asked for is not answered; that would ask for it.
+		// A resource of another type is not answered, since an answer would subscribe to it.
 		st.respond("x", "nx", "type.googleapis.com/envoy.config.cluster.v3.Cluster")
 		st.respond("v2", "n2", xds.TypeURL, bad)
 		nack := st.expect("v1", "n2", true)
@@ -181,7 +181,8 @@ func TestSpeaksTheProtocol(t *testing.T) {
 			t.Errorf("ignored are %v", s.ignored)
 		}
 
-		// The same again, as some servers answer a NACK: not at once, and no news.
+		// Some servers answer a NACK with the same response: the answer is delayed, and it is not
+		// loaded again.
 		st.respond("v3", "n3", xds.TypeURL, bad)
 		st.expect("v1", "n3", true)
 		if got := time.Since(rejected); got != opt.RetryInterval {
@@ -192,8 +193,8 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		}
 		st.end <- status.Error(codes.Unavailable, "going away")
 
-		// A new stream begins with the version in force and no nonce. What it
-		// brings is no news if it is in force, whatever its version.
+		// A new stream begins with the active version and without a nonce. The active rules are not
+		// loaded again, whatever their version.
 		st = <-s.streams
 		st.expect("v1", "", false)
 		if got := st.at.Sub(rejected.Add(opt.RetryInterval)); got != opt.Backoff.Initial {
@@ -201,7 +202,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		}
 		st.respond("v9", "m1", "", good)
 		st.expect("v9", "m1", false)
-		// The rules of the rejected response were reported last, so these are back.
+		// The rejected response was reported last, so the return to the active rules is reported.
 		if len(s.updates) != 3 || s.updates[2].Set != s.updates[0].Set {
 			t.Errorf("updates are %+v, want the set in force again", s.updates)
 		}
@@ -213,7 +214,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 	})
 }
 
-func TestRejectsWhatCannotBePutInForce(t *testing.T) {
+func TestRejectsRulesThatCannotBeActivated(t *testing.T) {
 	full := errors.New(`domain "a": no room`)
 	opt := xds.Options{OnLoad: func(u source.Update) error {
 		if u.Set != nil && !u.Set.Empty() {
@@ -233,8 +234,9 @@ func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 	})
 }
 
-// TestAcknowledgesRulesThatWaited has rules become active after they were rejected: with a table, or by other defaults.
-func TestAcknowledgesRulesThatWaited(t *testing.T) {
+// TestAcknowledgesRulesActivatedLater activates rejected rules later, with a table or with other
+// defaults.
+func TestAcknowledgesRulesActivatedLater(t *testing.T) {
 	misfit := errors.New("the table has other columns")
 	wrong, found := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: c, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
 	if len(found) > 0 {
@@ -257,7 +259,7 @@ func TestAcknowledgesRulesThatWaited(t *testing.T) {
 		st.expect("v1", "n2", true)
 		waiting.Accepted()
 		st.expect("v2", "n2", false)
-		// The server sends them again, as after a new connection.
+		// The server sends them again, as on a new connection.
 		st.respond("v2", "n3", xds.TypeURL, wire(t, domain("waits", 5)))
 		st.expect("v2", "n3", false)
 		// They become active while the answer is delayed.
@@ -265,7 +267,7 @@ func TestAcknowledgesRulesThatWaited(t *testing.T) {
 		synctest.Wait()
 		waiting.Accepted()
 		st.expect("v3", "n4", false)
-		// Others have come meanwhile.
+		// Another response was received meanwhile.
 		st.respond("v4", "n5", xds.TypeURL, wire(t, domain("waits", 7)))
 		st.expect("v3", "n5", true)
 		late := waiting
@@ -277,7 +279,7 @@ func TestAcknowledgesRulesThatWaited(t *testing.T) {
 		st.expect("v5", "n7", true)
 		s.source.SetDefaults(nil)
 		st.expect("v6", "n7", false)
-		// Rules that do not load have come meanwhile.
+		// Invalid rules were received meanwhile.
 		st.respond("v7", "n8", xds.TypeURL, wire(t, domain("waits", 8)))
 		st.expect("v6", "n8", true)
 		late = waiting
@@ -310,25 +312,26 @@ func TestNACKIsBounded(t *testing.T) {
 	})
 }
 
-// TestMistakesAreBounded holds that a response of nothing but mistakes costs little: its errors are counted in memory,
-// in the log and in the NACK.
-func TestMistakesAreBounded(t *testing.T) {
+// TestErrorsAreBounded checks that a response with nothing but errors costs little: the number of
+// errors is bounded in memory, in the log and in the NACK.
+func TestErrorsAreBounded(t *testing.T) {
 	empty := &pb.RateLimitConfig{Domain: "a", Descriptors: make([]*pb.RateLimitDescriptor, 100_000)}
 	for i := range empty.GetDescriptors() {
 		empty.Descriptors[i] = &pb.RateLimitDescriptor{}
 	}
 	_, found := xds.Build([]*anypb.Any{wire(t, empty)}, descriptors.Options{})
-	if last := found[len(found)-1]; len(found) != 1001 || last.Message != "more than 1000 errors; the others are not shown" {
+	if last := found[len(found)-1]; len(found) != 1001 || last.Message != "more than 1000 errors; the rest is not shown" {
 		t.Errorf("%d diagnostics, the last is %s; want 1000 and one for the others", len(found), last)
 	}
 }
 
-// TestChangesArePaced holds that the next response waits four times as long as loading the last one took, and for the
-// retry interval at most. So a server that changes the rules all the time takes a part of a processor.
+// TestChangesArePaced checks that the pause after a response is four times as long as its loading,
+// but at most the retry interval. So a server that changes the rules all the time uses only a part
+// of a CPU.
 func TestChangesArePaced(t *testing.T) {
 	load := time.Duration(0)
 	opt := xds.Options{RetryInterval: 3 * time.Second, OnLoad: func(source.Update) error {
-		time.Sleep(load) // of the bubble
+		time.Sleep(load) // fake time
 		return nil
 	}}
 	play(t, opt, nil, func(s *stage) {
@@ -352,7 +355,7 @@ func TestChangesArePaced(t *testing.T) {
 	})
 }
 
-func TestWaitsLongerForServersThatEndStreams(t *testing.T) {
+func TestBackoffAfterEndedStreams(t *testing.T) {
 	play(t, xds.Options{}, nil, func(s *stage) {
 		gone := status.Error(codes.Unavailable, "no")
 		for range 5 {
@@ -373,9 +376,8 @@ func TestWaitsLongerForServersThatEndStreams(t *testing.T) {
 	})
 }
 
-// TestTriesToConnectEachInterval holds the bound on how long a server that comes back is
-// not found.
-func TestTriesToConnectEachInterval(t *testing.T) {
+// TestReconnectsEachInterval checks how soon a server that recovers is found.
+func TestReconnectsEachInterval(t *testing.T) {
 	const want = 3 * time.Second
 	var dialed []time.Time
 	dial := func(context.Context) (net.Conn, error) {

@@ -26,17 +26,19 @@ import (
 // ErrTooLarge means that a response is larger than [Options.MaxMessageBytes]. It ends the stream.
 var ErrTooLarge = errors.New("the server's response is too large")
 
-// Options configure a [Source]. [Source.Run] calls the callbacks, one at a time. [Source.SetDefaults] calls OnLoad, too. The tags are flags
-// of cmd/sluice, with the only defaults and ranges.
+// Options configure a [Source]. [Source.Run] calls the callbacks, one at a time.
+// [Source.SetDefaults] calls OnLoad, too. The tags are flags of cmd/sluice, with the only defaults
+// and ranges.
 type Options struct {
 	Target       string            `name:"addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
 	NodeID       string            `default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
 	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
-	// RetryInterval is short, since an attempt is cheap and the rules are outdated until it succeeds. It is also the minimum time between
-	// rejections, and the maximum time between two responses' loads.
+	// RetryInterval is short, since an attempt is cheap and the rules may be outdated until it
+	// succeeds. It is also the minimum time between rejections, and the maximum pause after loading
+	// a response.
 	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
-	// MaxMessageBytes by default admits some 200,000 descriptors.
+	// MaxMessageBytes is enough for some 200,000 descriptors by default.
 	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
 
 	// Credentials secure the connection; nil means plain text.
@@ -46,19 +48,22 @@ type Options struct {
 	// Rules are the options of the compiler.
 	Rules descriptors.Options `kong:"-"`
 
-	// OnLoad is called with the result of each response that differs from the one before. If it returns an error, the Set is rejected.
+	// OnLoad is called with the result of each response that differs from the one before. If it
+	// returns an error, the Set is rejected.
 	OnLoad func(source.Update) error `kong:"-"`
 	// OnAnswered is called after each ACK and NACK.
 	OnAnswered func(ack bool) `kong:"-"`
 	// OnConnected is called when a stream is open.
 	OnConnected func() `kong:"-"`
-	// OnDisconnected is called when a stream has ended or could not be opened, with the time until the next attempt.
+	// OnDisconnected is called when a stream has ended or could not be opened, with the time until
+	// the next attempt.
 	OnDisconnected func(err error, retry time.Duration) `kong:"-"`
 	// OnIgnored is called for a response of another type.
 	OnIgnored func(typeURL string) `kong:"-"`
 }
 
-// Source follows the rules of a management server. Run must be called once; other methods may be called concurrently.
+// Source follows the rules of a management server. Run must be called once; other methods may be
+// called concurrently.
 type Source struct {
 	opt   Options
 	node  *corev3.Node
@@ -83,15 +88,15 @@ func NewSource(opt Options) (*Source, error) {
 			s.node.Metadata.Fields[k] = structpb.NewStringValue(v)
 		}
 	}
-	conn, err := s.dial() // connects to nothing yet, but checks the target
+	conn, err := s.dial() // does not connect yet, but checks the target
 	if err != nil {
 		return nil, err
 	}
 	return s, conn.Close()
 }
 
-// SetDefaults sets the defaults of the rules of the last response, for which it calls OnLoad, and of later ones. If the two do not compile
-// together, the active rules stay.
+// SetDefaults sets the defaults of the rules of the last response, for which it calls OnLoad, and
+// of later ones. If the two do not compile together, the active rules stay.
 func (s *Source) SetDefaults(d *rules.Defaults) { s.rules.setDefaults(d) }
 
 // Run follows the server until ctx ends.
@@ -117,7 +122,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// Pings detect a dead server. By default a server of grpc-go permits one in five minutes.
+// Pings detect a dead server. By default a grpc-go server permits one every five minutes.
 const (
 	pingAfter   = 5*time.Minute + 10*time.Second
 	pingTimeout = 20 * time.Second
@@ -132,8 +137,8 @@ func (s *Source) dial() (*grpc.ClientConn, error) {
 		grpc.WithUserAgent("sluice"))...)
 }
 
-// stream opens a stream on a new connection and follows it to its end. opened is true if the stream was opened, and heard if it had a
-// response.
+// stream opens a stream on a new connection and follows it to its end. opened is true if the stream
+// was opened, and heard if it had a response.
 func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	conn, err := s.dial()
 	if err != nil {
@@ -173,9 +178,9 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 type session struct {
 	source       *Source
 	stream       discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	nonce        string      // of the last response
-	rejected     bool        // the last answer is a NACK
-	rejectedLast *time.Timer // since the last NACK
+	nonce        string      // nonce of the last response
+	rejected     bool        // whether the last answer was a NACK
+	rejectedLast *time.Timer // expires RetryInterval after the last NACK
 }
 
 // streamResult is a response, or the error that ended the stream.
@@ -202,12 +207,12 @@ func (t *session) respond(ctx context.Context, response *discovery.DiscoveryResp
 		return true
 	}
 	t.nonce = response.GetNonce()
-	began := time.Now() //nolint:forbidigo // as the timers here
+	began := time.Now() //nolint:forbidigo // only for the duration
 	err := s.rules.apply(response.GetVersionInfo(), response.GetResources())
 	took := time.Since(began)
 	if err != nil {
-		// go-control-plane's snapshot cache answers a NACK at once with the same
-		// response. Without a pause the two would go on like that forever.
+		// go-control-plane's snapshot cache answers a NACK immediately with the same response. The
+		// pause limits the rate of that loop.
 		if t.rejectedLast != nil {
 			select {
 			case <-t.rejectedLast.C:
@@ -215,11 +220,11 @@ func (t *session) respond(ctx context.Context, response *discovery.DiscoveryResp
 			}
 		}
 		t.rejectedLast = time.NewTimer(s.opt.RetryInterval)
-		err = s.rules.lastError() // they may be active by now
+		err = s.rules.lastError() // the rules may have become active meanwhile
 	}
 	t.answer(err)
-	// A server in trouble may alternate between two responses. The next one is not read for some time, so
-	// that compiling and loading them takes a fifth of a processor, or as much as one an interval takes.
+	// A faulty server may alternate between two responses. The pause before the next one bounds the
+	// load: compiling takes at most a fifth of a CPU, or one response is loaded in each interval.
 	return sleep(ctx, min(idlePerLoad*took, s.opt.RetryInterval))
 }
 
@@ -229,7 +234,7 @@ func (t *session) answer(err error) {
 	if t.rejected = err != nil; t.rejected {
 		request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
 	}
-	_ = t.stream.Send(request) // see stream
+	_ = t.stream.Send(request) // Recv returns the error
 	t.source.opt.OnAnswered(!t.rejected)
 }
 

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client is a running source with what it told.
+// client is a running source and records its calls.
 type client struct {
 	t       *testing.T
 	updates chan source.Update
@@ -34,7 +34,7 @@ type client struct {
 	stop    func()
 }
 
-// follow runs a source until the test ends. Its waits are short.
+// follow runs a source with short delays until the test ends.
 func follow(t *testing.T, target string, opt xds.Options) *client {
 	t.Helper()
 	c := &client{
@@ -74,7 +74,7 @@ func follow(t *testing.T, target string, opt xds.Options) *client {
 	return c
 }
 
-// receive returns what comes next.
+// receive returns the next element.
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {
@@ -86,7 +86,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-// dump returns the rules of an update as text, and fails if it has none.
+// dump returns the rules of an update as text, which must have some.
 func (c *client) dump(u source.Update) string {
 	c.t.Helper()
 	if u.Set == nil {
@@ -119,7 +119,7 @@ func wait(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) ads
 	return r
 }
 
-// domain returns a resource with one rule, so many a minute of each user.
+// domain returns a resource with one rule, which limits each user to perMinute.
 func domain(name string, perMinute uint32) *pb.RateLimitConfig {
 	return &pb.RateLimitConfig{Name: name, Domain: name, Descriptors: []*pb.RateLimitDescriptor{{
 		Key: "user", RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_MINUTE, RequestsPerUnit: perMinute},
@@ -130,7 +130,7 @@ func line(name string, perMinute uint32) string {
 	return fmt.Sprintf("%s.user: unit=MINUTE requests_per_unit=%d, shadow_mode: false, quota_mode: false\n", name, perMinute)
 }
 
-func TestFollowsTheServer(t *testing.T) {
+func TestFollowsServer(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5), domain("b", 6))
 	c := follow(t, s.Addr(), xds.Options{})
@@ -156,7 +156,7 @@ func TestFollowsTheServer(t *testing.T) {
 	wait(t, s, adstest.Acked("4"))
 }
 
-func TestRejectsAsAWhole(t *testing.T) {
+func TestRejectsWholeResponse(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5))
 	c := follow(t, s.Addr(), xds.Options{})
@@ -176,11 +176,11 @@ func TestRejectsAsAWhole(t *testing.T) {
 	want := []string{
 		`xds:listener-b: error: domain "b" > key "user" > rate_limit: unknown unit 0; allowed are second, minute, hour, day, week, month, year`,
 		`xds:listener-b: error: domain "b" > key "" value "x": the key is empty; every descriptor needs one`,
-		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; leave out one of them`,
-		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; it says which limit is replaced`,
+		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; remove one of them`,
+		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; add the name of the limit to replace`,
 		`xds:listener-b: error: domain "b" > key "r": duplicate key and value on this level; first at xds:listener-b`,
 		`xds:nameless: error: the domain is empty; every configuration must name its domain`,
-		`xds:second-c: error: domain "c": the domain is defined twice, first at xds:c; merging domains is off`,
+		`xds:second-c: error: domain "c": duplicate domain, first at xds:c; merge the two, or set --merge-domains`,
 	}
 	slices.Sort(want)
 	check := func(what, text string) {
@@ -205,7 +205,7 @@ func TestRejectsAsAWhole(t *testing.T) {
 		t.Errorf("rules in force are now %s, want %s", got, want)
 	}
 
-	// Back to what is in force: the same Set again.
+	// Back to the active rules: the same Set again.
 	set(t, s, "3", domain("a", 5))
 	if u := receive(t, c.updates); u.Set != first.Set {
 		t.Errorf("restored update is %+v, want the set in force", u)
@@ -213,8 +213,8 @@ func TestRejectsAsAWhole(t *testing.T) {
 	wait(t, s, adstest.Acked("3"))
 }
 
-// TestServerRestarts stops the server and starts another on its address, whose
-// versions begin anew.
+// TestServerRestarts stops the server and starts another on its address, whose versions start from
+// the beginning.
 func TestServerRestarts(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5))
@@ -239,7 +239,7 @@ func TestServerRestarts(t *testing.T) {
 	wait(t, s, adstest.Acked("0"))
 }
 
-func TestServerAbsentAtTheStart(t *testing.T) {
+func TestServerAbsentAtStart(t *testing.T) {
 	s := start(t, adstest.Options{})
 	s.Stop()
 	c := follow(t, s.Addr(), xds.Options{})
@@ -274,8 +274,8 @@ func TestManyDescriptors(t *testing.T) {
 	}
 }
 
-// TestDefaults changes the defaults while a server's rules are in force: they
-// compile together or stay.
+// TestDefaults changes the defaults of active rules: the two compile together, or the active rules
+// stay.
 func TestDefaults(t *testing.T) {
 	defaults := func(text string) *rules.Defaults {
 		d, found := rulefile.ParseDefaults("defaults.yaml", []byte(text))
@@ -292,7 +292,7 @@ func TestDefaults(t *testing.T) {
 	})
 	must.OK(t, err)
 	bucket := defaults("{domain: a, defaults: [{rate_limit: {algorithm: token_bucket, burst: 9}}]}")
-	source.SetDefaults(bucket) // before there are rules
+	source.SetDefaults(bucket) // before the first rules
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -311,7 +311,7 @@ func TestDefaults(t *testing.T) {
 	}
 	wait(t, s, adstest.Acked("1"))
 
-	// Slack so large that the limit of 5 a minute cannot have it.
+	// The slack is too large for a limit of 5 a minute.
 	source.SetDefaults(defaults("{domain: a, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
 	if u := receive(t, updates); u.Err == nil {
 		t.Errorf("update is %s, want an error", c.dump(u))

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// state is the result of all responses so far, of all streams. Its methods may be called concurrently.
+// state is the result of all responses so far, of all streams. Its methods may be called
+// concurrently.
 type state struct {
 	mu sync.Mutex
 	// opt has the latest defaults, and latest is the latest response.
@@ -24,9 +25,10 @@ type state struct {
 	latest *response
 	// version is that of the active rules, "" before the first response.
 	version string
-	// reload prevents that a response is loaded again if a server repeats it, on a new stream or after a NACK.
+	// reload skips a response that equals the last one, which servers repeat on a new stream or
+	// after a NACK.
 	reload source.Reload[reading]
-	// accepted signals that rules of a rejected response are active now; see signalLocked.
+	// accepted signals that the rules of a rejected response may be active now; see signalLocked.
 	accepted chan struct{}
 }
 
@@ -60,7 +62,8 @@ func (s *state) setDefaults(d *rules.Defaults) {
 	}
 }
 
-// buildLocked activates the latest response with the latest defaults, or returns all reasons why not.
+// buildLocked activates the latest response with the latest defaults, or returns all reasons why
+// not.
 func (s *state) buildLocked() error {
 	key := reading{digest(s.latest.resources), s.opt.Defaults}
 	err := s.reload.Apply(key, func() source.Update {
@@ -77,7 +80,8 @@ func (s *state) buildLocked() error {
 	return err
 }
 
-// accept records that rules that were rejected are active now: they waited for a table. version is that of their response.
+// accept records that rejected rules are active now, after a table that they needed was loaded.
+// version is the version of their response.
 func (s *state) accept(key reading, version string, u source.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,15 +89,16 @@ func (s *state) accept(key reading, version string, u source.Update) {
 		s.version = s.latest.version
 		s.signalLocked()
 	} else if s.reload.LastError() != nil {
-		s.version = version // the rules that have come since were rejected
+		s.version = version // later responses were rejected
 	}
 }
 
-// signalLocked makes the stream check whether the latest response, which was rejected, is active now.
+// signalLocked makes the stream check whether the latest response, which was rejected, is active
+// now.
 func (s *state) signalLocked() {
 	select {
 	case s.accepted <- struct{}{}:
-	default: // it has yet to look
+	default: // the signal is already pending
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestTablesByDefaults gives limits of a management server the table that its messages cannot name.
-func TestTablesByDefaults(t *testing.T) {
+// TestDefaultsNameTables sets the table of limits from a management server by defaults, since their
+// messages lack the field.
+func TestDefaultsNameTables(t *testing.T) {
 	defaults, found := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- name: plan\n  rate_limit: { table: customers }"))
 	if len(found) > 0 {
 		t.Fatal(found)

@@ -12,9 +12,9 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestMessagesAreThePublishedOnes holds our copy of the proto against the module of
-// go-control-plane: what that has, ours has with the same number and type.
-func TestMessagesAreThePublishedOnes(t *testing.T) {
+// TestMessagesMatchPublishedProto compares our copy of the proto with go-control-plane's: each of
+// its fields must have the same number and type.
+func TestMessagesMatchPublishedProto(t *testing.T) {
 	for _, m := range []struct{ theirs, ours proto.Message }{
 		{&published.RateLimitConfig{}, &pb.RateLimitConfig{}},
 		{&published.RateLimitDescriptor{}, &pb.RateLimitDescriptor{}},
@@ -43,9 +43,9 @@ func TestMessagesAreThePublishedOnes(t *testing.T) {
 	}
 }
 
-// TestMessagesSurviveThePublishedOnes sends a message through the published type,
-// as a server of go-control-plane does, with all that the published type lacks.
-func TestMessagesSurviveThePublishedOnes(t *testing.T) {
+// TestMessagesSurvivePublishedTypes sends a message with fields that the published type lacks
+// through that type, as a go-control-plane server does.
+func TestMessagesSurvivePublishedTypes(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"tier": "gold"})
 	must.OK(t, err)
 	sent := &pb.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*pb.RateLimitDescriptor{{

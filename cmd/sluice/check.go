@@ -262,13 +262,13 @@ func (k *checkCmd) countKinds(set *descriptors.Set, domain func(*descriptors.Rul
 func limitNotes(l *descriptors.Limit) string {
 	notes := ""
 	if l.Rule.Shadow {
-		notes += ", shadow mode"
+		notes += ", shadow_mode: true"
 	}
 	if l.Candidate {
-		notes += ", shadow"
+		notes += ", shadow: true"
 	}
 	if l.Rule.Quota {
-		notes += ", quota mode"
+		notes += ", quota_mode: true"
 	}
 	if c := l.Policy.Calendar; c != nil {
 		_, end := c.Window(limiter.Time(time.Now().UnixNano()))

@@ -107,7 +107,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 func counterText(s *admin.CounterState, reset bool) string {
 	limit := s.Limit
 	if s.Shadow {
-		limit += ", candidate"
+		limit += ", shadow: true"
 	}
 	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
 	if h := s.Held; h != nil {

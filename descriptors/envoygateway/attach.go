@@ -8,10 +8,11 @@ type attachment struct {
 	target
 }
 
-// attach sets the limits of routes from the policies that target them, most specific targets first: rules of routes, routes, listeners,
-// Gateways. Policies are in the order of precedence.
+// attach sets the limits of routes from the policies that target them, most specific targets first:
+// rules of routes, routes, listeners, Gateways. Policies are in the order of precedence.
 func (o *Objects) attach(places []*envoyRoute) {
-	above := map[attachment]*policy{} // those of Gateways and of listeners, which may be merged into those of routes
+	// Policies of Gateways and listeners, which those of routes may merge.
+	above := map[attachment]*policy{}
 	for _, p := range o.policies {
 		for _, at := range o.targets(p) {
 			if _, taken := above[at]; !taken && at.Kind == "Gateway" && o.hasTarget(at) {
@@ -40,12 +41,12 @@ func (o *Objects) attach(places []*envoyRoute) {
 				switch {
 				case applied > 0 || p.limits == nil:
 				case covered > 0:
-					o.warn(p.Metadata.pos, "%s has no effect on %s: each route there has a policy of its own", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: each of its routes has its own policy", p, at)
 				case at.Kind == "Gateway":
-					o.warn(p.Metadata.pos, "%s has no effect on %s: none of the given routes is attached to it", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no given route is attached to it", p, at)
 				default:
 					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the given Gateways accepts it; check its parentRefs "+
-						"and hostnames, and at allowedRoutes of the listeners", p, at)
+						"and hostnames, and allowedRoutes of the listeners", p, at)
 				}
 			}
 		}
@@ -120,11 +121,11 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 		return true
 	case p.limits == nil:
 	case has:
-		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has it", p, at, taken[at])
+		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has precedence", p, at, taken[at])
 	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
-		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; rules are named after it", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; add it, since rules are named after it", p, at)
 	default:
-		o.warn(p.Metadata.pos, "%s targets %s: not read; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not supported; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
 	}
 	return false
 }
@@ -153,7 +154,8 @@ func (o *Objects) hasTarget(at attachment) bool {
 	return false
 }
 
-// limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the policy above it.
+// limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the
+// policy above it.
 func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limit {
 	if p.Spec.MergeType == "" || above == nil {
 		return p.limits
@@ -169,7 +171,8 @@ func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limi
 	case p.limits == nil:
 		return parent.limits
 	case p.Spec.MergeType == "StrategicMerge":
-		return slices.Concat(p.limits, parent.limits) // limits have names of their own, so none replaces another
+		// Each limit has its own name, so none replaces another.
+		return slices.Concat(p.limits, parent.limits)
 	default:
 		return p.limits
 	}

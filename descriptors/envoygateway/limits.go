@@ -24,7 +24,8 @@ type limit struct {
 	// headers and queries have an element for each match: true if each value has its own limit.
 	headers, queries []bool
 	methods, path    bool
-	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has its own limit.
+	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has
+	// its own limit.
 	cidr    string
 	perIP   bool
 	shadow  bool
@@ -43,9 +44,9 @@ type ruleSpec struct {
 	Limit struct {
 		Requests     *int64
 		Unit         string
-		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy sends it with the request
+		FromMetadata yaml.Node `yaml:"fromMetadata"` // not in the rules: Envoy sends it as an override
 	}
-	Cost              yaml.Node // hits addends of Envoy's
+	Cost              yaml.Node // not in the rules: Envoy sends it as hits addends
 	Shared            bool
 	ShadowMode        bool      `yaml:"shadowMode"`
 	XRateLimitHeaders yaml.Node `yaml:"xRateLimitHeaders"`
@@ -91,7 +92,7 @@ func (o *Objects) readLimits(p *policy, file string) {
 			name: fmt.Sprintf("%s/rule/%d", policy, i), policy: policy, pos: pos, shared: w.Shared, shadow: w.ShadowMode,
 		}
 		if err := l.read(&w); err != nil {
-			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway answers 500 on its routes", i, policy, err)
+			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway responds 500 on its routes", i, policy, err)
 			continue
 		}
 		o.warnOfDropped(pos, &w)
@@ -99,8 +100,8 @@ func (o *Objects) readLimits(p *policy, file string) {
 	}
 }
 
-// warnOfDropped warns of the selectors that Envoy Gateway drops: it keeps one sourceCIDR and one path for each rule, those of the last
-// clientSelector that has them.
+// warnOfDropped warns of the selectors that Envoy Gateway drops: it keeps one sourceCIDR and one
+// path for each rule, those of the last clientSelector that has them.
 func (o *Objects) warnOfDropped(pos rules.Pos, w *ruleSpec) {
 	last := map[string]int{}
 	for i := len(w.ClientSelectors) - 1; i >= 0; i-- {
@@ -114,7 +115,7 @@ func (o *Objects) warnOfDropped(pos rules.Pos, w *ruleSpec) {
 			case !found:
 				last[field.name] = i
 			default:
-				o.warn(pos, "clientSelectors[%d].%s (%s) has no effect: Envoy Gateway keeps only the last %s of a rule, that of clientSelectors[%d]; make a rule for each",
+				o.warn(pos, "clientSelectors[%d].%s (%s) has no effect: Envoy Gateway keeps only the last %s of a rule, here clientSelectors[%d]; write a rule for each",
 					i, field.name, rules.Shorten(field.match.text()), field.name, kept)
 			}
 		}
@@ -210,7 +211,8 @@ func (m *match) pattern(kind string) error {
 	return nil
 }
 
-// chain returns the chain of descriptors for a rule; the last one has the limit. number is the index of the rule in its domain.
+// chain returns the chain of descriptors for a rule; the last one has the limit. number is the
+// index of the rule in its domain.
 func (l *limit) chain(number int) rules.Descriptor {
 	var all []rules.Descriptor
 	add := func(key string, hasValue bool) {

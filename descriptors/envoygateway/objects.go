@@ -19,7 +19,8 @@ const (
 	policyGroup  = "gateway.envoyproxy.io"
 )
 
-// Objects collects the objects from which rules are made. The zero value is ready to use. It is not safe for concurrent use.
+// Objects collects the objects from which rules are made. The zero value is ready to use. It is not
+// safe for concurrent use.
 type Objects struct {
 	gateways   []*gateway
 	routes     []*route
@@ -44,8 +45,7 @@ type metadata struct {
 	Namespace         string
 	Labels            map[string]string
 	CreationTimestamp string `yaml:"creationTimestamp"`
-	// pos is the object's place.
-	pos rules.Pos
+	pos               rules.Pos
 }
 
 // fullName returns the name with the namespace, by default "default", as in kubectl.
@@ -121,7 +121,7 @@ type target struct {
 type targetSelector struct {
 	Kind       string
 	Selector   selector  `yaml:",inline"`
-	Namespaces yaml.Node // of others' namespaces
+	Namespaces yaml.Node // selects other namespaces; not supported
 }
 
 type selector struct {
@@ -150,7 +150,8 @@ func (s *selector) matches(labels map[string]string) bool {
 	return true
 }
 
-// Add adds an object at pos. It returns false for kinds from which no rules are made. Nodes in the object have places in the same file.
+// Add adds an object at pos. It returns false for kinds from which no rules are made. Nodes in the
+// object have places in the same file.
 func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	group, _, _ := strings.Cut(version, "/")
 	var read *metadata
@@ -225,7 +226,7 @@ func (o *Objects) load(n *yaml.Node, pos rules.Pos, into any, options ...yaml.Op
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes.Errors {
 			at := rules.Pos{File: pos.File, Line: m.Mark.Line, Col: m.Mark.Column}
-			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `there is no field "$1" here; see Envoy Gateway's API for those that are`))
+			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `unknown field "$1"; see Envoy Gateway's API for the known ones`))
 		}
 	default:
 		o.fail(pos, "%v", err)

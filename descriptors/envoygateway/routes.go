@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// envoyRoute is a route in Envoy's configuration: one match of one rule of a route, for one host, at one listener.
+// envoyRoute is a route in Envoy's configuration: one match of one rule of a route, for one host,
+// at one listener.
 type envoyRoute struct {
 	listener *listener
 	route    *route
-	// rule is the name of the rule in its route, and name the name that Envoy Gateway gives the Envoy route.
+	// rule is the name of the rule in its route, and name the name that Envoy Gateway gives the
+	// Envoy route.
 	rule, name string
 	// policy is the policy that set limits, or nil.
 	policy *policy
@@ -39,8 +41,9 @@ func (r *route) envoyRoutes(l *listener, host string) (all []*envoyRoute) {
 		all = append(all, &envoyRoute{listener: l, route: r, rule: rule, name: name})
 	}
 	add := func(rule string, number, match int) { addAt(rule, fmt.Sprintf("%d/match/%d", number, match)) }
-	const none = -1 // what Envoy Gateway counts without matches
-	// Kubernetes gives an HTTPRoute a rule that matches all paths, and so each of its rules, if it has none.
+	const none = -1 // Envoy Gateway's index if there are no matches
+	// Kubernetes adds a match of all paths to each rule of an HTTPRoute without matches, and such a
+	// rule to an HTTPRoute without rules.
 	first := none
 	if r.Kind == "HTTPRoute" {
 		first = 0
@@ -119,7 +122,8 @@ func (o *Objects) accepts(l *listener, r *route) bool {
 	}
 }
 
-// hosts returns the hosts of a route that a listener serves. siblings are the listeners of its Gateway.
+// hosts returns the hosts of a route that a listener serves. siblings are the listeners of its
+// Gateway.
 func (l *listener) hosts(wanted []string, siblings []*listener) []string {
 	if len(wanted) == 0 {
 		return []string{cmp.Or(l.Hostname, "*")}

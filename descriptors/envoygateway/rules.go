@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Rules returns the rules that Envoy Gateway makes from the objects, with diagnostics. If there are none, that is an error
-// unless found is set, which means that other rules were found.
+// Rules returns the rules that Envoy Gateway makes from the objects, with diagnostics. It is an
+// error if there are none, unless found is true, which means that other rules were found.
 func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	if !slices.ContainsFunc(o.policies, func(p *policy) bool { return p.limits != nil }) {
 		o.reportNone(found)
@@ -19,7 +19,7 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	slices.SortStableFunc(o.policies, func(a, b *policy) int { return a.Metadata.compare(&b.Metadata) })
 	o.attach(places)
 	if len(o.unread) > 0 {
-		o.warn(o.unreadAt, "not read, so that rules may be missing here: %s; sluice explain --addr shows those that Envoy Gateway sends",
+		o.warn(o.unreadAt, "not supported, so rules may be missing: %s; sluice explain --addr shows the rules that Envoy Gateway sends",
 			rules.Shorten(strings.Join(o.unread, ", ")))
 	}
 	var t tree
@@ -27,13 +27,13 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 		t.add(p)
 	}
 	if len(t.configs) == 0 && !found && !o.diagnostics.HasErrors() {
-		o.fail(o.policies[0].Metadata.pos, "no rules come of these objects; give sluice the Gateways and routes that "+
-			"the BackendTrafficPolicies target too: kubectl get backendtrafficpolicies,gateways,httproutes,grpcroutes,namespaces -A -o yaml")
+		o.fail(o.policies[0].Metadata.pos, "no rules in these objects; add the Gateways and routes that "+
+			"the BackendTrafficPolicies target: kubectl get backendtrafficpolicies,gateways,httproutes,grpcroutes,namespaces -A -o yaml")
 	}
 	if len(t.configs) > 0 {
 		o.diagnostics = append(o.diagnostics, rules.Diagnostic{
 			Pos: t.configs[0].Pos, Severity: rules.Note,
-			Message: "rules as Envoy Gateway 1.6 to 1.9 make them; serve gets them from it, by --xds-addr, and does not read these objects",
+			Message: "rules as of Envoy Gateway 1.6 to 1.9; sluice serve receives them over xDS (--xds-addr) and does not read these objects",
 		})
 	}
 	return t.configs, append(o.diagnostics, t.diagnostics...)
@@ -44,9 +44,10 @@ func (o *Objects) reportNone(found bool) {
 	if len(o.policies) > 0 {
 		remedy = "no BackendTrafficPolicy given has rateLimit.global"
 	}
-	message := fmt.Sprintf("no rules come of this %s: %s", o.first, remedy)
+	message := fmt.Sprintf("no rules in this %s: %s", o.first, remedy)
 	switch {
-	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0: // a Namespace with a ConfigMap
+	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0:
+		// Such as a Namespace next to a ConfigMap with rules.
 	case found:
 		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: message})
 	default:
@@ -78,7 +79,7 @@ func (t *tree) add(p *envoyRoute) {
 		if at := (*below)[same].Pos; at != l.pos {
 			t.diagnostics = append(t.diagnostics, rules.Diagnostic{
 				Pos: l.pos, Severity: rules.Warning, Code: rules.NoEffect, Path: rules.DomainPath(domain),
-				Message: fmt.Sprintf("Envoy Gateway drops this rule, since it takes it for the one of %s: their descriptors are the same", at),
+				Message: fmt.Sprintf("Envoy Gateway drops this rule, since its descriptors equal those of the rule at %s", at),
 			})
 		}
 	}

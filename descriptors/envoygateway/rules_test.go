@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.want")
 
-// TestRules holds the rules and the findings for each file of objects against the one that ends in .want. That these
-// are Envoy Gateway's own is for testdata/theirs.py to say.
+// TestRules compares the rules and findings of each file of objects with its .want file.
+// testdata/theirs.py checks that they are those of Envoy Gateway.
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -72,8 +72,9 @@ func printRules(b *strings.Builder, indent string, descriptors []rules.Descripto
 	}
 }
 
-// TestRulesBesideOthers has objects without rules beside a file of rules, where that is no error.
-func TestRulesBesideOthers(t *testing.T) {
+// TestObjectsNextToRuleFiles checks that objects without rules are not an error if there is a rule
+// file.
+func TestObjectsNextToRuleFiles(t *testing.T) {
 	content := []byte("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n---\napiVersion: v1\nkind: Namespace\nmetadata: { name: n }\n")
 	for _, found := range []bool{true, false} {
 		var objects envoygateway.Objects
@@ -97,8 +98,8 @@ func TestRulesBesideOthers(t *testing.T) {
 	}
 }
 
-// FuzzRules reads any objects. Each finding has its place, and each rule that comes of them compiles or is an error with
-// a place.
+// FuzzRules reads arbitrary objects. Each finding must have a place, and each rule must compile or
+// cause an error with a place.
 func FuzzRules(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	must.OK(f, err)

@@ -50,7 +50,7 @@ func (p *parser) maxWait(path string, f field) *time.Duration {
 // checkAlgorithmFields reports the mistakes in l. It returns true if there are none.
 func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	if slices.Contains(b.suppressed, "algorithm") {
-		return false // its fields are not known
+		return false // without an algorithm, the valid fields are unknown
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
@@ -69,11 +69,11 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	if len(mistakes) > 0 {
 		return false
 	}
-	switch held := rules.ValueOr(l.MaxWait, 0) > 0; {
-	case l.MaxWaiting != nil && !held:
+	switch delays := rules.ValueOr(l.MaxWait, 0) > 0; {
+	case l.MaxWaiting != nil && !delays:
 		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
-	case held && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so nothing waits and "max_wait" has no effect`)
+	case delays && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so no request waits and "max_wait" has no effect`)
 	}
 	return true
 }
@@ -93,7 +93,7 @@ func (p *parser) timezone(path string, f field) string {
 		return ""
 	}
 	if name == "" {
-		p.fail(path, f.value, `"timezone" is empty; leave it out for UTC`)
+		p.fail(path, f.value, `"timezone" is empty; remove it for UTC`)
 	} else if wrong := rules.ZoneMistake(name); wrong != "" {
 		p.fail(path, f.value, "%s", wrong)
 		return ""

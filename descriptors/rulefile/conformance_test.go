@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// conformanceCase is a configuration whose fate under envoyproxy/ratelimit is
-// known, one YAML file per string.
+// conformanceCase is a configuration, one YAML file per string, with the known result of
+// envoyproxy/ratelimit.
 type conformanceCase struct {
 	Name   string            `yaml:"name"`
 	Env    map[string]string `yaml:"env"`
@@ -77,7 +77,7 @@ func TestAcceptedConformance(t *testing.T) {
 	}
 }
 
-func TestCasesOfConformanceLoad(t *testing.T) {
+func TestConformanceCasesLoad(t *testing.T) {
 	for _, c := range conformance(t, "cases.yaml") {
 		if set, ds := c.load(); set == nil || ds.HasErrors() {
 			t.Errorf("%s: %v, want it to load", c.Name, ds)

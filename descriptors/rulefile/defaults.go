@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseDefaults reads a file of defaults: fields for rules that lack them, such as all rules from xDS. file is the name in
-// diagnostics.
+// ParseDefaults reads a file of defaults: fields for rules that lack them, such as all rules from
+// xDS. file is the name in diagnostics.
 //
 //	domain: "*"              # every domain, or one; one document for each
 //	all_or_nothing: true
@@ -25,8 +25,8 @@ import (
 //	    rate_limit: {algorithm: concurrency, name: streams}    # the name of a rule that has none
 //	  - rate_limit: {algorithm: sliding_window}    # all others
 //
-// It reports all findings, in the order of lines. If one is an error, it returns nil Defaults. descriptors.Compile checks the
-// fields together with each rule.
+// It reports all findings, in the order of lines. If one is an error, it returns nil Defaults.
+// descriptors.Compile checks the fields together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
 	p := newParser(file, content)
 	d := &rules.Defaults{Allowances: p.allowances}
@@ -74,13 +74,13 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		p.fail("", at, `"domain" is missing or empty; every document of defaults names its domain, or "*" for all`)
 	default:
 		if first := d.Add(dd); first != nil {
-			p.fail(path, at, "the domain has two documents of defaults, the first on line %d; write one", first.Pos.Line)
+			p.fail(path, at, "duplicate defaults for this domain, first on line %d; merge the two", first.Pos.Line)
 		}
 	}
 }
 
-// unknownDefaultField reports a field that a map of defaults cannot have. It returns the field that was likely meant, so that it
-// is not reported as missing, too.
+// unknownDefaultField reports a field that a map of defaults cannot have. It returns the field that
+// was likely meant, so that it is not reported as missing, too.
 func (p *parser) unknownDefaultField(path string, v fieldSet, f field) (meant string) {
 	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
 	if len(fieldSetsOf(f.name)) > 0 {
@@ -106,7 +106,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 			return
 		}
 		if first := dd.Add(e); first != nil {
-			p.fail(here, at, "these rules already have an item, on line %d; only one can apply", first.Pos.Line)
+			p.fail(here, at, "duplicate item for these rules, first on line %d; only one can apply", first.Pos.Line)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {
-		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
+		p.fail(path, f.key, `"path" and "name" exclude each other; a path selects a single rule`)
 	}
 	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
 		p.fail(path, item, `"name" in rate_limit is for one rule, so the item needs a "path"`)
@@ -199,11 +199,11 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 			b.suppressed = append(b.suppressed, meant)
 		}
 	}
-	// Which words fit together does not depend on the rule, so it is checked here. Which
-	// numbers do is checked with each rule.
+	// Which fields exclude each other does not depend on the rule, so it is checked here. The
+	// numbers are checked with each rule.
 	e.Limit = b.config
 	if e.Limit.Unit = rules.Second; rules.ValueOr(e.Limit.Calendar, false) {
-		e.Limit.Unit = rules.Month // which can have all words of a calendar
+		e.Limit.Unit = rules.Month // supports all calendar fields
 	}
 	p.checkAlgorithmFields(b, &e.Limit)
 }

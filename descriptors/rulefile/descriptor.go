@@ -66,7 +66,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
 			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") {
-				p.fail(path, f.key, `"share_threshold" needs a "*" in "value" or "key"; here they are %q and %q`, rules.Shorten(value), rules.Shorten(key))
+				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
@@ -83,7 +83,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		}
 		limit, ok := p.limit(single)
 		if several != nil {
-			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move the one into the list`)
+			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move rate_limit into the list`)
 		} else if ok {
 			d.RateLimits = []rules.Limit{limit}
 		}
@@ -92,8 +92,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	return d
 }
 
-// withoutLimit warns of fields that modify a limit on a node without one: as in envoyproxy/ratelimit, nodes below do not inherit
-// them.
+// withoutLimit warns of fields that modify a limit on a node without one: as in
+// envoyproxy/ratelimit, nodes below do not inherit them.
 func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
 	if slices.ContainsFunc(fields, func(f field) bool { return f.name == "rate_limit" || f.name == "rate_limits" }) {
 		return
@@ -114,8 +114,9 @@ func (p *parser) intern(text string) string {
 	return text
 }
 
-// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns these fields, so that they are
-// not reported again. As in envoyproxy/ratelimit each of them alone has no effect, but together they are a missing limit.
+// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns
+// these fields, so that they are not reported again. As in envoyproxy/ratelimit each of them alone
+// has no effect, but together they are a missing limit.
 func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	var empty *field
 	flat, names := map[string]bool{}, []string{}

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// documents calls each for the root of every document. what names the content of the file in messages.
+// documents calls each for the root of every document. what names the content of the file in
+// messages.
 func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report("", "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
@@ -35,7 +36,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 	var (
 		empty *yaml.Node
 		found bool
-		gaps  []*yaml.Node // empty documents before others
+		gaps  []*yaml.Node // empty documents before another document
 	)
 	for {
 		var doc yaml.Node
@@ -61,13 +62,13 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		found = true
 		each(doc.Content[0])
 	}
-	if !p.objects.any { // between objects there may be any number: what helm template prints has them
+	if !p.objects.any { // helm template prints empty documents between objects
 		for _, gap := range gaps {
 			p.fail("", gap, "this YAML document is empty; only the last one of a file may be")
 		}
 	}
 	if !found {
-		p.report("", "", 1, 1, fmt.Sprintf(`the file contains no %s; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`no %s in the file; it must have at least "domain"`, what))
 	}
 }
 
@@ -99,7 +100,8 @@ func documentPath(fields []field) string {
 	return ""
 }
 
-// kubernetesObject reports an error if a document is a Kubernetes object, which defaults and embedded texts must not be.
+// kubernetesObject reports an error if a document is a Kubernetes object, which defaults and
+// embedded texts must not be.
 func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	if !isObject(n) {
 		return false
@@ -111,6 +113,6 @@ func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	} else {
 		where = `; its files are below "data": mount it as a volume, or give sluice only that text`
 	}
-	p.fail("", at, "this is the %s of Kubernetes%s", objectName(n), where)
+	p.fail("", at, "this is a Kubernetes object, %s%s", objectName(n), where)
 	return true
 }

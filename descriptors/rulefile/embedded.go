@@ -9,20 +9,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// embedded reads the rules in a value of a ConfigMap. content is the file, to which places in diagnostics refer.
+// embedded reads the rules in a value of a ConfigMap. content is the file, to which places in
+// diagnostics refer.
 func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner := newParser(p.file, []byte(text.Value))
 	inner.place = placesOf(content, text)
 	inner.allowances = inner.allowances.Moved(func(at rules.Pos) rules.Pos { return inner.at(at.Line, at.Col) })
-	inner.nodes = p.nodes // so that many files together are bounded too
+	inner.nodes = p.nodes // bounds the nodes of all files of the object together
 	configs := inner.read([]byte(text.Value), nil)
 	p.nodes, p.errors, p.warnings = inner.nodes, p.errors+inner.errors, p.warnings+inner.warnings
 	p.diagnostics = append(p.diagnostics, inner.diagnostics...)
 	return configs
 }
 
-// placesOf returns a function that maps lines and columns of a scalar's text to those of the file. If the lines of the text are
-// not lines of the file, it maps all to the start of the scalar.
+// placesOf returns a function that maps lines and columns of a scalar's text to those of the file.
+// If the lines of the text are not lines of the file, it maps all to the start of the scalar.
 func placesOf(content []byte, scalar *yaml.Node) func(line, col int) (int, int) {
 	switch {
 	case scalar.Style&yaml.LiteralStyle != 0:
@@ -48,7 +49,8 @@ func lineAt(content []byte, line int) []byte {
 	return content
 }
 
-// indentOf returns the indentation of a block scalar. ok is false if its lines are not those of its text.
+// indentOf returns the indentation of a block scalar. ok is false if its lines are not those of its
+// text.
 func indentOf(content []byte, scalar *yaml.Node) (indent int, ok bool) {
 	rest := lineAt(content, scalar.Line+1)
 	indent = -1
@@ -69,12 +71,12 @@ func indentOf(content []byte, scalar *yaml.Node) (indent int, ok bool) {
 	return max(indent, 0), true
 }
 
-// quotedLines returns, for each line of a double-quoted text, the columns of its letters and of its end. It returns nil if the
-// text takes several lines of the file.
+// quotedLines returns, for each line of a double-quoted text, the columns of its letters and of its
+// end. It returns nil if the text takes several lines of the file.
 func quotedLines(content []byte, scalar *yaml.Node) (lines [][]int) {
 	line, _, _ := bytes.Cut(lineAt(content, scalar.Line), []byte("\n"))
 	raw := []rune(string(line))
-	at := scalar.Column // behind the quote, from 0
+	at := scalar.Column // index of the first letter after the quote
 	if at > len(raw) || raw[at-1] != '"' {
 		return nil
 	}
@@ -86,7 +88,7 @@ func quotedLines(content []byte, scalar *yaml.Node) (lines [][]int) {
 			continue
 		}
 		if at+1 >= len(raw) {
-			return nil // a line that goes on in the next
+			return nil // an escaped line break
 		}
 		if raw[at+1] == 'n' {
 			lines, columns = append(lines, columns), nil

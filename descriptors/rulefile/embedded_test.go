@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEmbeddedPlaces puts the files of testdata/load into ConfigMaps, as a block and as JSON, and wants the same
-// findings, each where its text stands in the ConfigMap.
+// TestEmbeddedPlaces embeds the files of testdata/load in ConfigMaps, as block scalars and as JSON,
+// and checks that each finding has its place in the ConfigMap.
 func TestEmbeddedPlaces(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		must.OK(t, err)
 		text := string(raw)
 		if !rulesAtMargin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
-			continue // no file of rules, or none that stands in a ConfigMap as it is
+			continue // not a rule file, or not embeddable as it is
 		}
 		_, alone := Parse("f", raw)
 		t.Run(filepath.Base(file)+"/json", func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		indented := regexp.MustCompile(`(?m)^(.+)$`).ReplaceAllString(text, "    $1")
 		whole := head + "  r: |\n" + indented
 		if yaml.Load([]byte(whole), &block) != nil || block.Content[0].Content[5].Content[1].Value != text {
-			continue // it begins with a space, or ends without a new line
+			continue // it begins with a space, or does not end with a newline
 		}
 		t.Run(filepath.Base(file)+"/block", func(t *testing.T) {
 			compared++
@@ -84,7 +84,8 @@ func holdPlaces(t *testing.T, alone, there rules.Diagnostics, place func(rules.P
 	}
 }
 
-// TestEmbeddedFilesAreBoundedTogether gives a ConfigMap many files, each of which expands to half of what one may.
+// TestEmbeddedFilesAreBoundedTogether has a ConfigMap with many files, each of which expands to
+// half of the maximum.
 func TestEmbeddedFilesAreBoundedTogether(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\ndata:\n")

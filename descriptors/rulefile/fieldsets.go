@@ -26,13 +26,14 @@ var (
 	replacesFields = fieldSet{"in an item of replaces", []string{"name"}}
 )
 
-// defaultableFields are the fields of rate_limit that envoyproxy/ratelimit lacks and that defaults can set.
+// defaultableFields are the fields of rate_limit that envoyproxy/ratelimit lacks and that defaults
+// can set.
 var defaultableFields = []string{
 	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
 	"calendar", "timezone", "anchor_day", "table",
 }
 
-// The vocabularies of a file of defaults.
+// The field sets of a file of defaults.
 var (
 	defaultsRootFields = fieldSet{"at the top level of defaults", []string{
 		"domain", "all_or_nothing", "max_counters", "defaults",
@@ -46,8 +47,8 @@ func fieldSets() []fieldSet {
 	return []fieldSet{rootFields, descriptorFields, limitFields, reserveFields, quotaFields, replacesFields}
 }
 
-// referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and ignores it where it has no
-// meaning.
+// referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and
+// ignores it where it has no meaning.
 var referenceFields = []string{
 	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited",
 	"name", "replaces", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric",
@@ -55,10 +56,10 @@ var referenceFields = []string{
 }
 
 // fieldSetsOf returns the field sets with the given field.
-func fieldSetsOf(word string) []fieldSet {
+func fieldSetsOf(field string) []fieldSet {
 	var found []fieldSet
 	for _, v := range fieldSets() {
-		if slices.Contains(v.names, word) {
+		if slices.Contains(v.names, field) {
 			found = append(found, v)
 		}
 	}

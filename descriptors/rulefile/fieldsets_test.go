@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPageHasTheNewFields compares the list of docs/rules.md with the fields that envoyproxy/ratelimit lacks.
-func TestPageHasTheNewFields(t *testing.T) {
+// TestDocsListNewFields compares the list in docs/rules.md with the fields that
+// envoyproxy/ratelimit lacks.
+func TestDocsListNewFields(t *testing.T) {
 	page, err := os.ReadFile("../../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)

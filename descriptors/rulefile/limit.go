@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// limitBlock is a rate_limit block that is being read. If a descriptor has a second rate_limit, from a duplicate key or a merge,
-// its fields are added to the first.
+// limitBlock is a rate_limit block that is being read. If a descriptor has a second rate_limit,
+// from a duplicate key or a merge, its fields are added to the first.
 type limitBlock struct {
 	path string
 	node *yaml.Node
@@ -21,8 +21,8 @@ type limitBlock struct {
 	unit  string
 	// config has the fields that do not depend on others. limit adds the rest.
 	config rules.Limit
-	// suppressed are fields not to report as missing: those likely meant by unknown fields, and unit and algorithm if an error
-	// in them was reported.
+	// suppressed are fields not to report as missing: those likely meant by unknown fields, and
+	// unit and algorithm if an error in them was reported.
 	suppressed []string
 }
 
@@ -30,7 +30,7 @@ type limitBlock struct {
 func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	path += " > rate_limit"
 	if isNull(f.value) {
-		p.warn(rules.EmptyLimit, path, f.key, "rate_limit is empty, so nothing is limited here")
+		p.warn(rules.EmptyLimit, path, f.key, "rate_limit is empty, so requests are not limited here")
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {
@@ -63,7 +63,8 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		if !ok {
 			return
 		}
-		// Those that are the same only with --calendar-months, or only without, are for the compiler.
+		// The compiler reports limits that have the same counter only with or only without
+		// --calendar-months.
 		same := func(l rules.Limit) bool { return l.SameCounter(&limit, false) && l.SameCounter(&limit, true) }
 		if j := slices.IndexFunc(limits, same); j >= 0 {
 			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
@@ -108,7 +109,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "reserve":
 			found := len(p.diagnostics)
 			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
-				b.suppressed = append(b.suppressed, f.name) // what it lacks may be what was misspelt
+				// A field that it lacks may have been reported as unknown.
+				b.suppressed = append(b.suppressed, f.name)
 			}
 		case "penalty":
 			l.Penalty = p.penalty(path, f)
@@ -174,7 +176,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 	}
 	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since a candidate replaces no limit; remove one of them`)
+		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since such a limit replaces none; remove one of them`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
@@ -201,7 +203,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.suppressed, "requests_per_unit") {
-		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
+		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is intended`)
 	}
 	return l, p.checkAlgorithmFields(b, &l)
 }
@@ -252,7 +254,7 @@ func (p *parser) replaces(path string, f field) []string {
 		switch {
 		case !ok:
 		case name == "":
-			p.fail(here, at, `"name" is missing or empty; it says which limit is replaced`)
+			p.fail(here, at, `"name" is missing or empty; it must be the name of the limit to replace`)
 		default:
 			names = append(names, name)
 		}

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// eachMap reads a list of maps below path and calls each for every item. here is the item's path, at the item as it is in the
-// list, and m the map; at and m differ for an alias. list and item describe in errors what the two must be.
+// eachMap reads a list of maps below path and calls each for every item. here is the item's path,
+// at the item as it is in the list, and m the map; at and m differ for an alias. list and item
+// describe in errors what the two must be.
 func (p *parser) eachMap(path string, f field, list, item string, each func(here string, at, m *yaml.Node)) {
 	path = rules.Below(path, f.name)
 	if f.value.Kind != yaml.SequenceNode {

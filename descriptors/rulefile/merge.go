@@ -17,11 +17,11 @@ type field struct {
 	at *yaml.Node
 }
 
-// fields returns the keys and values of a map, including those merged by `<<`, in the order in which they take effect: later
-// ones override earlier ones.
+// fields returns the keys and values of a map, including those merged by `<<`, in the order in
+// which they take effect: later ones override earlier ones.
 //
-// As in envoyproxy/ratelimit's library, `<<` overrides the keys above it. In YAML it overrides none, so fields warns of the
-// difference.
+// As in envoyproxy/ratelimit's library, `<<` overrides the keys above it. In YAML it overrides
+// none, so fields warns of the difference.
 func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
 	if text := templateText(m); text != "" {
 		p.fail(path, m, "%s is a template; %s", text, templateRemedy)
@@ -68,7 +68,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 
 // warnDuplicate warns of a key that the map has already.
 func (p *parser) warnDuplicate(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
-	p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
+	p.warn(rules.Twice, path, key, "%q is a duplicate, first on line %d; %s", word, p.pos(first).Line, outcome)
 }
 
 // fieldName is the keyText of maps of fields.
@@ -80,7 +80,8 @@ func fieldName(n *yaml.Node) (string, bool) {
 	return s.text, s.kind == textScalar
 }
 
-// merged returns the fields of `<<: value`. The first map of a list has precedence, so it comes last.
+// merged returns the fields of `<<: value`. The first map of a list has precedence, so it comes
+// last.
 func (p *parser) merged(path string, key, value *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
 	n := p.resolveAlias(value)
 	switch n.Kind {

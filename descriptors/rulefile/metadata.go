@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// metadata reads the field metadata into m and returns it. Keys and types are those of google.protobuf.Struct. m has the keys of
-// an earlier metadata of the same descriptor: as in envoyproxy/ratelimit, the two are merged.
+// metadata reads the field metadata into m and returns it. Keys and types are those of
+// google.protobuf.Struct. m has the keys of an earlier metadata of the same descriptor: as in
+// envoyproxy/ratelimit, the two are merged.
 func (p *parser) metadata(path string, f field, m map[string]any) map[string]any {
 	path += " > metadata"
 	if isNull(f.value) {
@@ -101,8 +102,8 @@ func writtenKeyText(n *yaml.Node) (string, bool) {
 	return s.text, s.kind != badScalar
 }
 
-// printedKeyText is the keyText of maps inside metadata: keys are as Go prints their values. envoyproxy/ratelimit has this
-// difference, too.
+// printedKeyText is the keyText of maps inside metadata: keys are as Go prints their values.
+// envoyproxy/ratelimit has this difference, too.
 func printedKeyText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false

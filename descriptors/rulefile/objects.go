@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// objects are the Kubernetes objects of a file, as `kubectl get -o yaml`, `kubectl kustomize` and `helm template` print them.
+// objects are the Kubernetes objects of a file, as `kubectl get -o yaml`, `kubectl kustomize` and
+// `helm template` print them.
 type objects struct {
 	// any is true if there is an object, and found if an object or a document has rules.
 	any, found bool
@@ -30,11 +31,12 @@ type unreadObject struct {
 	at *yaml.Node
 	// name is its kind and name.
 	name string
-	// remedy is where its rules are instead.
+	// remedy states where to find its rules instead.
 	remedy string
 }
 
-// object reads the rules of a Kubernetes object. is is false if the document is none.
+// object reads the rules of a Kubernetes object. is is false if the document is not a Kubernetes
+// object.
 func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, is bool) {
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
@@ -59,12 +61,13 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 			case item.Kind == yaml.MappingNode && kind.Value == "ConfigMapList":
 				configs = append(configs, p.configMap(content, item)...)
 			default:
-				p.fail("", item, "an item of a List must be an object of Kubernetes, with apiVersion and kind")
+				p.fail("", item, "an item of a List must be a Kubernetes object with apiVersion and kind")
 			}
 		}
 		return configs, true
 	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
-		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // namespaces occur with other objects, too
+		// Namespaces occur with other objects, too.
+		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace"
 		return nil, true
 	default:
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
@@ -109,17 +112,17 @@ func objectName(n *yaml.Node) string {
 	return rules.Shorten(name)
 }
 
-const ofEnvoyGateway = "Envoy Gateway makes rules of BackendTrafficPolicies, Gateways and routes, and sends them by xDS: " +
-	"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads them"
+const ofEnvoyGateway = "Envoy Gateway translates BackendTrafficPolicies, Gateways and routes into rules, and sends them over xDS: " +
+	"set --xds-addr, as in kustomize/overlays/envoy-gateway; only sluice check reads the objects"
 
 // remedies map kinds of objects to where their rules are.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
-	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
-	"RateLimitPolicy": "it has limits in Kuadrant's own language; write them as rules",
-	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
-		"see the active rules with sluice explain --addr, or /rlconfig on port 6070",
-	"Secret": "its data is not text: give sluice that of " +
+	"EnvoyFilter":     "it configures Envoy; check it with sluice envoy check, and give that the rules with -c",
+	"RateLimitPolicy": "it has limits in Kuadrant's format; write them as rules",
+	"QuotaPolicy": "Envoy AI Gateway translates it into rules, and sends them over xDS: " +
+		"show the active rules with sluice explain --addr, or /rlconfig on port 6070",
+	"Secret": "its data is base64; give sluice the output of " +
 		`kubectl get secret NAME -o go-template='{{ index .data "rules.yaml" | base64decode }}'`,
 }
 
@@ -146,17 +149,17 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 			if word == "binaryData" {
 				text = p.decoded(key.Value, text)
 			}
-			if !strings.HasPrefix(key.Value, ".") { // hidden in a mount
+			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
 				files[key.Value] = text
 				isRules = isRules || text.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(text.Value)
 			}
 		}
 	}
-	names := slices.Sorted(maps.Keys(files)) // the order in which a mount is read
+	names := slices.Sorted(maps.Keys(files)) // the order in which mounted files are read
 	if !isRules {
 		remedy := "it has no data"
 		if len(names) > 0 {
-			remedy = "none of its files is one of rules: " + rules.Shorten(strings.Join(names, ", "))
+			remedy = "none of its keys contains rules: " + rules.Shorten(strings.Join(names, ", "))
 		}
 		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil
@@ -170,8 +173,8 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		case IsBackup(name):
 			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
 		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one where the ConfigMap is mounted; "+
-				"put it into a ConfigMap of its own", rules.Shorten(name), objectName(n))
+			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one if the ConfigMap is mounted; "+
+				"move it to a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
 		}
@@ -205,10 +208,10 @@ func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
-const NotReadBackup = "not read: the name is that of a backup"
+const NotReadBackup = "not read: the file has the name of a backup"
 
-// IsBackup reports whether a name is that of an older version of a file, as editors and merges keep it. Reading it would activate
-// the old rules, too.
+// IsBackup reports whether a name is that of an older version of a file, as editors and merges keep
+// it. Reading it would activate the old rules, too.
 func IsBackup(name string) bool {
 	name = path.Base(name)
 	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
@@ -219,7 +222,8 @@ func IsBackup(name string) bool {
 	})
 }
 
-// reportUnreadObjects notes that objects have no rules. It is an error if no rules were found at all.
+// reportUnreadObjects reports the objects without rules: as a note, or as errors if no rules were
+// found at all.
 func (p *parser) reportUnreadObjects() {
 	others := p.objects.unread
 	if len(others) == 0 {
@@ -240,7 +244,7 @@ func (p *parser) reportUnreadObjects() {
 		return
 	}
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules in them: " + namesOf(others),
+		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since they contain no rules: " + namesOf(others),
 	})
 }
 

@@ -9,22 +9,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Parse reads the rules in content, one [rules.Config] for each YAML document. file is the name in diagnostics.
+// Parse reads the rules in content, one [rules.Config] for each YAML document. file is the name in
+// diagnostics.
 //
-// It checks each document by itself and reports all findings, in the order of lines. If one is an error, it returns no Configs.
-// descriptors.Compile checks what involves several nodes or documents, such as duplicates.
+// It checks each document by itself and reports all findings, in the order of lines. If one is an
+// error, it returns no Configs. descriptors.Compile checks what involves several nodes or
+// documents, such as duplicates.
 //
-// Values have the types of envoyproxy/ratelimit (YAML 1.1: `on` and `yes` are booleans, `1_000` and `0x10` numbers), so that a
-// file means the same to both.
+// Values have the types of envoyproxy/ratelimit (YAML 1.1: `on` and `yes` are booleans, `1_000` and
+// `0x10` numbers), so that a file means the same to both.
 //
-// A document may also be a Kubernetes object: Parse reads each file in the data of a ConfigMap, and reports places in content.
-// Objects without rules are an error unless others have some.
+// A document may also be a Kubernetes object: Parse reads each file in the data of a ConfigMap, and
+// reports places in content. Objects without rules are an error unless others have some.
 func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 	return ParseObjects(file, content, nil)
 }
 
-// ParseObjects is [Parse], and adds the objects from which Envoy Gateway makes rules to gateway, unless that is nil.
-// [envoygateway.Objects.Rules] returns their rules once all files are read.
+// ParseObjects is [Parse], and adds the objects from which Envoy Gateway makes rules to gateway,
+// unless that is nil. [envoygateway.Objects.Rules] returns their rules once all files are read.
 func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([]rules.Config, rules.Diagnostics) {
 	p, configs := parse(file, content, findLongList(content, pieceBytes), gateway)
 	if l := p.list; l != nil && (l.broken || l.node == nil) {
@@ -46,7 +48,8 @@ func parse(file string, content []byte, list *longList, gateway *envoygateway.Ob
 	return p, configs
 }
 
-// read reads the rules in content. It does not read Kubernetes objects that are embedded in another.
+// read reads the rules in content. It does not read Kubernetes objects that are embedded in
+// another.
 func (p *parser) read(content []byte, list *longList) []rules.Config {
 	p.list = list
 	var configs []rules.Config

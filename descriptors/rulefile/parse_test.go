@@ -17,8 +17,8 @@ import (
 
 var updateLoad = flag.Bool("update", false, "rewrite testdata/load/*.want")
 
-// TestParseGolden parses testdata/load/*.yaml, one file per kind of mistake and
-// a few good ones, and compares all that Parse says with the .want file beside.
+// TestParseGolden parses testdata/load/*.yaml, one file for each kind of mistake and a few valid
+// ones, and compares the results with the .want files.
 func TestParseGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -65,8 +65,8 @@ func printParsed(t *testing.T, configs []rules.Config, ds rules.Diagnostics) str
 	return b.String()
 }
 
-// prune turns v into maps without zero values, and positions into text, so that
-// golden files show what matters.
+// prune converts v to maps without zero values, and positions to text, so that golden files contain
+// only relevant values.
 func prune(t *testing.T, v any) any {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -76,7 +76,7 @@ func prune(t *testing.T, v any) any {
 	return pruneTree(tree)
 }
 
-// zeroMatters are the words whose default is not 0.
+// zeroMatters are the fields whose default is not 0.
 var zeroMatters = map[string]bool{"Slack": true, "MaxWait": true, "MaxWaiting": true}
 
 func pruneTree(v any) any {
@@ -114,9 +114,9 @@ func TestParseBoundsFileSize(t *testing.T) {
 	}
 }
 
-// TestParseAcceptsEveryWord keeps the vocabularies and the reading of words
-// together: a field that is listed but not read would be reported as unknown.
-func TestParseAcceptsEveryWord(t *testing.T) {
+// TestParseReadsEveryField checks that every field of a field set is read:
+// otherwise it would be reported as unknown.
+func TestParseReadsEveryField(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
 		"domain": "d", "key": "k*", "value": "v", "unit": "hour", "requests_per_unit": "1", "name": "n",
@@ -144,7 +144,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		{replacesFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
 	}
 	if got, want := len(around), len(fieldSets()); got != want {
-		t.Fatalf("the test covers %d vocabularies, want %d", got, want)
+		t.Fatalf("the test covers %d field sets, want %d", got, want)
 	}
 	for _, a := range around {
 		for _, word := range a.in.names {
@@ -161,7 +161,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 			}
 			_, ds := Parse("f", fmt.Appendf(nil, a.template, text))
 			for _, d := range ds {
-				if !strings.Contains(d.Message, "given twice") {
+				if !strings.Contains(d.Message, "is a duplicate") {
 					t.Errorf("%q %s gives %v, want it accepted", word, a.in.where, d)
 				}
 			}

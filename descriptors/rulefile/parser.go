@@ -38,7 +38,8 @@ type parser struct {
 	nodes, depth int
 	// objects are the Kubernetes objects of the file.
 	objects objects
-	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are reported as unread.
+	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are
+	// reported as unread.
 	gateway *envoygateway.Objects
 	// place maps lines and columns of an embedded text to those of the file, or is nil.
 	place func(line, col int) (int, int)
@@ -63,8 +64,8 @@ type finding struct {
 	message   string
 }
 
-// resolveAlias returns the node that n is an alias of, or n. It counts each node that is read, since a small file can expand
-// without bound through aliases.
+// resolveAlias returns the node that n is an alias of, or n. It counts each node that is read,
+// since a small file can expand without bound through aliases.
 func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 	p.nodes++
 	if p.nodes > maxNodes {
@@ -83,7 +84,7 @@ func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 // enter begins a map or list. It returns false if it must not be read.
 func (p *parser) enter(n *yaml.Node) bool {
 	if p.depth >= maxDepth {
-		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias contains itself", maxDepth)
+		p.fail("", n, "maps and lists are nested deeper than %d levels, or an alias contains itself", maxDepth)
 		p.stopped = true
 	}
 	if p.stopped {
@@ -139,7 +140,7 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 		if path = ""; code != "" {
 			code = rules.TooMany
 		}
-		message = fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
+		message = fmt.Sprintf("more than %d %ss; the rest is not shown", maxDiagnostics, s)
 	}
 	p.seen[key] = true
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{

@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// penalty reads the steps of the field penalty; [rules.Limit.Mistakes] checks them together. It returns nil if it reported an
-// error or if the field is empty.
+// penalty reads the steps of the field penalty; [rules.Limit.Mistakes] checks them together. It
+// returns nil if it reported an error or if the field is empty.
 func (p *parser) penalty(path string, f field) []time.Duration {
 	if isNull(f.value) {
 		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so it has no effect")
 		return nil
 	}
 	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, `"penalty" must be a list of rising durations, such as [2m, 5m, 10m], not %s`, kindName(f.value))
+		p.fail(path, f.value, `"penalty" must be a list of increasing durations, such as [2m, 5m, 10m], not %s`, kindName(f.value))
 		return nil
 	}
 	steps := make([]time.Duration, 0, len(f.value.Content))

@@ -10,11 +10,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A YAML node takes twenty times the memory of its text, so the nodes of a file of 16 MiB would take more than everything else.
-// A long list of descriptors is therefore cut between its items, by indentation alone, and parsed in pieces. A file whose
-// pieces do not parse, or depend on each other, such as by an anchor in one and its alias in another, is parsed as a whole.
+// A YAML node takes twenty times the memory of its text, so the nodes of a file of 16 MiB would
+// need more memory than everything else. Therefore a long list of descriptors is split between its
+// items, by indentation only, and parsed in pieces. If a piece does not parse, or depends on
+// another, such as by an alias of an anchor there, the file is parsed as a whole.
 
-// pieceBytes is the size of a piece. A piece has one item more.
+// pieceBytes is the minimum size of a piece, which ends with the item that reaches it.
 const pieceBytes = 64 << 10
 
 // longList is the list below `descriptors:` of a file.
@@ -41,7 +42,7 @@ func findLongList(content []byte, size int) *longList {
 		return nil // a directive would apply to the first piece only
 	}
 	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) || bytes.ContainsAny(content, "\u0085\u2028\u2029") {
-		return nil // lines that end otherwise
+		return nil // YAML has other line breaks, too
 	}
 	at := 0
 	if !bytes.HasPrefix(content, word) {
@@ -72,7 +73,7 @@ func findLongList(content []byte, size int) *longList {
 			if spaces(line) > 0 {
 				return nil
 			}
-			break // the next word at the top level
+			break // the next key at the top level
 		}
 		end = next
 	}
@@ -122,7 +123,8 @@ func (l *longList) findNode(root *yaml.Node) {
 	}
 }
 
-// laterKey reports whether a key after number i of a map is before the list, which then is not the value of key i.
+// laterKey reports whether a key after number i of a map is before the list, which then is not the
+// value of key i.
 func (l *longList) laterKey(root *yaml.Node, i int) bool {
 	return i+2 < len(root.Content) && root.Content[i+2].Line < l.first
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// inPieces reads a file in pieces of size and whole. It compares what comes out, and reports
-// whether the file can be read in pieces.
+// inPieces reads a file as a whole and in pieces of the given size, and compares the results. It
+// reports whether the file can be read in pieces.
 func inPieces(t *testing.T, content []byte, size int) bool {
 	t.Helper()
 	list := findLongList(content, size)
@@ -30,7 +30,7 @@ func inPieces(t *testing.T, content []byte, size int) bool {
 	return true
 }
 
-func TestFilesAreReadInPieces(t *testing.T) {
+func TestParseInPieces(t *testing.T) {
 	items := func(indent string) string {
 		var b strings.Builder
 		for i := range 20 {
@@ -73,7 +73,7 @@ func TestFilesAreReadInPieces(t *testing.T) {
 	}
 }
 
-// FuzzPieces cuts files into the smallest pieces there are.
+// FuzzPieces splits files into pieces of the minimum size.
 func FuzzPieces(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  value: \"b\n- c\"\n- key: &x b\n- key: *x\n..."))
 	f.Add([]byte("descriptors:\n  - key: |\n    - b\n  - ? a\n    : - key: c\n  -\n# c\ndomain: d\n---\ndomain: e"))

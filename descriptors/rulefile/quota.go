@@ -13,7 +13,7 @@ import (
 func (p *parser) quota(path string, f field) *rules.Quota {
 	path += " > quota"
 	if isNull(f.value) {
-		p.warn(rules.NoEffect, path, f.key, "quota is empty, so nothing is divided here; write quota: {}")
+		p.warn(rules.NoEffect, path, f.key, "quota is empty, so the limit is not divided; write quota: {}")
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {

@@ -14,7 +14,7 @@ import (
 func (p *parser) reserve(path string, f field) *rules.Reserve {
 	path += " > reserve"
 	if isNull(f.value) {
-		p.warn(rules.NoEffect, path, f.key, "reserve is empty, so nothing is reserved here")
+		p.warn(rules.NoEffect, path, f.key, "reserve is empty, so requests reserve nothing")
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {

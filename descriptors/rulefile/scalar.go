@@ -34,8 +34,8 @@ type scalar struct {
 	float float64
 }
 
-// resolveScalar determines the type of a scalar as envoyproxy/ratelimit's library (yaml.v2) does. The library that parsed it
-// follows YAML 1.2, in which `yes` and `on` are text.
+// resolveScalar determines the type of a scalar as envoyproxy/ratelimit's library (yaml.v2) does.
+// The library that parsed it follows YAML 1.2, in which `yes` and `on` are text.
 func resolveScalar(n *yaml.Node) scalar {
 	if n.Style&yaml.TaggedStyle == 0 {
 		const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
@@ -120,7 +120,7 @@ func resolvePlain(s string) scalar {
 	return text
 }
 
-// isDate reports whether s begins like 2026-01-31, as no number does.
+// isDate reports whether s begins with a year and a hyphen, like 2026-01-31.
 func isDate(s string) bool {
 	year, _, found := strings.Cut(s, "-")
 	if !found || len(year) != 4 {
@@ -158,7 +158,8 @@ func scalarText(n *yaml.Node) string {
 	}
 }
 
-// templateText returns the template that the map n was meant to be, or "". To YAML a template is a map whose key is a map.
+// templateText returns the template that the map n was meant to be, or "". To YAML a template is a
+// map whose key is a map.
 func templateText(n *yaml.Node) string {
 	if len(n.Content) == 0 || n.Content[0].Kind != yaml.MappingNode {
 		return ""

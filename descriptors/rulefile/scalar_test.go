@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TestResolveScalar has the types that gopkg.in/yaml.v2 gives.
+// TestResolveScalar compares with the types of gopkg.in/yaml.v2.
 func TestResolveScalar(t *testing.T) {
 	for text, want := range map[string]scalar{
 		"~": {kind: nullScalar}, "null": {kind: nullScalar}, "NULL": {kind: nullScalar}, "nULL": {},

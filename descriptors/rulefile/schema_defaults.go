@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the fields of rate_limit from [Schema].
+// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the
+// fields of rate_limit from [Schema].
 func DefaultsSchema() ([]byte, error) {
 	type object = map[string]any
 	var rules struct {
@@ -43,7 +44,7 @@ func DefaultsSchema() ([]byte, error) {
 	limit["minProperties"] = 1
 	limit["dependencies"] = rules.Definitions.RateLimit.Dependencies
 	item := closed(object{
-		"name": text("The name of the rules. Without name and path the item applies to all other rules."),
+		"name": text("The name of the rules. An item without name and path applies to all other rules."),
 		"path": object{
 			"description": "The key and value of each level down to the rule.",
 			"type":        "array", "minItems": 1,
@@ -60,11 +61,11 @@ func DefaultsSchema() ([]byte, error) {
 		"domain":         text(`The domain of the rules, or "*" for all domains.`),
 		"all_or_nothing": rules.Properties["all_or_nothing"],
 		"max_counters":   rules.Properties["max_counters"],
-		"defaults":       object{"description": "Fields for rules.", "type": []string{"array", "null"}, "items": item},
+		"defaults":       object{"description": "The fields to set, each for a rule, a name, or all rules.", "type": []string{"array", "null"}, "items": item},
 	}, "domain")
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "Defaults of rate limit rules"
-	root["description"] = "Fields for rules that lack them, for one domain or all."
+	root["description"] = "Fields for rules that do not set them, for one domain or all."
 	schema, err := json.MarshalIndent(root, "", "  ")
 	return slices.Concat(schema, []byte("\n")), err
 }

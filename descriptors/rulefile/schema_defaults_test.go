@@ -70,9 +70,9 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 	}
 }
 
-// TestDefaultsSchemaHasAllWords keeps a word that is missing in the schema of rules
-// from being any value in that of defaults.
-func TestDefaultsSchemaHasAllWords(t *testing.T) {
+// TestDefaultsSchemaHasAllFields checks that each field is in the schema of rules; otherwise the
+// schema of defaults would allow any value.
+func TestDefaultsSchemaHasAllFields(t *testing.T) {
 	text, err := DefaultsSchema()
 	if err != nil || bytes.Contains(text, []byte(": null")) {
 		t.Errorf("DefaultsSchema() = %s, %v, want no empty part", text, err)

@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSchemaHasTheWordsOfParse keeps the schema current: its words are those that
-// Parse accepts, place by place.
-func TestSchemaHasTheWordsOfParse(t *testing.T) {
+// TestSchemaHasFieldsOfParse checks that the schema allows the fields that Parse accepts in each
+// map.
+func TestSchemaHasFieldsOfParse(t *testing.T) {
 	type object struct {
 		Properties  map[string]json.RawMessage
 		Definitions map[string]json.RawMessage
@@ -64,7 +64,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	}
 }
 
-// validator returns what holds YAML against the schema.
+// validator returns a function that validates YAML with the schema.
 func validator(t *testing.T) func(text string) error {
 	t.Helper()
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
@@ -82,8 +82,8 @@ func validator(t *testing.T) func(text string) error {
 	}
 }
 
-// TestSchemaKnowsBounds has values at the bounds of windows, and wildcards that share a counter.
-func TestSchemaKnowsBounds(t *testing.T) {
+// TestSchemaBounds checks values at the bounds of windows, and wildcards that share a counter.
+func TestSchemaBounds(t *testing.T) {
 	validate := validator(t)
 	texts := []string{
 		"{domain: d, descriptors: [{key: k, value: abc, share_threshold: true}]}",
@@ -112,12 +112,12 @@ func TestSchemaKnowsBounds(t *testing.T) {
 	}
 }
 
-// TestSchemaRejectsWhatParseDoes has the schema reject each file of testdata/load that Parse rejects, but for what is no
-// matter of one value's shape.
-func TestSchemaRejectsWhatParseDoes(t *testing.T) {
+// TestSchemaRejectsInvalidRules checks that the schema rejects each file of testdata/load that
+// Parse rejects, except for mistakes that involve several values.
+func TestSchemaRejectsInvalidRules(t *testing.T) {
 	validate := validator(t)
 	beyond := map[string]string{
-		"burst_takes_too_long":       "a bound on a product",
+		"burst_refill_too_long":      "a bound on a product",
 		"metadata_not_utf8":          "no text of JSON",
 		"value_not_utf8":             "no text of JSON",
 		"rate_limits_same_algorithm": "two elements of a list are compared",
@@ -150,7 +150,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	}
 	for _, c := range conformance(t, "cases.yaml") {
 		for _, text := range c.Config {
-			// The schema asks for what Parse only warns of.
+			// The schema requires fields whose absence is only a warning of Parse.
 			_, ds := Parse(c.Name, []byte(text))
 			if err := validate(text); (err == nil) != (len(ds) == 0) {
 				t.Errorf("%s: schema says %v, Parse %v", c.Name, err, ds)
@@ -160,7 +160,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	for _, c := range conformance(t, "invalid.yaml") {
 		switch {
 		case strings.HasPrefix(c.Name, "duplicate_"), c.Name == "replaces_self":
-			continue // not a matter of shape
+			continue // the schema cannot express it
 		}
 		if err := validate(c.Config[0]); err == nil {
 			t.Errorf("%s: the schema accepts it", c.Name)

@@ -21,7 +21,7 @@ func TestSuggest(t *testing.T) {
 		{"rateLimit", descriptorFields.names, "rate_limit"},
 		{"rate_limts", descriptorFields.names, "rate_limits"},
 		{"descriptor", descriptorFields.names, "descriptors"},
-		{"vlaue", descriptorFields.names, "value"}, // two letters swapped are one slip
+		{"vlaue", descriptorFields.names, "value"}, // swapped letters count as one edit
 		{"Key", descriptorFields.names, "key"},
 		{"shadow", descriptorFields.names, "shadow_mode"},
 		{"days", rules.UnitNames(), "day"},

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// syntaxError reports invalid YAML. It recognizes common mistakes, for which the library's error would be misleading.
+// syntaxError reports invalid YAML. It recognizes common mistakes, for which the library's error
+// would be misleading.
 func (p *parser) syntaxError(content []byte, err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
@@ -22,7 +23,7 @@ func (p *parser) syntaxError(content []byte, err error) {
 	lines := strings.Split(string(content), "\n")
 	if i, marker := conflictMarker(lines); marker != "" {
 		p.report("", "", i+1, 1, fmt.Sprintf(
-			"%q is a marker that a merge left where two versions differ; keep the lines of one and remove all markers", rules.Shorten(marker)))
+			"%q is a merge conflict marker; resolve the conflict and remove all markers", rules.Shorten(marker)))
 		return
 	}
 	for i, line := range lines {
@@ -73,10 +74,11 @@ func conflictMarker(lines []string) (i int, marker string) {
 // template matches templates of Helm and similar tools. To YAML an unquoted one is a map.
 var template = regexp.MustCompile(`\{\{.*?\}\}`)
 
-const templateRemedy = "give sluice what it renders to, such as the output of helm template"
+const templateRemedy = "give sluice the rendered text, such as the output of helm template"
 
-// starText returns the text that begins with a star at column col of a line or one column before, and the star's column. To
-// YAML such text is an alias, and the library reports the column of the star or the next one.
+// starText returns the text that begins with a star at column col of a line or one column before,
+// and the star's column. To YAML such text is an alias, and the library reports the column of the
+// star or the next one.
 func starText(line string, col int) (start int, text string) {
 	for start := min(col, len(line)); start > 0 && start >= col-1; start-- {
 		if line[start-1] == '*' {

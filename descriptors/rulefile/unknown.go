@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// unknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no effect there and are warnings only.
-// It returns the field that was likely meant, so that it is not reported as missing, too.
+// unknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no
+// effect there and are warnings only. It returns the field that was likely meant, so that it is not
+// reported as missing, too.
 func (p *parser) unknownField(path string, v fieldSet, f field) (meant string) {
 	home := fieldSetsOf(f.name)
 	switch {
@@ -48,8 +49,8 @@ func whereText(vs []fieldSet) string {
 	return strings.Join(names, " or ")
 }
 
-// checkIgnored checks the value of a field without effect as envoyproxy/ratelimit does: fields must be known, and items of lists
-// must be maps.
+// checkIgnored checks the value of a field without effect as envoyproxy/ratelimit does: fields must
+// be known, and items of lists must be maps.
 func (p *parser) checkIgnored(path string, f field) {
 	if f.name == "metadata" || !p.enter(f.value) {
 		return

@@ -27,8 +27,8 @@ func lastText(fields []field, word string) string {
 	return text
 }
 
-// text reads a text. Unquoted integers and booleans are the text as written, and null is empty. ok is false if it reported an
-// error.
+// text reads a text. Unquoted integers and booleans are the text as written, and null is empty. ok
+// is false if it reported an error.
 func (p *parser) text(path string, f field) (text string, ok bool) {
 	if f.value.Kind != yaml.ScalarNode {
 		p.fail(path, f.value, "%q must be text, not %s", f.name, kindName(f.value))
@@ -75,7 +75,8 @@ func (p *parser) strictBool(path string, f field) bool {
 	return false
 }
 
-// number reads an integer from smallest to largest, which fits 32 bits. ok is false if it reported an error.
+// number reads an integer from smallest to largest, which fits 32 bits. ok is false if it reported
+// an error.
 func (p *parser) number(path string, f field, smallest, largest int64) (n uint32, ok bool) {
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)

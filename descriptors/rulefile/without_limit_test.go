@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWordsWithoutLimit has words that say how a limit acts on nodes with and without one.
-func TestWordsWithoutLimit(t *testing.T) {
+// TestFieldsWithoutLimit has fields that modify a limit on nodes with and without a limit.
+func TestFieldsWithoutLimit(t *testing.T) {
 	const below = ", descriptors: [{key: l, rate_limit: {unit: hour, requests_per_unit: 1}}]"
 	for text, want := range map[string][]string{
 		"key: k, shadow_mode: true" + below:                                             {"shadow_mode"},

@@ -24,19 +24,20 @@ const MaxMaxWait = time.Minute
 // algorithmInfo describes an algorithm. Functions may be nil.
 type algorithmInfo struct {
 	name        string
-	letter      byte   // of the names of its counters in a store
-	perWindow   bool   // there such a name ends in the start of the window
-	maxRequests uint32 // the greatest requests_per_unit, and why
-	maxReason   string
-	fields      []algorithmField // of its own
+	letter      byte             // in the names of counters in a store
+	perWindow   bool             // whether such a name ends with the start of the window
+	maxRequests uint32           // maximum requests_per_unit
+	maxReason   string           // reason for maxRequests, for errors
+	fields      []algorithmField // fields that only this algorithm has
 	// setPolicy sets the fields of p that belong to the algorithm.
 	setPolicy func(p *limiter.Policy, l *Limit)
-	// burst returns how many hits an idle bucket admits at once, which is its first field plus burstOffset. recovers is the
-	// verb for the time until it admits as many again.
+	// burst returns how many hits an idle bucket admits at once, which is its first field plus
+	// burstOffset. recovers is the verb for the time until it admits as many again.
 	burst       func(p *limiter.Policy) uint64
 	burstOffset uint64
 	recovers    string
-	// scale returns p, whose limit was another number before, with the algorithm's fields adapted to its limit.
+	// scale returns p with the algorithm's fields adapted to its limit, which was the given number
+	// before.
 	scale func(p limiter.Policy, was uint32) limiter.Policy
 }
 
@@ -58,7 +59,7 @@ var algorithms = [...]algorithmInfo{
 	},
 	limiter.SlidingLog: {
 		name: "sliding_log", letter: 'l', maxRequests: limiter.MaxLog,
-		maxReason: "because the time of each hit is kept; sliding_window has no such bound",
+		maxReason: "because the time of each hit is stored; sliding_window has no such bound",
 	},
 	limiter.TokenBucket: {
 		name: "token_bucket", letter: 't', maxRequests: math.MaxUint32,
@@ -85,11 +86,11 @@ var algorithms = [...]algorithmInfo{
 	},
 	limiter.Concurrency: {
 		name: "concurrency", letter: 'p', maxRequests: limiter.MaxLog,
-		maxReason: "because each request that is held has a place of its own",
+		maxReason: "because each running request occupies a slot in memory",
 	},
 }
 
-var _ [limiter.Algorithms]algorithmInfo = algorithms // each has one
+var _ [limiter.Algorithms]algorithmInfo = algorithms // fails to compile if one is missing
 
 func infoOf(a limiter.Algorithm) *algorithmInfo {
 	if int(a) >= len(algorithms) {
@@ -116,8 +117,8 @@ func AlgorithmNames() []string {
 	return names
 }
 
-// AlgorithmFields returns the algorithm and its own fields, each after a comma. It is empty for the default, a fixed window,
-// unless explicit is set.
+// AlgorithmFields returns the algorithm and its own fields, each after a comma. It is empty for the
+// default, a fixed window, unless explicit is set.
 func AlgorithmFields(p *limiter.Policy, explicit bool) string {
 	if p.Algorithm <= limiter.FixedWindow && !explicit {
 		return ""
@@ -130,8 +131,8 @@ func AlgorithmFields(p *limiter.Policy, explicit bool) string {
 	return string(text)
 }
 
-// AppendKind appends the suffix that a counter's name has in a store: algorithm, window and sub-windows. perWindow reports
-// whether the store adds the start of the window.
+// AppendKind appends the suffix of a counter's name in a store: algorithm, window and sub-windows.
+// starts reports whether the store adds the start of the window.
 func AppendKind(dst []byte, p *limiter.Policy) (name []byte, starts bool) {
 	r := infoOf(p.Algorithm)
 	dst = strconv.AppendInt(append(dst, r.letter), int64(p.Window/time.Second), 10)
@@ -148,8 +149,8 @@ func AppendKind(dst []byte, p *limiter.Policy) (name []byte, starts bool) {
 // MaxRequests returns the greatest requests_per_unit of an algorithm.
 func MaxRequests(a limiter.Algorithm) uint32 { return infoOf(a).maxRequests }
 
-// Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if the algorithm does not
-// support the number.
+// Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if
+// the algorithm does not support the number.
 func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
 	r, was := infoOf(p.Algorithm), p.Limit
 	p.Limit, p.Window = number, window
@@ -159,8 +160,8 @@ func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
 	return number <= r.maxRequests
 }
 
-// scaleBurst keeps the ratio of burst to limit, rounded up, within the bounds of p. If the limit was 0, the burst becomes
-// the limit, as by default.
+// scaleBurst keeps the ratio of burst to limit, rounded up, within the bounds of p. If the limit
+// was 0, the burst becomes the limit, as by default.
 func scaleBurst(p limiter.Policy, was uint32) limiter.Policy {
 	scaled := uint64(p.Limit)
 	if was > 0 {

@@ -9,8 +9,9 @@ import (
 // allowComment is a comment that acknowledges warnings by their codes.
 var allowComment = regexp.MustCompile(`(?:^|\s)#\s*sluice:allow(?:\s+([^#]*))?$`)
 
-// FindAllowances returns the warnings that comments of a YAML file acknowledge. A comment applies to its own line or, if
-// the line has nothing else, to the next line that does. It returns nil if there are none.
+// FindAllowances returns the warnings that comments of a YAML file acknowledge. A comment applies
+// to its own line or, if the line has nothing else, to the next line that does. It returns nil if
+// there are none.
 func FindAllowances(file string, content []byte) Allowances {
 	if !bytes.Contains(content, []byte("sluice:allow")) {
 		return nil
@@ -36,7 +37,7 @@ func FindAllowances(file string, content []byte) Allowances {
 				codes = strings.FieldsFunc(string(line[m[2]:m[3]]), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 			}
 			if len(codes) == 0 {
-				codes = []string{""} // which is no code
+				codes = []string{""} // reported as an unknown code
 			}
 			for _, code := range codes {
 				above = append(above, pending{at, Code(code)})

@@ -25,14 +25,14 @@ const (
 	Restart        Code = "restart"         // a restart loses counters that matter for a day or more
 	Leases         Code = "leases"          // leases may be lost, or end before or long after their requests
 	SmallQuota     Code = "small-quota"     // a limit is too small for Envoys to divide
-	MaxCounters    Code = "max-counters"    // max_counters bounds less where a store has the counters
+	MaxCounters    Code = "max-counters"    // max_counters does not bound counters in a store
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
 	Allow          Code = "allow"           // an acknowledgement has no effect
 )
 
-// Unsent is a warning of package envoyconfig on a line of rules. Only `envoy check` knows whether its acknowledgement is
-// needed.
+// Unsent is a warning of package envoyconfig on a line of rules. Only `envoy check` knows whether
+// its acknowledgement is needed.
 const Unsent Code = "unsent"
 
 // acknowledgeable are the codes of warnings that have a line of a file.
@@ -42,7 +42,8 @@ var acknowledgeable = []string{
 	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent),
 }
 
-// Allowances are the warnings that comments acknowledge. They are not safe for concurrent use. Nil has none.
+// Allowances are the warnings that comments acknowledge. They are not safe for concurrent use. Nil
+// has none.
 type Allowances map[allowanceKey]*allowance
 
 type allowanceKey struct {
@@ -52,7 +53,7 @@ type allowanceKey struct {
 }
 
 type allowance struct {
-	at   Pos // of the comment
+	at   Pos // place of the comment
 	used bool
 }
 
@@ -70,7 +71,8 @@ func (a Allowances) Allow(code Code, pos Pos) bool {
 	return found != nil
 }
 
-// Moved returns a copy with places mapped by place, for a text that is embedded in a file.
+// Moved returns a copy for a text that is embedded in a file. place maps places in the text to
+// those in the file.
 func (a Allowances) Moved(place func(Pos) Pos) Allowances {
 	moved := Allowances{}
 	for k, v := range a {

@@ -46,10 +46,11 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 	return c, nil
 }
 
-// loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the machine.
+// loadZone returns the zone with an IANA name; "" is UTC. It rejects "Local", which depends on the
+// machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New("it is whatever the machine's is")
+		return nil, errors.New("Local depends on the machine")
 	}
 	return time.LoadLocation(name)
 }
@@ -94,9 +95,9 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	case !has:
 		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" is for one %s, not for %s, which have no defined start; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		wrong("calendar", `"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
-		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
+		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" or "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
 		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])
@@ -112,7 +113,8 @@ var windowStarts = map[Unit]string{
 	Day: "a day begins at midnight", Week: "a week begins on Monday", Year: "a year begins on 1 January",
 }
 
-// appendCalendar appends a calendar's zone and anchor: @Europe/Berlin, and @15 for months that begin on day 15.
+// appendCalendar appends a calendar's zone and anchor: @Europe/Berlin, and @15 for months that
+// begin on day 15.
 func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	if c == nil {
 		return dst
@@ -124,8 +126,8 @@ func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
 	return dst
 }
 
-// calendarBits returns the bits that a calendar changes in a [CounterKind]: those of the window, by a hash. A test checks
-// that the hashes of all zones and anchor days differ.
+// calendarBits returns the bits that a calendar changes in a [CounterKind]: those of the window, by
+// a hash. A test checks that the hashes of all zones and anchor days differ.
 func calendarBits(c *limiter.Calendar) uint64 {
 	const mark, window = 1 << 49, 1<<32 - 1
 	if c == nil {
@@ -150,7 +152,8 @@ func CalendarFields(c *limiter.Calendar) string {
 	return text
 }
 
-// UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and can have it.
+// UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and
+// can have it.
 func (l *Limit) UseCalendarMonth() {
 	given := *l
 	if given.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(given.calendarMistakes()) == 0 {
@@ -158,12 +161,13 @@ func (l *Limit) UseCalendarMonth() {
 	}
 }
 
-// UpdateCalendar adapts the calendar of p to a new unit. Windows without a calendar, such as hours, lose it. If months is set,
-// windows of one month without a calendar get that of UTC.
+// UpdateCalendar adapts the calendar of p to a new unit. Windows without a calendar, such as hours,
+// lose it. If months is set, windows of one month without a calendar get that of UTC.
 func UpdateCalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	by, ok := calendarUnits[unit]
 	switch {
-	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
+	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths:
+		// envoyproxy/ratelimit has calendars for months only.
 		p.Calendar = nil
 	case p.Calendar != nil:
 		p.Calendar = p.Calendar.WithUnit(by)
@@ -174,7 +178,7 @@ func UpdateCalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool
 
 // utcMonths is the calendar of months in UTC.
 var utcMonths = func() *limiter.Calendar {
-	c, _ := calendarOf("", 1) // which needs no file
+	c, _ := calendarOf("", 1) // UTC needs no time zone file
 	return c.WithUnit(limiter.Months)
 }()
 

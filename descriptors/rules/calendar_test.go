@@ -5,14 +5,15 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the tests need no zones of the machine
+	_ "time/tzdata" // independent of the machine's time zones
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// No two calendars have the same counters: each zone of the IANA database, each unit and each day has its own word.
-func TestCalendarWordsDiffer(t *testing.T) {
+// TestCalendarBitsDiffer checks that all calendars have different counters: calendarBits differs
+// for each zone of the IANA database, each unit and each anchor day.
+func TestCalendarBitsDiffer(t *testing.T) {
 	names, err := os.ReadFile("testdata/zones.txt")
 	must.OK(t, err)
 	zones := strings.Fields(string(names))

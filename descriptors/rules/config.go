@@ -7,16 +7,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Config contains the rules of one domain from one YAML document or xDS resource, before they are compiled. If
-// [descriptors.Options.MergeDomains] is set, several Configs may have the same domain.
+// Config contains the rules of one domain from one YAML document or xDS resource, before they are
+// compiled. If [descriptors.Options.MergeDomains] is set, several Configs may have the same domain.
 type Config struct {
 	Pos         Pos
 	Domain      string
 	Descriptors []Descriptor
 	// AllOrNothing is the field all_or_nothing, nil if it is absent.
 	AllOrNothing *bool
-	// MaxCounters is the field max_counters: the number of counters of each size that are reserved for the domain, or 0.
-	// If Configs of a domain differ, the smallest applies.
+	// MaxCounters is the field max_counters: the number of counters of each size that are reserved
+	// for the domain, or 0. If Configs of a domain differ, the smallest applies.
 	MaxCounters int64
 	// Allowances are the warnings that the file acknowledges, or nil.
 	Allowances Allowances `json:"-"`
@@ -32,9 +32,11 @@ type Descriptor struct {
 	DetailedMetric bool
 	ValueToMetric  bool
 	ShareThreshold bool
-	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in google.protobuf.Struct.
+	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in
+	// google.protobuf.Struct.
 	Metadata map[string]any
-	// RateLimits is empty for a node without a limit, and has one element for rate_limit, or those of rate_limits.
+	// RateLimits is empty for a node without a limit, and has one element for rate_limit, or those
+	// of rate_limits.
 	RateLimits []Limit
 	// List is true if the source has rate_limits.
 	List        bool
@@ -62,11 +64,14 @@ type Limit struct {
 	Shadow bool
 }
 
-// DefaultFields are the fields of a limit that [Defaults] can set, in addition to unit_multiplier and name.
+// DefaultFields are the fields of a limit that [Defaults] can set, in addition to unit_multiplier
+// and name.
 type DefaultFields struct {
 	// Algorithm is 0 if the field is absent, which means a fixed window.
 	Algorithm limiter.Algorithm
-	// The fields of one algorithm each, nil if absent. With another algorithm they are errors.
+	// The next fields belong to one algorithm each, and are errors with others. They are nil if
+	// absent.
+
 	SubWindows *uint32        // sliding_window: 1..60, default 10
 	Burst      *uint32        // token_bucket: at least 1, default RequestsPerUnit
 	Slack      *uint32        // leaky_bucket: default 10
@@ -88,7 +93,8 @@ type Pos struct {
 	Line, Col int // from 1
 }
 
-// Unit is the time unit of a limit. The numbers are those of envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+// Unit is the time unit of a limit. The numbers are those of
+// envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
 type Unit int32
 
 // The units. A month has 30 days and a year 365, as in envoyproxy/ratelimit.

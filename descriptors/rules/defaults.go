@@ -10,12 +10,13 @@ import (
 // EveryDomain is the domain of defaults for all domains.
 const EveryDomain = "*"
 
-// Defaults set fields of rules that do not have them. They are immutable and are read from a separate file; see
-// rulefile.ParseDefaults. A nil *Defaults has no documents.
+// Defaults set fields of rules that do not have them. They are immutable and are read from a
+// separate file; see rulefile.ParseDefaults. A nil *Defaults has no documents.
 //
-// A rule gets the fields of one item: the first that matches its path, its name, or all rules. Of two such items, that of
-// the rule's own domain comes first. A rule that has any of these fields gets none, nor do unlimited rules and rate_limits
-// lists. The fields of the domain apply if no [Config] of the domain has them.
+// A rule gets the fields of one item: one that matches its path, or else its name, or else all
+// rules. If both the rule's own domain and [EveryDomain] have such an item, that of the own domain
+// applies. Unlimited rules, rate_limits lists and rules that have any of these fields get none. The
+// fields of the domain apply if no [Config] of the domain has them.
 type Defaults struct {
 	// ByDomain has the documents by domain.
 	ByDomain map[string]*DomainDefaults
@@ -33,11 +34,11 @@ type DomainDefaults struct {
 	byID         map[string]*DefaultItem // see itemID
 }
 
-// DefaultItem is an item of defaults. It applies to the rule with a path, to the rules with a name or, without either, to
-// all rules.
+// DefaultItem is an item of defaults. It applies to the rule with a path, to the rules with a name
+// or, without either, to all rules.
 type DefaultItem struct {
 	Pos   Pos
-	At    string // the place in the tree, for diagnostics
+	At    string // the item's [Diagnostic.Path]
 	Path  []Level
 	Name  string
 	Limit Limit // only the fields that the item sets

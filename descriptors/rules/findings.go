@@ -5,8 +5,8 @@ import "fmt"
 // MaxFindings bounds the errors and the warnings that [Findings] keeps.
 const MaxFindings = 1000
 
-// Findings collects a bounded number of diagnostics, since a source can have hundreds of thousands of mistakes. If some
-// are dropped, the last diagnostic says so.
+// Findings collects a bounded number of diagnostics, since a source can have hundreds of thousands
+// of mistakes. If some are dropped, the last diagnostic says so.
 type Findings struct {
 	All    Diagnostics
 	counts [Note + 1]int
@@ -19,7 +19,7 @@ func (f *Findings) Add(d Diagnostic) bool {
 	case n > MaxFindings+1:
 		return false
 	case n == MaxFindings+1:
-		d = Diagnostic{Pos: d.Pos, Severity: d.Severity, Message: fmt.Sprintf("more than %d %ss; the others are not shown", MaxFindings, d.Severity)}
+		d = Diagnostic{Pos: d.Pos, Severity: d.Severity, Message: fmt.Sprintf("more than %d %ss; the rest is not shown", MaxFindings, d.Severity)}
 		if d.Severity == Warning {
 			d.Code = TooMany
 		}
@@ -30,5 +30,5 @@ func (f *Findings) Add(d Diagnostic) bool {
 	return true
 }
 
-// Full reports whether errors were dropped, so that further checks are of no use.
+// Full reports whether errors were dropped, so that further checks are useless.
 func (f *Findings) Full() bool { return f.counts[Error] > MaxFindings }

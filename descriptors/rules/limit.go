@@ -25,17 +25,17 @@ func (l *Limit) WindowMistake() string {
 	longest := int64(limiter.MaxWindow / time.Second)
 	switch w := l.WindowSeconds(); {
 	case w <= 0:
-		return fmt.Sprintf("a window of %d %ss is out of range; the least unit_multiplier is 1", l.UnitMultiplier, l.Unit)
+		return fmt.Sprintf("a window of %d %ss is out of range; the minimum unit_multiplier is 1", l.UnitMultiplier, l.Unit)
 	case w > longest:
-		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the maximum unit_multiplier of unit %s is %d",
 			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
 	default:
 		return ""
 	}
 }
 
-// NameMistake returns why the name of a limit is unsafe, or "". Envoy writes the name into a header between quotes,
-// without escaping it.
+// NameMistake returns why the name of a limit is unsafe, or "". Envoy writes the name into a header
+// between quotes, without escaping it.
 func NameMistake(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
 		return fmt.Sprintf("name %q contains a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
@@ -51,8 +51,8 @@ func IsLeaseName(name string) bool {
 	})
 }
 
-// Policy returns the policy of a limit, which must be valid and not unlimited. It does not set CountRefused, which depends
-// on the other limits of the rule.
+// Policy returns the policy of a limit, which must be valid and not unlimited. It does not set
+// CountRefused, which depends on the other limits of the rule.
 func (l *Limit) Policy() limiter.Policy {
 	p := l.policy()
 	if l.Reserve != nil {
@@ -70,23 +70,23 @@ func (l *Limit) policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
 	}
-	if mean := infoOf(p.Algorithm).setPolicy; mean != nil {
-		mean(&p, l)
+	if set := infoOf(p.Algorithm).setPolicy; set != nil {
+		set(&p, l)
 	}
 	p.Calendar = l.calendar()
 	return p
 }
 
 // ValueOr returns *p, or otherwise if p is nil.
-func ValueOr[T any](word *T, otherwise T) T {
-	if word == nil {
+func ValueOr[T any](p *T, otherwise T) T {
+	if p == nil {
 		return otherwise
 	}
-	return *word
+	return *p
 }
 
-// SameCounter reports whether two limits of one descriptor have the same counters, that is, the same [CounterKind]. If
-// months is set, it applies [Limit.UseCalendarMonth] to both first.
+// SameCounter reports whether two limits of one descriptor have the same counters, that is, the
+// same [CounterKind]. If months is set, it applies [Limit.UseCalendarMonth] to both first.
 func (l *Limit) SameCounter(other *Limit, months bool) bool {
 	a, b := *l, *other
 	if months {
@@ -108,29 +108,29 @@ func CountActive(limits []Limit) (n int) {
 }
 
 // NoActiveLimit is the error for a list of candidates only.
-const NoActiveLimit = "all limits of the list are candidates (shadow: true), so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
+const NoActiveLimit = "all limits of the list have shadow: true, so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
 
 // SameCounterHelp returns the remedy if another limit has l's counters.
 func (l *Limit) SameCounterHelp() string {
 	if l.Shadow {
-		return "they would be one counter; try one candidate after the other"
+		return "they would share a counter; try one after the other"
 	}
 	if infoOf(l.algorithm()).burst != nil {
-		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
+		return "they would share a counter; give one of them another window, such as 60 a minute for 1 a second"
 	}
 	return "only the lower would apply"
 }
 
-// Mistake is an error in a field of a limit. Misplaced means that the field must be absent, rather than that its value is
-// wrong.
+// Mistake is an error in a field of a limit. Misplaced means that the field must be absent, rather
+// than that its value is wrong.
 type Mistake struct {
 	Field     string
 	Misplaced bool
 	Message   string
 }
 
-// Mistakes returns what is wrong with the fields of l, apart from the range that each field has by itself. The window must
-// be valid.
+// Mistakes returns what is wrong with the fields of l, apart from the range that each field has by
+// itself. The window must be valid.
 func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
@@ -188,12 +188,12 @@ func WindowText(u Unit, multiplier uint32) string {
 	return "1 " + u.String()
 }
 
-// CounterKind returns the part of a counter's identity that depends on the limit. Candidates have counters of their own,
-// so that a candidate can have the window of another limit.
+// CounterKind returns the part of a counter's identity that depends on the limit. Candidates have
+// counters of their own, so that a candidate can have the window of another limit.
 func CounterKind(p *limiter.Policy, candidate bool) uint64 {
 	const nanosPerSecond = 1_000_000_000
 	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond)
-	word |= uint64(p.SubWindows) << 40 // a counter's cells fit one number of sub-windows
+	word |= uint64(p.SubWindows) << 40 // counters with other sub-windows have another layout
 	if candidate {
 		word |= 1 << 48
 	}

@@ -43,18 +43,18 @@ func (l *Limit) penaltyMistakes() []Mistake {
 		return wrong(true, `"penalty" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			AlgorithmName(algorithm))
 	case l.Reserve != nil:
-		return wrong(true, `"penalty" is not supported with "reserve", where requests may be denied because of reservations that are released later; remove one of them`)
+		return wrong(true, `"penalty" is not supported with "reserve", where a denial may be due to reservations that are released later; remove one of them`)
 	case len(l.Penalty) == 0:
-		return wrong(false, `"penalty" is empty; it must be a list of rising durations, such as [2m, 5m, 10m]`)
+		return wrong(false, `"penalty" is empty; it must be a list of increasing durations, such as [2m, 5m, 10m]`)
 	case len(l.Penalty) > limiter.MaxPenalties:
-		return wrong(false, `"penalty" has %d steps; it must have at most %d, of which the last repeats`, len(l.Penalty), limiter.MaxPenalties)
+		return wrong(false, `"penalty" has %d steps; it must have at most %d, the last of which repeats`, len(l.Penalty), limiter.MaxPenalties)
 	}
 	for i, step := range l.Penalty {
 		if step < time.Second || step > limiter.MaxPenalty || step%time.Second != 0 {
 			return wrong(false, `a step of "penalty" must be whole seconds from 1s to %s, not %s`, spanText(limiter.MaxPenalty), spanText(step))
 		}
 		if i > 0 && step <= l.Penalty[i-1] {
-			return wrong(false, `"penalty" does not rise: %s comes after %s; each step must be longer than the one before, and the last repeats`,
+			return wrong(false, `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,
 				spanText(step), spanText(l.Penalty[i-1]))
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 // Quota is the field quota of a limit: the rate limit quota service divides the limit among Envoys.
 type Quota struct {
-	// Burst bounds the tokens that an Envoy may save, as the time in which its share yields them: 0 to [MaxQuotaBurst].
+	// Burst bounds the tokens that an Envoy may save, as the time in which its share yields them: 0
+	// to [MaxQuotaBurst].
 	Burst time.Duration
 	// MinTokens is the number of tokens that an Envoy may save in any case, at least 1.
 	MinTokens uint32
@@ -42,9 +43,9 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	}
 	switch {
 	case algorithm == limiter.FixedWindow && !q.Approximate:
-		wrong("quota", false, `"quota" divides a rate, which a fixed window is not: add "algorithm: token_bucket", or write "quota: { approximate: true }" for a bucket that fills at the window's rate`)
+		wrong("quota", false, `"quota" cannot divide a fixed window: add "algorithm: token_bucket", or write "quota: { approximate: true }" for a bucket that fills at the window's rate`)
 	case algorithm == limiter.TokenBucket && q.Approximate:
-		wrong("quota", false, `"approximate" of quota is not supported by algorithm token_bucket, which is divided as it is; remove it`)
+		wrong("quota", false, `"approximate" of quota is not supported by algorithm token_bucket, which is divided without it; remove it`)
 	case algorithm != limiter.FixedWindow && algorithm != limiter.TokenBucket:
 		wrong("quota", true, `"quota" is not supported by algorithm %s; it requires "algorithm: token_bucket"`, AlgorithmName(algorithm))
 	}
@@ -58,7 +59,7 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 		wrong("reserve", true, `"reserve" is not supported with "quota": an Envoy decides each request by itself; remove one of them`)
 	}
 	if len(l.Replaces) > 0 {
-		wrong("replaces", true, `"replaces" is not supported with "quota": Envoy requests a quota for one descriptor, so there is no other limit to replace`)
+		wrong("replaces", true, `"replaces" is not supported with "quota": Envoy requests a quota for each descriptor separately, so there is no other limit to replace`)
 	}
 	if l.Table != "" {
 		wrong("table", true, `"table" is not supported with "quota", which divides the rule's own number; remove one of them`)
@@ -67,7 +68,7 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 		wrong("calendar", false, `"calendar: true" is not supported with "quota": a rate has no windows; remove it`)
 	}
 	if l.Shadow {
-		wrong("shadow", false, `"shadow: true" is not supported with "quota"; write "shadow_mode: true" beside rate_limit`)
+		wrong("shadow", false, `"shadow: true" is not supported with "quota"; write "shadow_mode: true" next to rate_limit`)
 	}
 	if q.Burst < 0 || q.Burst > MaxQuotaBurst {
 		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, MaxQuotaBurst, q.Burst)

@@ -8,15 +8,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Reserve is the field reserve of a limit: how many hits a request reserves if its cost is known only at its end.
+// Reserve is the field reserve of a limit: how many hits a request reserves if its cost is known
+// only at its end.
 type Reserve struct {
-	// Amount is the number of hits that each request reserves. If it is 0, requests reserve the 90th percentile of recent
-	// costs (p90), and First until that is known.
+	// Amount is the number of hits that each request reserves. If it is 0, requests reserve the
+	// 90th percentile of recent costs (p90), and First until that is known.
 	Amount, First uint32
 	// TTL is the longest time that a reservation lasts, in whole seconds from 1s to [MaxTTL].
 	TTL time.Duration
-	// Release is true if a reservation that is never settled is released (unsettled: release). Otherwise it is charged
-	// (unsettled: keep).
+	// Release is true if a reservation that is never settled is released (unsettled: release).
+	// Otherwise it is charged (unsettled: keep).
 	Release bool
 }
 
@@ -25,16 +26,17 @@ const (
 	DefaultTTL = time.Minute
 	// MaxTTL is the greatest ttl.
 	MaxTTL = time.Hour
-	// minEstimateDivisor bounds how far the estimate can fall below First, to an eighth. This bounds the number of
-	// reservations, each of which takes memory.
+	// minEstimateDivisor bounds how far the estimate can fall below First, to an eighth. This
+	// bounds the number of reservations, each of which takes memory.
 	minEstimateDivisor = 8
 )
 
 // reserveAlgorithms are the algorithms that support reserve.
 var reserveAlgorithms = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket}
 
-// Range returns the least and the greatest number of hits that a request reserves on a counter of p: at most the counter's
-// capacity, and at least the capacity divided by the greatest number of reservations.
+// Range returns the least and the greatest number of hits that a request reserves on a counter of
+// p: at most the counter's capacity, and at least the capacity divided by the greatest number of
+// reservations.
 func (r *Reserve) Range(p *limiter.Policy) (least, most uint64) {
 	most = max(1, p.Capacity())
 	if r.Amount > 0 {
@@ -49,12 +51,14 @@ func minAmount(capacity uint64) uint64 {
 	return (capacity + limiter.MaxReservations - 1) / limiter.MaxReservations
 }
 
-// Configure sets the limiter's reserve for a limit of p, whose numbers may be those of a rule, a row or an override.
+// Configure sets the limiter's reserve for a limit of p, whose numbers may be those of a rule, a
+// row or an override.
 func (r *Reserve) Configure(of *limiter.Reserve, p *limiter.Policy) {
 	least, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
 	life := r.TTL
-	if !r.Release { // it stays reserved as long as it would count if it were charged after the ttl
+	// The hits stay reserved until they would no longer count if they had been charged at the ttl.
+	if !r.Release {
 		life = min(life+RecoveryTime(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
 	of.Set(uint32(reservations), life, r.Release)
@@ -84,7 +88,7 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	}
 	switch {
 	case r.Amount == 0 && r.First == 0:
-		wrong(`"reserve" says neither how much ("amount: 2000") nor what to begin with ("p90: true, first: 2000"); add one of them`)
+		wrong(`"reserve" has neither "amount" nor "first"; write "amount: 2000", or "p90: true, first: 2000"`)
 	case r.Amount > 0 && r.First > 0:
 		wrong(`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
 	}
@@ -93,7 +97,7 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	}
 	p := l.policy()
 	if p.Validate() != nil {
-		return all // an error of the other fields
+		return all // another check reports the error
 	}
 	amount := uint64(max(r.Amount, r.First))
 	switch least := minAmount(p.Capacity()); {

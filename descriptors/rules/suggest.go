@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// Suggest returns the candidate that word is most likely a misspelling of, or "". It ignores letter case, camelCase,
-// hyphens and plurals.
+// Suggest returns the candidate that word is most likely a misspelling of, or "". It ignores letter
+// case, camelCase, hyphens and plurals.
 func Suggest(word string, candidates []string) string {
 	if len(word) > 64 {
-		return "" // not a slip, and the distance is quadratic
+		return "" // computing the distance takes quadratic time
 	}
 	word = snakeCase(word)
 	best, bestDistance := "", 1+len(word)/4
@@ -50,8 +50,8 @@ func snakeCase(s string) string {
 	return b.String()
 }
 
-// EditDistance returns how many letters have to be inserted, deleted, replaced or swapped with their neighbour to turn a
-// into b.
+// EditDistance returns how many letters have to be inserted, deleted, replaced or swapped with
+// their neighbour to turn a into b.
 func EditDistance(a, b string) int {
 	n := len(b) + 1
 	rows := make([]int, 3*n)
@@ -78,7 +78,7 @@ func EditDistance(a, b string) int {
 
 // Nearest returns at most five names that are similar to name, most similar first.
 func Nearest(name string, names []string) []string {
-	const most, longest = 5, 64 // the distance is quadratic
+	const most, longest = 5, 64 // computing a distance takes quadratic time
 	if len(name) > longest {
 		return nil
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSourceSees makes each kind of change several times: the first may be seen
-// by the first look of Run, the others only by a watch that is still there.
-func TestSourceSees(t *testing.T) {
+// TestSourceDetectsChanges makes each kind of change several times: Run may detect the first one
+// when it starts, but further ones only by a watch that still exists.
+func TestSourceDetectsChanges(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		// start makes version 1 and returns the path to follow and a func that
-		// makes another version.
+		// start writes version 1 and returns the path to follow and a function that
+		// writes another version.
 		start func(t *testing.T, dir string) (path string, change func(version int))
 	}{
 		{"a ConfigMap swap", func(t *testing.T, dir string) (string, func(int)) {
@@ -129,9 +129,8 @@ func rename(t *testing.T, from, to string) {
 	must.OK(t, os.Rename(from, to))
 }
 
-// TestSourceGainsAndLosesFiles copies a second file into the directory and
-// removes it again.
-func TestSourceGainsAndLosesFiles(t *testing.T) {
+// TestSourceFilesAddedAndRemoved adds a second file to the directory and removes it.
+func TestSourceFilesAddedAndRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	_, updates := follow(t, Options{}, dir)

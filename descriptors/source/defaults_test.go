@@ -19,8 +19,7 @@ func algorithmOf(u Update) string {
 	return rules.AlgorithmName(u.Set.Limits[0].Policy.Algorithm)
 }
 
-// TestSourceFollowsDefaults has the file of defaults among the rules, as one
-// ConfigMap would.
+// TestSourceFollowsDefaults has the file of defaults among the rules, as in a ConfigMap with both.
 func TestSourceFollowsDefaults(t *testing.T) {
 	dir := t.TempDir()
 	defaults := filepath.Join(dir, "defaults.yaml")
@@ -45,8 +44,8 @@ func TestSourceFollowsDefaults(t *testing.T) {
 	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 }
 
-// TestSourceOfDefaultsAlone is what rules from elsewhere need.
-func TestSourceOfDefaultsAlone(t *testing.T) {
+// TestSourceOfDefaultsOnly reads defaults for rules of another source.
+func TestSourceOfDefaultsOnly(t *testing.T) {
 	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
 	write(t, "{domain: d}", defaults)
 	first, updates := follow(t, Options{Defaults: defaults})
@@ -61,9 +60,9 @@ func TestSourceOfDefaultsAlone(t *testing.T) {
 	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
 }
 
-// TestDefaultsMustBeAFile also holds that a link to the file of defaults, by which
-// a ConfigMap shows it, is no file of rules.
-func TestDefaultsMustBeAFile(t *testing.T) {
+// TestDefaultsMustBeFile also checks that a link to the file of defaults, as in a ConfigMap volume,
+// is not a file of rules.
+func TestDefaultsMustBeFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "data/rules.yaml")
 	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", dir, "data/words.yaml")

@@ -25,8 +25,9 @@ import (
 // maxSourceBytes bounds the size of all files together.
 const maxSourceBytes = 64 << 20
 
-// largeSource is the size from which garbage of parsing is collected before compiling. Otherwise it is in memory together with two sets
-// of rules: some 30 MB for 100,000 rules.
+// largeSource is the size of files from which garbage is collected between parsing and compiling.
+// Otherwise the garbage, some 30 MB for 100,000 rules, is in memory together with two sets of
+// rules.
 const largeSource = 1 << 20
 
 // File is a file of rules. Name is the path at which it was found.
@@ -46,16 +47,18 @@ type sources struct {
 // locations are the paths of rules.
 type locations struct {
 	paths []string
-	// prefix selects the files below directories whose relative path, with dots for slashes, begins with it.
+	// prefix selects the files below directories whose relative path, with dots for slashes, begins
+	// with it.
 	prefix string
-	// defaults is the file of defaults, or empty, and tables are the files of tables. Below one of the paths they are not files of rules.
+	// defaults is the file of defaults, or empty, and tables are the files of tables. Below one of
+	// the paths they are not files of rules.
 	defaults string
 	tables   []string
 }
 
 func tableFiles(all *tables.Registry) (paths []string) {
 	for _, name := range all.Names() {
-		if e, _ := all.Table(name); e.Path != "" { // it has the name
+		if e, _ := all.Table(name); e.Path != "" { // the table exists
 			paths = append(paths, e.Path)
 		}
 	}
@@ -70,8 +73,8 @@ func (p *locations) all() []string {
 	return append(slices.Clip(p.paths), p.defaults)
 }
 
-// read reads all files. If a link changes meanwhile, as ..data of a ConfigMap volume does, it starts again, since the files belong
-// together.
+// read reads all files. If a link changes meanwhile, as ..data of a ConfigMap volume does, it
+// starts again, since the files belong together.
 func (p *locations) read() (sources, error) {
 	const attempts = 5
 	for i := 1; ; i++ {
@@ -80,7 +83,8 @@ func (p *locations) read() (sources, error) {
 		case err == nil && settled:
 			return all, nil
 		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
-			// A listed file is gone, as when the kubelet removes the old directory.
+			// A file changed, or was removed after it was listed, for example with the old
+			// directory of a ConfigMap.
 		case err != nil:
 			return sources{}, addUser(err)
 		default:
@@ -98,7 +102,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 	var last foundFile
 	if p.defaults != "" {
 		if last = before[len(before)-1]; last.name != p.defaults {
-			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", p.defaults)
+			return all, false, fmt.Errorf("read %s: is a directory; the defaults must be a file", p.defaults)
 		}
 	}
 	left := int64(maxSourceBytes)
@@ -113,7 +117,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 		}
 		left -= int64(len(content))
 		if file := (File{Name: f.name, Content: content}); p.defaults != "" && f.target == last.target {
-			all.defaults = &file // below a path first, by its own name last
+			all.defaults = &file // if it is also below a path, the last one has its own name
 		} else {
 			all.files = append(all.files, file)
 		}
@@ -130,21 +134,22 @@ func addUser(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	groups, _ := os.Getgroups() // without them the message is still right
-	return fmt.Errorf("%w: this process is user %d of the groups %v; let it read the files and enter their directories (chmod, or defaultMode and fsGroup in Kubernetes)",
+	groups, _ := os.Getgroups() // only for the message
+	return fmt.Errorf("%w: sluice runs as user %d with the groups %v; let that read the files and enter their directories (chmod, or defaultMode and fsGroup in Kubernetes)",
 		err, os.Geteuid(), append(groups, os.Getegid()))
 }
 
-// foundFile is a file with its name and the path to which links lead.
+// foundFile is a file. target is its path with links resolved.
 type foundFile struct {
 	name, target string
 	backup       bool
 }
 
 func (p *locations) list() ([]foundFile, error) {
-	var rows []string // where the files of tables are
+	var rows []string // the files of tables
 	for _, path := range p.tables {
-		if target, err := filepath.EvalSymlinks(absolute(path)); err == nil { // else it is below no path, either
+		// Otherwise it does not exist.
+		if target, err := filepath.EvalSymlinks(absolute(path)); err == nil {
 			rows = append(rows, target)
 		}
 	}
@@ -188,8 +193,9 @@ func locate(path string, info fs.FileInfo) (foundFile, error) {
 	return foundFile{name: path, target: target}, err
 }
 
-// walk calls file for every file below dir, and enter, if not nil, for dir and every directory below. It skips names that begin with a
-// dot. parents are the directories above dir; links back to one of them are not followed.
+// walk calls file for every file below dir, and enter, if not nil, for dir and every directory
+// below. It skips names that begin with a dot. parents are the directories above dir; links back to
+// one of them are not followed.
 func walk(dir string, parents []fs.FileInfo, file func(foundFile), enter func(dir string)) error {
 	self, err := os.Stat(dir)
 	if err != nil {
@@ -243,7 +249,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return readUpTo(path, f, info.Size(), limit)
 }
 
-// openRegular opens a regular file for reading. It does not open devices, since that may have an effect.
+// openRegular opens a regular file for reading. It does not open devices, since that may have an
+// effect.
 func openRegular(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, notRegular(path)
@@ -275,18 +282,19 @@ func notRegular(path string) error {
 // readUpTo reads content that is likely of the given size and must not exceed limit.
 func readUpTo(name string, r io.Reader, size, limit int64) ([]byte, error) {
 	var b bytes.Buffer
-	b.Grow(int(min(size, limit)) + bytes.MinRead) // the last read finds the end
+	b.Grow(int(min(size, limit)) + bytes.MinRead) // room for the read that finds the end
 	if _, err := b.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, err
 	}
 	content := b.Bytes()
 	if int64(len(content)) > limit {
-		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", name, maxSourceBytes>>20)
+		return nil, fmt.Errorf("read %s: the files exceed %d MiB in total", name, maxSourceBytes>>20)
 	}
 	return content, nil
 }
 
-// ReadStream reads a stream, such as standard input, as a file with the given name. More than 64 MiB is an error.
+// ReadStream reads a stream, such as standard input, as a file with the given name. More than 64
+// MiB is an error.
 func ReadStream(name string, r io.Reader) (File, error) {
 	content, err := readUpTo(name, r, 0, maxSourceBytes)
 	return File{Name: name, Content: content}, err
@@ -302,16 +310,18 @@ func (r sources) requireFiles(paths []string, prefix string) error {
 	}
 	begins := ""
 	if prefix != "" {
-		begins = fmt.Sprintf(" that begins with %q, its slashes written as dots", prefix)
+		begins = fmt.Sprintf(" whose relative path, with dots for slashes, begins with %q", prefix)
 	}
 	return fmt.Errorf("%w in %s%s", ErrNoFile, strings.Join(paths, ", "), begins)
 }
 
-// Load reads, parses and compiles the files of paths and the file of defaults, unless that is empty; see [rulefile.Parse],
-// [rulefile.ParseDefaults] and [descriptors.Compile]. A directory means every file below it, sorted by path, except backups,
-// files of opt's tables, and files with an element of the relative path that begins with a dot. Links are followed. Streams of
-// [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not nil only if a file is missing or
-// cannot be read, if there is none, or if all together exceed 64 MiB.
+// Load reads, parses and compiles the files of paths and the file of defaults, unless that is
+// empty; see [rulefile.Parse], [rulefile.ParseDefaults] and [descriptors.Compile]. A directory
+// means every file below it, sorted by path, except backups, files of opt's tables, and files with
+// an element of the relative path that begins with a dot. Links are followed. Streams of
+// [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not
+// nil only if a file is missing or cannot be read, if there is none, or if all together exceed 64
+// MiB.
 func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
 	all, err := (&locations{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
 	if err != nil {
@@ -325,7 +335,8 @@ func Load(paths []string, defaults string, opt descriptors.Options, streams ...F
 	return set, ds, nil
 }
 
-// build parses and compiles files. It clears their contents. Objects of Envoy Gateway make rules unless gateway is nil.
+// build parses and compiles files. It clears their contents. Objects of Envoy Gateway make rules
+// unless gateway is nil.
 func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (*descriptors.Set, rules.Diagnostics) {
 	var configs []rules.Config
 	var found rules.Diagnostics
@@ -366,7 +377,8 @@ func (r sources) sum() [sha256.Size]byte {
 		texts = append(texts, []byte(f.Name), f.Content)
 	}
 	if r.defaults != nil {
-		texts = append(texts, nil, []byte(r.defaults.Name), r.defaults.Content) // no file of rules has the name ""
+		// The nil separates them: no file of rules has the name "".
+		texts = append(texts, nil, []byte(r.defaults.Name), r.defaults.Content)
 	}
 	return Digest(texts...)
 }

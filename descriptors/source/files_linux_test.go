@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestReadSaysWhoMayNotRead reads files that others own, as an image's user does. The
-// thread takes that user's rights over files alone, and ends with the goroutine.
-func TestReadSaysWhoMayNotRead(t *testing.T) {
+// TestReadPermissionError reads files as a user without permission. Only the thread changes its
+// file system user, and it ends with the goroutine.
+func TestReadPermissionError(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.Chmod(dir, 0o700))
 	closed := filepath.Join(dir, "closed")
@@ -42,7 +42,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 	results := make(chan result)
 	go func() {
 		defer close(results)
-		runtime.LockOSThread() // and never unlocked: no other goroutine gets this thread
+		runtime.LockOSThread() // without unlocking, so that no other goroutine uses this thread
 		if os.Geteuid() == 0 {
 			if err := syscall.Setfsuid(65532); err != nil {
 				t.Error(err)
@@ -57,7 +57,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 	read := 0
 	for r := range results {
 		read++
-		user := fmt.Sprintf("permission denied: this process is user %d of the groups [", os.Geteuid())
+		user := fmt.Sprintf("permission denied: sluice runs as user %d with the groups [", os.Geteuid())
 		if r.files != nil || !errors.Is(r.err, fs.ErrPermission) || !strings.Contains(r.err.Error(), dir) ||
 			!strings.Contains(r.err.Error(), user) || !strings.Contains(r.err.Error(), "chmod") {
 			t.Errorf("Read(%s) = %v, %v, want an error that names it, the user and what to do", r.path, r.files, r.err)

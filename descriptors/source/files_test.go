@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// write writes a file below dir, making its directories.
+// write writes a file, and creates its directories.
 func write(t *testing.T, content string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
@@ -31,7 +31,7 @@ func link(t *testing.T, target string, path ...string) {
 	must.OK(t, os.Symlink(target, name))
 }
 
-// contents are the files by their names relative to dir, in order.
+// contents returns the files with their names relative to dir, in order.
 func contents(t *testing.T, dir string, files []File) []string {
 	t.Helper()
 	var all []string
@@ -79,7 +79,7 @@ func TestReadPathsInOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "1", dir, "d/a")
 	write(t, "2", dir, "z")
-	write(t, "3", dir, ".named") // a file that is named counts, whatever its name
+	write(t, "3", dir, ".named") // an explicit path may begin with a dot
 	write(t, "5", dir, "named.bak")
 	write(t, "4", dir, ".dotted/e")
 	files, err := readAll([]string{
@@ -116,9 +116,9 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}
 }
 
-// TestReadIsOneVersion swaps the `..data` link of a ConfigMap mount, as the
-// kubelet does, while Read runs: it must never mix two versions.
-func TestReadIsOneVersion(t *testing.T) {
+// TestReadReturnsOneVersion changes the link ..data of a ConfigMap volume, like the kubelet, while
+// files are read. The result must be one version.
+func TestReadReturnsOneVersion(t *testing.T) {
 	dir := t.TempDir()
 	version := func(v string) map[string]string {
 		return map[string]string{"a.yaml": v, "b.yaml": v, "c.yaml": v}
@@ -146,7 +146,7 @@ func TestReadIsOneVersion(t *testing.T) {
 	for range 2000 {
 		files, err := readAll([]string{dir})
 		if err != nil {
-			continue // it may give up, but not mix
+			continue // an error is allowed, a mix of versions is not
 		}
 		read++
 		got := contents(t, dir, files)
@@ -186,8 +186,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadShowsAllErrors has a file that does not parse, and duplicates in and
-// between others.
+// TestLoadShowsAllErrors has a file that does not parse, and duplicates within a file and between
+// files.
 func TestLoadShowsAllErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "domain: a\ndescriptors: [{key: k}, {key: k}]\n", dir, "a.yaml")
@@ -208,13 +208,13 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	}
 }
 
-// TestLoadNotesBackups has a backup that would define the domain twice.
+// TestLoadNotesBackups has a backup that would be a duplicate domain.
 func TestLoadNotesBackups(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "domain: a\n", dir, "a.yaml")
 	write(t, "domain: a\n", dir, "a.yaml~")
 	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
-	want := dir + "/a.yaml~: note: not read: the name is that of a backup"
+	want := dir + "/a.yaml~: note: not read: the file has the name of a backup"
 	if set == nil || err != nil || len(ds) != 1 || ds[0].String() != want || ds[0].Severity != rules.Note {
 		t.Errorf("Load = %v, %v, %v, want a set and %q", set, ds, err, want)
 	}

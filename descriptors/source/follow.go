@@ -14,29 +14,36 @@ import (
 
 // Options configure [Files].
 type Options struct {
-	// Paths are files and directories; see [Load]. If empty, only the defaults are read, for rules of another source. Files of tables
-	// below a directory are not files of rules.
+	// Paths are files and directories; see [Load]. If empty, only the defaults are read, for rules
+	// of another source. Files of tables below a directory are not files of rules.
 	Paths []string
-	// Prefix, if not empty, selects the files below directories whose relative path, with dots for slashes, begins with it.
+	// Prefix, if not empty, selects the files below directories whose relative path, with dots for
+	// slashes, begins with it.
 	Prefix string
-	// Defaults is a file of defaults, or empty; see [rulefile.ParseDefaults]. It may be below one of Paths, where it is not a file of
-	// rules.
+	// Defaults is a file of defaults, or empty; see [rulefile.ParseDefaults]. It may be below one
+	// of Paths, where it is not a file of rules.
 	Defaults string
 	// Options are those of the compiler.
 	Options descriptors.Options
-	// AllowEmpty permits that there is no file, StartEmpty only at the start. Otherwise it is an error, since nothing would be limited.
+	// AllowEmpty permits Paths without a file, and StartEmpty permits them at the start only.
+	// Otherwise they are an error, since nothing would be limited.
 	AllowEmpty, StartEmpty bool
-	// OnLoad is called with the first files and after every change. It activates the Update, or returns why not. Required.
+	// OnLoad is called with the first files and after every change. It activates the Update, or
+	// returns why not. Required.
 	OnLoad func(Update) error
-	// OnUnwatched, if not nil, is called when the files can no longer be watched and are only polled.
+	// OnUnwatched, if not nil, is called when the files can no longer be watched and are only
+	// polled.
 	OnUnwatched func(error)
-	// Poll is the interval at which files are read without a notification. Default 10s; at most a second while they cannot be watched.
+	// Poll is the interval at which files are read without a notification. Default 10s; at most a
+	// second while they cannot be watched.
 	Poll time.Duration
-	// Settle is how long files must not change before a change is applied, so that no half-written file is. Default 100ms.
+	// Settle is how long files must not change before a change is applied, so that no half-written
+	// file is. Default 100ms.
 	Settle time.Duration
 }
 
-// Files follows files of rules. It is not safe for concurrent use: call [Files.Load] first, then [Files.Run].
+// Files follows files of rules. It is not safe for concurrent use: call [Files.Load] first, then
+// [Files.Run].
 type Files struct {
 	opt    Options
 	reload Reload[[sha256.Size]byte]
@@ -63,11 +70,12 @@ func (s *Files) asGroup() *Group { return &Group{files: s} }
 // Load reads the files for the first time, calls OnLoad and returns the error.
 func (s *Files) Load() error { return s.apply(s.read(), true) }
 
-// Run calls OnLoad after every change of the files, until ctx ends. If the files do not load, OnLoad gets the error once. If they
-// return to the active rules, OnLoad gets that Set again.
+// Run calls OnLoad after every change of the files since they were last read, until ctx ends. If
+// the files do not load, OnLoad gets the error once. If they return to the active rules, OnLoad
+// gets that Set again.
 func (s *Files) Run(ctx context.Context) { s.asGroup().Run(ctx) }
 
-// apply activates a reading, or returns why not.
+// applyChanges is [Group.applyChanges] for these files only.
 func (s *Files) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 	s.asGroup().applyChanges(ctx, w, refresh)
 }
@@ -77,10 +85,11 @@ type watchOptions struct {
 	poll, settle time.Duration
 	onUnwatched  func(error) // or nil
 	watch        func() (*watcher, error)
-	dirs         func() []string // directories that are to be watched now, sorted
+	dirs         func() []string // returns the directories to watch now, sorted
 }
 
-// run calls look at once, and whenever something may have changed, until ctx ends. look calls refresh to update the watches.
+// run calls look at once, and whenever something may have changed, until ctx ends. look calls
+// refresh to update the watches.
 func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w *watcher, refresh func())) {
 	w, err := f.watch()
 	if err != nil {
@@ -91,8 +100,7 @@ func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w
 	defer poll.Stop()
 	unwatched := false
 	refresh := func() {
-		// Watches come before the files are read: a change is either seen by
-		// the reading or by a watch.
+		// Watches are added before the files are read, so that no change between the two is missed.
 		if err := cmp.Or(err, w.refresh(f.dirs)); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
@@ -116,7 +124,7 @@ func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w
 			if !w.waitQuiet(ctx, f.settle) {
 				return
 			}
-		case <-w.errors: //nolint:errcheck // an overflow of events is a hint like them
+		case <-w.errors: //nolint:errcheck // a lost event is a reason to read the files, too
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Change has the rules and tables that changed since the last Change. If a volume such as a mounted ConfigMap replaced all of its
-// files at once, all of them are in one Change.
+// Change has the rules and tables that changed since the last Change. If a volume such as a mounted
+// ConfigMap replaced all of its files at once, all of them are in one Change.
 type Change struct {
 	// Rules are nil if they have not changed.
 	Rules  *Update
@@ -19,29 +19,31 @@ type Change struct {
 type Group struct {
 	files  *Files // nil for none
 	tables []*TableFile
-	// onLoad is called with the first reading of all files, and after changes. If it is nil, the OnLoad of the files is called.
+	// onLoad is called with the first reading of all files, and after changes. If it is nil, the
+	// OnLoad of the files is called.
 	onLoad func(Change) error
 	// read has the tables of the Change that is being loaded.
 	read []TableUpdate
-	// onWait is OnWait's; nil for none.
+	// onWait is set by OnWait, or nil.
 	onWait func(Wait)
 }
 
 // Wait describes the files that the first reading waits for.
 type Wait struct {
-	// Rules is true if files of rules change. Tables are the tables whose files change or are unfinished, and Bytes the sizes of
-	// their files.
+	// Rules is true if files of rules are changing. Tables are the names of the tables whose files
+	// are changing or unfinished, and Bytes the sizes of these files.
 	Rules  bool
 	Tables []string
 	Bytes  []int64
-	// Waited is the time so far, and Most the longest time.
+	// Waited is how long Load has waited, and Most the maximum.
 	Waited, Most time.Duration
 }
 
 // waitInterval is how often a wait is reported.
 const waitInterval = time.Second
 
-// OnWait sets a function that is called as soon as [Group.Load] waits for files, and then once a second.
+// OnWait sets a function that is called as soon as [Group.Load] waits for files, and then once a
+// second.
 func (g *Group) OnWait(report func(Wait)) { g.onWait = report }
 
 // reportWait reports that Load waits for the members that are not ready.
@@ -60,8 +62,8 @@ func (g *Group) reportWait(ready changes, waited time.Duration) {
 	g.onWait(w)
 }
 
-// NewGroup returns a group. It reads nothing yet. onLoad activates a Change or returns why not; it replaces the OnLoad of files,
-// which may be nil.
+// NewGroup returns a group. It reads nothing yet. onLoad activates a Change or returns why not; it
+// replaces the OnLoad of files, which may be nil.
 func NewGroup(files *Files, tables []*TableFile, onLoad func(Change) error) *Group {
 	g := &Group{files: files, tables: tables, onLoad: onLoad}
 	if files != nil {
@@ -104,7 +106,8 @@ func (g *Group) changed(now *snapshot) changes {
 	return c
 }
 
-// stable returns the changed members that are the same in two snapshots, and whether all of them are.
+// stable returns the changed members that are the same in two snapshots, and whether all of them
+// are.
 func (c changes) stable(a, b *snapshot) (stable changes, all bool) {
 	stable = changes{c.rules && a.rules.sum == b.rules.sum, slices.Clone(c.tables)}
 	for i := range c.tables {
@@ -113,14 +116,14 @@ func (c changes) stable(a, b *snapshot) (stable changes, all bool) {
 	return stable, stable.rules == c.rules && slices.Equal(stable.tables, c.tables)
 }
 
-// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished,
-// at most startTime. If ctx ends first it calls nothing.
+// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files
+// that change or are unfinished, at most startTime. If ctx ends first it calls nothing.
 func (g *Group) Load(ctx context.Context) error {
 	all := changes{rules: g.files != nil}
 	for range g.tables {
 		all.tables = append(all.tables, true)
 	}
-	if all.rules && len(all.tables) == 0 { // no other file has to be of the same time
+	if all.rules && len(all.tables) == 0 { // there is no other file to be consistent with
 		now := g.snapshot()
 		return g.apply(&now, all, nil, true)
 	}
@@ -163,7 +166,7 @@ func (g *Group) Load(ctx context.Context) error {
 	}
 }
 
-// Run calls OnLoad after every change of the files, until ctx ends.
+// Run calls OnLoad after every change of the files since they were last read, until ctx ends.
 func (g *Group) Run(ctx context.Context) {
 	f := g.watchOptions()
 	f.run(ctx, g.applyChanges)
@@ -178,9 +181,10 @@ func (g *Group) watchOptions() watchOptions {
 	return watchOptions{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.dirs}
 }
 
-// applyChanges applies the changed members once two snapshots, a settle time apart, agree on them: all of them existed at one time
-// between the snapshots. Members that keep changing delay the others for maxUnstableRounds snapshots; an unfinished table that does
-// not change delays them until it is read.
+// applyChanges applies the changed members once two snapshots, a settle time apart, agree on them:
+// all of them existed at one time between the snapshots. Members that keep changing delay the
+// others for maxUnstableRounds snapshots; an unfinished table that does not change delays them
+// until it is read.
 func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 	before, unsettled, waited := g.snapshot(), 0, stopwatch()
 	for g.changed(&before).any() {
@@ -232,8 +236,9 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the tables in which. It returns whether their files were still in the state of now and are usable, and removes
-// others from which. It reads none if one is known to be unfinished, since the others may be large.
+// readTables reads the tables in which. It removes those whose files have changed since now or are
+// not usable, and same reports whether there were none. If one is known to be unfinished,
+// readTables reads none, since the others may be large.
 func (g *Group) readTables(now *snapshot, which changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
@@ -254,11 +259,13 @@ func (g *Group) readTables(now *snapshot, which changes) (all []fileReading, sam
 	return all, same
 }
 
-// apply loads what was read, or returns why not. start is true for the first reading.
+// apply activates the rules of now, if which has them, and the tables in read, or returns why not.
+// start is true for the first reading.
 func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bool) error {
 	defer func() { g.read = nil }()
 	for _, r := range read {
-		if start || !r.stamp.equal(r.file.last) { // else it still cannot be read, for the same reason
+		// Otherwise it cannot be read for the same reason as before.
+		if start || !r.stamp.equal(r.file.last) {
 			g.read = append(g.read, r.file.update(r.tableReading))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// grouped is a volume with rules and two tables, which are followed together.
+// grouped is a volume with rules and two tables that are followed together.
 type grouped struct {
 	t       *testing.T
 	dir     string
@@ -27,7 +27,7 @@ type grouped struct {
 	changes []Change
 }
 
-// volumeOf returns the files of a volume. The version -1 stands for files that do not load.
+// volumeOf returns the files of a volume. Version -1 is an invalid file.
 func volumeOf(rules, first, second int) map[string]string {
 	files := map[string]string{"rules.yaml": rulesOf(rules), "0.csv": tableOf(first), "1.csv": tableOf(second)}
 	if rules < 0 {
@@ -80,8 +80,8 @@ func (w *grouped) want(when string, rules, first, second int) {
 	}
 }
 
-// TestAVolumeIsOneChange replaces a volume at every point at which its files are looked at.
-func TestAVolumeIsOneChange(t *testing.T) {
+// TestVolumeUpdateIsOneChange replaces a volume at each point at which its files are observed.
+func TestVolumeUpdateIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.want("at first", 1, 1, 1)
@@ -94,7 +94,7 @@ func TestAVolumeIsOneChange(t *testing.T) {
 					steps = steps[1:]
 				}
 			})
-			if len(steps) > 0 { // that nothing had changed when look began
+			if len(steps) > 0 { // otherwise look began before the change
 				must.OK(t, steps[0].Do())
 				steps = steps[1:]
 			}
@@ -107,8 +107,8 @@ func TestAVolumeIsOneChange(t *testing.T) {
 	}
 }
 
-// TestVolumesThatChangeAllTheTime replaces a volume while its files are read.
-func TestVolumesThatChangeAllTheTime(t *testing.T) {
+// TestVolumeKeepsChanging replaces a volume repeatedly while its files are read.
+func TestVolumeKeepsChanging(t *testing.T) {
 	const versions = 60
 	w := newGrouped(t, time.Millisecond, volumeOf(1, 1, 1))
 	replaced := make(chan struct{})
@@ -134,7 +134,7 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 		}
 	})
 	if err := w.group.Load(t.Context()); err != nil {
-		t.Log("while the volume is replaced:", err) // it may change during each of several attempts
+		t.Log("while the volume is replaced:", err) // each of its attempts may fail
 	}
 	running.Go(func() { w.group.Run(ctx) })
 	<-replaced
@@ -147,8 +147,9 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 	running.Wait()
 }
 
-// TestFilesThatChangeAllTheTimeDelayOthers holds that they do so only for a number of settle times.
-func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
+// TestChangingFilesDelayOthers checks that files that keep changing delay others only for
+// maxUnstableRounds.
+func TestChangingFilesDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	busy := filepath.Join(w.dir, "0.csv")
@@ -173,8 +174,8 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 	}
 }
 
-// TestAGroupSaysWhatHasChanged changes members one by one.
-func TestAGroupSaysWhatHasChanged(t *testing.T) {
+// TestGroupReportsChangedMembers changes members one by one.
+func TestGroupReportsChangedMembers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	for i, step := range []struct {
@@ -188,7 +189,7 @@ func TestAGroupSaysWhatHasChanged(t *testing.T) {
 		{func() { write(t, tableOf(-1), w.dir, "1.csv") }, false, []string{"1"}, true},
 		{func() { w.mount(volumeOf(-1, 3, 3)) }, true, []string{"0", "1"}, true},
 		{func() { _ = os.Remove(filepath.Join(w.dir, "1.csv")) }, false, []string{"1"}, true},
-		{func() { write(t, rulesOf(4), w.dir, "rules.yaml") }, true, nil, false}, // a table that is gone is reported once
+		{func() { write(t, rulesOf(4), w.dir, "rules.yaml") }, true, nil, false}, // a missing table is reported once
 	} {
 		w.changes = nil
 		step.change()
@@ -217,8 +218,9 @@ func (w *grouped) mountUnfinished(table string) {
 	w.mount(files)
 }
 
-// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
-func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
+// TestRulesWaitForUnfinishedTable replaces a volume by one with a table that does not end with a
+// newline.
+func TestRulesWaitForUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
@@ -235,9 +237,9 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have waited for many settle times, by
-// one with other tables and the same rules.
-func TestAnUnfinishedTableIsReplaced(t *testing.T) {
+// TestUnfinishedTableIsReplaced has rules that wait for an unfinished table for many settle times.
+// Then the volume is replaced by one with other tables and the same rules.
+func TestUnfinishedTableIsReplaced(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
@@ -253,8 +255,9 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTablesDoNotHaveOthersReadAgain has a table that is unfinished, and one that is complete and may be large.
-func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
+// TestUnfinishedTableDoesNotRereadOthers checks that a complete table, which may be large, is not
+// read while another is unfinished.
+func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
 		opened := 0
@@ -283,8 +286,9 @@ func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
 	})
 }
 
-// TestRulesThatKeepChangingAtTheStart have an error that names their path. The tables are loaded.
-func TestRulesThatKeepChangingAtTheStart(t *testing.T) {
+// TestRulesKeepChangingAtStart checks that the error names the path of the rules, and that the
+// tables are loaded.
+func TestRulesKeepChangingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
 		version := 1
@@ -294,7 +298,7 @@ func TestRulesThatKeepChangingAtTheStart(t *testing.T) {
 			return openTable(path)
 		}
 		took(t, startTime, startTime+2*settled, func() {
-			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing"
+			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing; write to another file and rename it"
 			if err := w.group.Load(t.Context()); err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
 			}

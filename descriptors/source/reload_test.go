@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// TestReload takes readings in turn and looks at who was told what.
+// TestReload applies readings in order and checks the calls of OnLoad.
 func TestReload(t *testing.T) {
 	bad, full := errors.New("bad rules"), errors.New("no room for these rules")
 	sets := map[string]*descriptors.Set{"a": {Hash: "a"}, "b": {Hash: "b"}, "full": {Hash: "full"}}
@@ -30,10 +30,10 @@ func TestReload(t *testing.T) {
 		{"a", nil, true, true},
 		{"a", nil, false, false},
 		{"bad", bad, true, true},
-		{"a", nil, true, false}, // back at what is in force
+		{"a", nil, true, false}, // back to the active reading
 		{"full", full, true, true},
 		{"full", full, false, false},
-		{"a", nil, true, false}, // what was rejected has not replaced it
+		{"a", nil, true, false}, // the rejected reading did not replace it
 		{"b", nil, true, true},
 		{"a", nil, true, true},
 	} {
@@ -57,8 +57,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadOfUsedRules has OnLoad refuse the set that is known for a reading.
-func TestReloadOfUsedRules(t *testing.T) {
+// TestReloadUsedRules has an OnLoad that rejects the cached set of a reading.
+func TestReloadUsedRules(t *testing.T) {
 	used := map[*descriptors.Set]bool{}
 	r := Reload[string]{OnLoad: func(u Update) error {
 		if used[u.Set] {
@@ -81,7 +81,7 @@ func TestReloadOfUsedRules(t *testing.T) {
 	}
 }
 
-func TestDigestTellsPartsApart(t *testing.T) {
+func TestDigestSeparatesTexts(t *testing.T) {
 	ab, a := Digest([]byte("ab"), []byte("c")), Digest([]byte("a"), []byte("bc"))
 	if ab == a || ab != Digest([]byte("ab"), []byte("c")) {
 		t.Errorf("digests %x and %x, want one for the same parts and others for others", ab, a)

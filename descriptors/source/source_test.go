@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rulesOf is a file of rules whose one limit tells its version.
+// rulesOf returns a rule file whose limit is the version.
 func rulesOf(version int) string {
 	return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", version)
 }
@@ -32,8 +32,8 @@ func versionOf(u Update) int {
 	return int(u.Set.Limits[0].RequestsPerUnit)
 }
 
-// follow loads the paths and runs a Source on them until the test ends. It polls
-// only once an hour, so that what arrives came by a notification.
+// follow loads the paths and runs a source until the test ends. It polls only once an hour, so that
+// updates are due to notifications.
 func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <-chan Update) {
 	t.Helper()
 	ch := make(chan Update, 100)
@@ -72,8 +72,7 @@ func run(t *testing.T, s *Files) {
 	})
 }
 
-// await waits for an update. A step of several may be seen in parts, so that it
-// passes over updates that are not wanted yet.
+// await waits for an update. It skips unwanted ones, since parts of a change may be seen first.
 func await(t *testing.T, updates <-chan Update, what string, wanted func(Update) bool) Update {
 	t.Helper()
 	timeout := time.After(3 * time.Minute)
@@ -95,8 +94,8 @@ func awaitVersion(t *testing.T, updates <-chan Update, version int) {
 	await(t, updates, fmt.Sprintf("version %d", version), func(u Update) bool { return versionOf(u) == version })
 }
 
-// TestSourceBadStart begins without files and with a bad one, as a server does
-// that serves nevertheless.
+// TestSourceBadStart starts without files, and with an invalid one, for a server that starts
+// nevertheless.
 func TestSourceBadStart(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config", "rules.yaml")
@@ -112,9 +111,9 @@ func TestSourceBadStart(t *testing.T) {
 	awaitVersion(t, updates, 1)
 }
 
-// TestSourceKeepsTheGood checks what is reported when: a bad set once, and the
-// return to what is in force as that very set.
-func TestSourceKeepsTheGood(t *testing.T) {
+// TestSourceKeepsGoodRules checks that invalid rules are reported once, and that a return to the
+// active rules reports the same Set.
+func TestSourceKeepsGoodRules(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	var got []Update
@@ -142,7 +141,7 @@ func TestSourceKeepsTheGood(t *testing.T) {
 	if u := got[0]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), "a.yaml:2:1") {
 		t.Errorf("update = %+v, want the error of a.yaml", u)
 	}
-	write(t, "domain: {\n", dir, "a.yaml") // bad in another way
+	write(t, "domain: {\n", dir, "a.yaml") // another error
 	look(2)
 	write(t, rulesOf(1), dir, "a.yaml")
 	look(3)
@@ -182,7 +181,7 @@ func TestSourceAllowEmpty(t *testing.T) {
 	}
 }
 
-// TestSourceStartsEmpty has an empty directory at the start, which must be allowed.
+// TestSourceStartsEmpty starts with an empty directory, which StartEmpty permits.
 func TestSourceStartsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	first, updates := follow(t, Options{StartEmpty: true}, dir)
@@ -195,13 +194,13 @@ func TestSourceStartsEmpty(t *testing.T) {
 	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
 }
 
-// TestSourceNeedsAFile has no file at the start, or none of those that are asked for.
-func TestSourceNeedsAFile(t *testing.T) {
+// TestSourceRequiresFile starts without a file, or without one that has the prefix.
+func TestSourceRequiresFile(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		for prefix, want := range map[string]string{
 			"":        "no file of rules in " + dir,
-			"config.": "no file of rules in " + dir + ` that begins with "config.", its slashes written as dots`,
+			"config.": "no file of rules in " + dir + ` whose relative path, with dots for slashes, begins with "config."`,
 		} {
 			err := NewFiles(Options{Paths: []string{dir}, Prefix: prefix, OnLoad: func(u Update) error { return u.Err }}).Load()
 			if prefix == "" && len(entries(t, dir)) > 0 {
@@ -223,9 +222,9 @@ func entries(t *testing.T, dir string) []os.DirEntry {
 	return all
 }
 
-// TestSourceWaitsForTheWriter has a writer that pauses twice. Each part is good
-// rules by itself, so that only waiting can tell.
-func TestSourceWaitsForTheWriter(t *testing.T) {
+// TestSourceWaitsForWriter has a writer that pauses twice. Each part is valid, so the source can
+// detect it only by waiting.
+func TestSourceWaitsForWriter(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
 	var got []Update
@@ -247,7 +246,7 @@ func TestSourceWaitsForTheWriter(t *testing.T) {
 	if len(got) != 1 || versionOf(got[0]) != 3 {
 		t.Errorf("updates = %+v, want version 3 alone", got)
 	}
-	// A change that is taken back is none.
+	// A change that is reverted is not reported.
 	parts = []string{rulesOf(4), rulesOf(3)}
 	next()
 	s.applyChanges(t.Context(), &watcher{}, next)
@@ -256,7 +255,7 @@ func TestSourceWaitsForTheWriter(t *testing.T) {
 	}
 }
 
-// TestSourcePolls runs without notifications at all.
+// TestSourcePolls runs without notifications.
 func TestSourcePolls(t *testing.T) {
 	dir := t.TempDir()
 	write(t, rulesOf(1), dir, "a.yaml")
@@ -326,7 +325,7 @@ func TestWatchedDirs(t *testing.T) {
 	}
 }
 
-// relative returns paths as they are from dir.
+// relative returns paths relative to dir.
 func relative(t *testing.T, dir string, paths []string) (names []string) {
 	t.Helper()
 	for _, p := range paths {
@@ -337,9 +336,10 @@ func relative(t *testing.T, dir string, paths []string) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several files, and the service
-// say where they come from: a route that the files lack would go without its limit.
-func TestEnvoyGatewayIsForCommands(t *testing.T) {
+// TestOnlyCommandsReadEnvoyGatewayObjects checks that Load makes rules of Envoy Gateway's objects,
+// in several files, while a service rejects them and names their source: a route that is missing in
+// the files would not be limited.
+func TestOnlyCommandsReadEnvoyGatewayObjects(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+
 		"spec: { listeners: [{ name: http, protocol: HTTP, port: 80 }] }\n", dir, "a.yaml")

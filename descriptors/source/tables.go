@@ -15,10 +15,12 @@ import (
 // maxTableBytes bounds the size of a file of rows.
 const maxTableBytes = 512 << 20
 
-// unfinishedTime is how long a file without a final newline must not change before it is read, since it may be being written.
+// unfinishedTime is how long a file without a final newline must not change before it is read,
+// since a writer may not have finished.
 const unfinishedTime = 5 * time.Second
 
-// changingTime is how long a file may keep changing before that is an error. At the start it is startTime for all files together.
+// changingTime is how long a file may keep changing before that is an error. At the start it is
+// startTime for all files together.
 const (
 	changingTime = time.Minute
 	startTime    = 2 * unfinishedTime
@@ -39,20 +41,22 @@ type TableUpdate struct {
 type TableOptions struct {
 	Table *tables.Table
 	Path  string
-	// AllowEmpty permits a file without rows if the table has some, which otherwise is the error [ErrNoRows].
+	// AllowEmpty permits a file without rows if the table has some, which otherwise is the error
+	// [ErrNoRows].
 	AllowEmpty bool
 	// OnUnwatched, Poll and Settle are as in [Options], for a [Group] without files of rules.
 	OnUnwatched  func(error)
 	Poll, Settle time.Duration
 }
 
-// TableFile is the file of a table that a [Group] follows. Since it may be large, it is not read again while size, times and inode
-// do not change. A file without a final newline counts as unfinished: it is read once it has not changed for five seconds.
+// TableFile is the file of a table that a [Group] follows. Since it may be large, it is not read
+// again while size, times and inode do not change. A file without a final newline counts as
+// unfinished: it is read once it has not changed for five seconds.
 type TableFile struct {
 	opt  TableOptions
-	last stamp // of the last reading
-	seen stamp // of the last look at the file
-	// unchanged returns how long the file has not changed.
+	last stamp // the file's state at the last reading
+	seen stamp // the file's state when it was last observed
+	// unchanged returns how long the state seen has lasted.
 	unchanged func() time.Duration
 	// unfinished is the state in which the file was unfinished when it was last read.
 	unfinished stamp
@@ -63,7 +67,7 @@ type TableFile struct {
 // stamp identifies a state of a file.
 type stamp struct {
 	info fs.FileInfo
-	err  string // why there is none
+	err  string // why info is nil
 }
 
 func (s stamp) equal(other stamp) bool {
@@ -100,7 +104,7 @@ func (f *TableFile) observe() {
 
 // stopwatch returns a function that returns the time since stopwatch was called.
 func stopwatch() func() time.Duration {
-	start := time.Now() //nolint:forbidigo // nothing but a duration is taken of it
+	start := time.Now() //nolint:forbidigo // only for the duration
 	return func() time.Duration { return time.Since(start) }
 }
 
@@ -112,7 +116,8 @@ func (f *TableFile) stamp() stamp {
 	return stamp{info: info}
 }
 
-// unreadable returns the stamp of a file that cannot be opened or read, which does not depend on the operation.
+// unreadable returns the stamp of a file that cannot be opened or read, which does not depend on
+// the operation.
 func unreadable(err error) stamp {
 	if wrong, ok := errors.AsType[*fs.PathError](err); ok {
 		err = wrong.Err
@@ -136,7 +141,8 @@ func (f *TableFile) read() tableReading {
 	return r
 }
 
-// isUnfinished reports whether the file was unfinished when it was last read, and has to be read later.
+// isUnfinished reports whether the file was unfinished when it was last read, and has to be read
+// later.
 func (f *TableFile) isUnfinished() bool {
 	return f.unfinished.info != nil && f.unfinished.equal(f.seen) && f.unchanged() < unfinishedTime
 }
@@ -151,8 +157,8 @@ func (f *TableFile) update(r tableReading) TableUpdate {
 // ErrNoRows means that a file has no rows though its table has some.
 var ErrNoRows = errors.New("the file has no rows")
 
-// compare warns if a reading has no rows, or less than half the rows of the table: the file may be truncated between two rows. Losing
-// all rows is an error unless AllowEmpty is set.
+// compare warns if a reading has no rows, or less than half the rows of the table: the file may be
+// truncated between two rows. Losing all rows is an error unless AllowEmpty is set.
 func (f *TableFile) compare(r *tableReading) {
 	if r.rows == nil {
 		return
@@ -160,11 +166,11 @@ func (f *TableFile) compare(r *tableReading) {
 	lost := ""
 	switch was, is := f.opt.Table.Rows().Len(), r.rows.Len(); {
 	case is == 0 && was > 0 && !f.opt.AllowEmpty:
-		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, and the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
+		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
 	case is == 0:
 		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*is < was:
-		lost = fmt.Sprintf("the file has %s, and the table had %d: more than half are gone", rules.Count(is, "row"), was)
+		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(is, "row"), was)
 	}
 	if lost != "" {
 		r.warnings = append(r.warnings, rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})
@@ -173,11 +179,12 @@ func (f *TableFile) compare(r *tableReading) {
 
 var (
 	errChanged    = errors.New("the file changes while it is read")
-	errChanging   = errors.New("the file keeps changing")
+	errChanging   = errors.New("the file keeps changing; write to another file and rename it")
 	errUnfinished = fmt.Errorf("the file does not end with a newline and keeps changing; it is read once it has not changed for %v", unfinishedTime)
 )
 
-// ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. found are warnings about the rows.
+// ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. found
+// are warnings about the rows.
 func ReadTable(t *tables.Table, path string) (rows *tables.Rows, found rules.Diagnostics, err error) {
 	r := readTable(t, path, openTable, func(stamp) bool { return true })
 	(&TableFile{opt: TableOptions{Table: t, Path: path}}).compare(&r)
@@ -212,7 +219,7 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	}
 	before := stamp{info: info}
 	if info.Size() > maxTableBytes {
-		return tableReading{stamp: before, err: fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
+		return tableReading{stamp: before, err: fmt.Errorf("read %s: the file has %d MiB; the maximum for a table is %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
 	}
 	if !isSettled(before) && isUnfinished(file, info.Size()) {
 		return tableReading{err: fmt.Errorf("read %s: %w", path, errUnfinished)}
@@ -221,7 +228,7 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	rows, found := t.Read(path, io.LimitReader(content, maxTableBytes))
 	after, err := file.Stat()
 	switch {
-	case content.err != nil: // of the file system, which may be over without a change of the file
+	case content.err != nil: // an error of the file system may end without a change of the file
 		return tableReading{stamp: unreadable(content.err), err: fmt.Errorf("read %s: %w", path, content.err)}
 	case err != nil:
 		return tableReading{stamp: unreadable(err), err: err}
@@ -235,8 +242,8 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	return tableReading{rows: rows, warnings: found, stamp: before}
 }
 
-// isUnfinished reports whether a file is empty or does not end with a newline. It returns false if the end cannot be read; reading the
-// file then returns the error.
+// isUnfinished reports whether a file is empty or does not end with a newline. It returns false if
+// the end cannot be read; reading the file then returns the error.
 func isUnfinished(file io.ReaderAt, size int64) bool {
 	if size == 0 {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// last fails the test unless there have been n updates. It returns the text of the last: its error, or its warnings.
+// last checks that there were n updates. It returns the error or the warnings of the last one.
 func (k *fakedTable) last(n int) string {
 	k.t.Helper()
 	if len(k.updates) != n {
@@ -29,7 +29,7 @@ func (k *fakedTable) last(n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// took calls f, and fails the test unless that took a time between least and most.
+// took calls f, and checks that it takes at least least and at most most.
 func took(t *testing.T, least, most time.Duration, f func()) {
 	t.Helper()
 	start := time.Now() // fake time
@@ -40,15 +40,15 @@ func took(t *testing.T, least, most time.Duration, f func()) {
 
 const settled = 110 * time.Millisecond
 
-// TestUnfinishedTable has a writer that stops in the middle of a line: the file is taken after five seconds without a change, with a
-// warning that names the row.
+// TestUnfinishedTable has a writer that stops in the middle of a line: the file is read after five
+// seconds without a change, with a warning that names the row.
 func TestUnfinishedTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
 		took(t, 0, 0, func() { check(t, k.group.Load(t.Context())) })
-		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be cut off`
+		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be truncated`
 
 		write(t, tableOf(2)+"b,1", k.path)
 		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
@@ -59,7 +59,7 @@ func TestUnfinishedTable(t *testing.T) {
 			t.Errorf("the row is %d", n)
 		}
 
-		// The writer goes on after a pause of four seconds.
+		// The writer continues after a pause of four seconds.
 		start := time.Now()
 		write(t, tableOf(3)+"b,1", k.path)
 		finished := false
@@ -74,7 +74,7 @@ func TestUnfinishedTable(t *testing.T) {
 			t.Errorf("a file that is completed: %s, the row is %d", k.last(3), n)
 		}
 
-		// It writes a part each second. Each ends within a line.
+		// It writes a part each second, which ends within a line.
 		start = time.Now()
 		parts := 0
 		write(t, tableOf(4)+"b,1", k.path)
@@ -106,7 +106,7 @@ func TestUnfinishedTable(t *testing.T) {
 			t.Errorf("a file that was emptied and written: %s, the row is %d", k.last(5), n)
 		}
 
-		// A bad row may be half of one, too.
+		// An invalid row may be an incomplete one.
 		write(t, tableOf(5)+"b,many", k.path)
 		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
 		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
@@ -115,8 +115,8 @@ func TestUnfinishedTable(t *testing.T) {
 	})
 }
 
-// TestTableThatKeepsChanging has a file that is never finished: an error says so, once.
-func TestTableThatKeepsChanging(t *testing.T) {
+// TestTableKeepsChanging has a file that is never finished, which is reported once.
+func TestTableKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
@@ -131,7 +131,7 @@ func TestTableThatKeepsChanging(t *testing.T) {
 			}
 			next()
 			k.look(next)
-			if got := k.last(2); got != "read "+k.path+": the file keeps changing" {
+			if got := k.last(2); got != "read "+k.path+": the file keeps changing; write to another file and rename it" {
 				t.Errorf("ends with %q: %s", end, got)
 			}
 		}
@@ -142,8 +142,9 @@ func TestTableThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestUnfinishedTablesAtTheStart holds that a start waits for all tables together, and not for ever.
-func TestUnfinishedTablesAtTheStart(t *testing.T) {
+// TestUnfinishedTablesAtStart checks that a start waits for all tables together, for a bounded
+// time.
+func TestUnfinishedTablesAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*fakedTable
 		for range 3 {
@@ -159,7 +160,7 @@ func TestUnfinishedTablesAtTheStart(t *testing.T) {
 			}
 			return NewGroup(nil, files, func(c Change) (err error) {
 				for i, k := range all {
-					err = errors.Join(err, k.take(Change{Tables: c.Tables[i : i+1]}))
+					err = errors.Join(err, k.activate(Change{Tables: c.Tables[i : i+1]}))
 				}
 				return err
 			}).Load(t.Context())
@@ -183,7 +184,7 @@ func TestUnfinishedTablesAtTheStart(t *testing.T) {
 
 		writes := 0
 		for _, k := range all {
-			k.fake = func(*fakedSource) { // whenever it is opened
+			k.fake = func(*fakedSource) { // called on each open
 				writes++
 				write(t, tableOf(1)+strings.Repeat("\n", writes)+"b,1", k.path)
 			}
@@ -212,8 +213,9 @@ func tableOfRows(n int) string {
 	return b.String()
 }
 
-// TestTableThatLosesRows warns of the loss of more than half of the rows, and rejects that of all.
-func TestTableThatLosesRows(t *testing.T) {
+// TestTableLosesRows checks that the loss of more than half of the rows is a warning, and the loss
+// of all an error.
+func TestTableLosesRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
@@ -224,12 +226,12 @@ func TestTableThatLosesRows(t *testing.T) {
 			{0, "warning: the file has no rows: the rules' own numbers apply to all keys"},
 			{10, ""},
 			{5, ""},
-			{2, "warning: the file has 2 rows, and the table had 5: more than half are gone"},
+			{2, "warning: the file has 2 rows, but the table had 5: more than half are missing"},
 			{3, ""},
-			{1, "warning: the file has 1 row, and the table had 3: more than half are gone"},
-			{0, "error: the file has no rows, and the table has 1 row"},
+			{1, "warning: the file has 1 row, but the table had 3: more than half are missing"},
+			{0, "error: the file has no rows, but the table has 1 row"},
 			{4, ""},
-			{0, "error: the file has no rows, and the table has 4 rows"},
+			{0, "error: the file has no rows, but the table has 4 rows"},
 		} {
 			write(t, tableOfRows(step.rows), k.path)
 			k.look(nil)
@@ -248,9 +250,9 @@ func TestTableThatLosesRows(t *testing.T) {
 	})
 }
 
-// TestEachPrefixOfATable cuts the file of a table at each byte: it is refused, or taken with a warning, or it ends between two rows
-// and has at least half of them.
-func TestEachPrefixOfATable(t *testing.T) {
+// TestTruncatedTable truncates the file of a table at each byte: it is rejected, or read with a
+// warning, or it ends between two rows and has at least half of them.
+func TestTruncatedTable(t *testing.T) {
 	for name, text := range map[string]string{
 		"CSV":  tableOfRows(60),
 		"JSON": "{\"k\":\"a\",\"requests_per_unit\":55}\n{\"k\":\"b\",\"requests_per_unit\":66}\r\n{\"k\":\"c\",\"requests_per_unit\":7}\n",

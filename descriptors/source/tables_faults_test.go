@@ -16,17 +16,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// fakedTable is the file of a table, with what a test has its operations do, and all updates.
+// fakedTable is the file of a table with fake operations, and records all updates.
 type fakedTable struct {
 	t       *testing.T
 	path    string
 	file    *TableFile
-	group   *Group             // of the file
+	group   *Group             // of this file only
 	fake    func(*fakedSource) // nil for none
 	updates []TableUpdate
 }
 
-// newFakedTable follows the file t.csv of a directory. Rows that are read are put in force.
+// newFakedTable follows the file t.csv of a directory and activates its rows.
 func newFakedTable(t *testing.T, dir string) *fakedTable {
 	t.Helper()
 	k := &fakedTable{t: t, path: filepath.Join(dir, "t.csv")}
@@ -34,12 +34,12 @@ func newFakedTable(t *testing.T, dir string) *fakedTable {
 	return k
 }
 
-// follow follows the file by other options.
+// follow follows the file with other options.
 func (k *fakedTable) follow(opt TableOptions) {
 	k.updates = nil
 	opt.Path = k.path
 	k.file = NewTableFile(opt)
-	k.group = NewGroup(nil, []*TableFile{k.file}, k.take)
+	k.group = NewGroup(nil, []*TableFile{k.file}, k.activate)
 	k.file.open = func(path string) (tableSource, error) {
 		in, err := openTable(path)
 		if err != nil || k.fake == nil {
@@ -54,8 +54,8 @@ func (k *fakedTable) follow(opt TableOptions) {
 	}
 }
 
-// take puts the rows of a change in force.
-func (k *fakedTable) take(c Change) error {
+// activate activates the rows of a change.
+func (k *fakedTable) activate(c Change) error {
 	u := c.Tables[0]
 	k.updates = append(k.updates, u)
 	if u.Err == nil {
@@ -64,7 +64,8 @@ func (k *fakedTable) take(c Change) error {
 	return u.Err
 }
 
-// look looks at the file several times, as at the hints of several events. Next, if not nil, is called whenever it waits.
+// look checks the file for changes several times, as after several events. next, if not nil, is
+// called whenever it waits.
 func (k *fakedTable) look(next func()) {
 	if next == nil {
 		next = func() {}
@@ -93,21 +94,21 @@ func failed(op string, number syscall.Errno) error {
 	return &fs.PathError{Op: op, Path: "t.csv", Err: number}
 }
 
-// number returns the number of a row of the table.
+// number returns the number of the row with the given key.
 func (k *fakedTable) number(key string) (n uint32, known bool) {
 	row, known := k.file.opt.Table.Rows().Get([]string{key})
 	return row.RequestsPerUnit, known
 }
 
-// TestFaultsOfATable has each operation on the file fail: the failure is reported once, however often the file is looked at, and the file
-// is read again as soon as it can be, though it has not changed.
-func TestFaultsOfATable(t *testing.T) {
+// TestTableReadErrors fails each operation on the file: the error is reported once, and the file is
+// read again as soon as it is possible, even if it did not change.
+func TestTableReadErrors(t *testing.T) {
 	long := "k,requests_per_unit\na,2\n" + strings.Repeat("\n", 1<<17)
 	for name, tt := range map[string]struct {
 		fake func(*fakedSource)
 		want string
 	}{
-		"no permission": {func(f *fakedSource) { f.open = addUser(failed("open", syscall.EACCES)) }, "permission denied: this process is user"},
+		"no permission": {func(f *fakedSource) { f.open = addUser(failed("open", syscall.EACCES)) }, "permission denied: sluice runs as user"},
 		"stale handle":  {func(f *fakedSource) { f.open = failed("open", syscall.ESTALE) }, "stale"},
 		"stat fails": {func(f *fakedSource) {
 			f.stat = func() (fs.FileInfo, error) { return nil, failed("stat", syscall.ESTALE) }
@@ -157,10 +158,11 @@ func TestFaultsOfATable(t *testing.T) {
 	}
 }
 
-// TestWhatReplacesATable replaces the file by what is none: that is reported once, also if it changes, and the rows stay.
-func TestWhatReplacesATable(t *testing.T) {
+// TestTableReplacedByOtherFileType replaces the file by something that is not a regular file: it is
+// reported once, even if it changes, and the rows stay.
+func TestTableReplacedByOtherFileType(t *testing.T) {
 	for name, tt := range map[string]struct {
-		replace, change func(path string) error // nil for nothing
+		replace, change func(path string) error // nil if not used
 		want            string
 	}{
 		"nothing": {nil, nil, "no such file"},
@@ -209,8 +211,8 @@ func TestWhatReplacesATable(t *testing.T) {
 	}
 }
 
-// TestTableThatIsNotThereAtTheStart is reported once, and its rows are taken when it is there.
-func TestTableThatIsNotThereAtTheStart(t *testing.T) {
+// TestTableMissingAtStart checks that a missing file is reported once, and read when it appears.
+func TestTableMissingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakedTable(t, t.TempDir())
 		if err := k.group.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
@@ -231,8 +233,8 @@ func check(t *testing.T, err error) {
 	must.OK(t, err)
 }
 
-// TestAPipeIsOpenedWithoutWaiting has a pipe in place of a file that was one a moment before.
-func TestAPipeIsOpenedWithoutWaiting(t *testing.T) {
+// TestOpenPipeDoesNotBlock opens a pipe that has just replaced a file.
+func TestOpenPipeDoesNotBlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	check(t, syscall.Mkfifo(path, 0o600))
 	if f, err := openAtOnce(path); f != nil || err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
@@ -240,8 +242,8 @@ func TestAPipeIsOpenedWithoutWaiting(t *testing.T) {
 	}
 }
 
-// TestTableThatChangesWhileItIsRead holds that half of one file and half of another is never taken.
-func TestTableThatChangesWhileItIsRead(t *testing.T) {
+// TestTableChangesDuringRead checks that rows are never a mix of two versions of the file.
+func TestTableChangesDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)

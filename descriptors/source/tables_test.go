@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// followTable loads and follows the file of a table. Updates come in the channel.
+// followTable loads and follows the file of a table. It sends updates to the channel.
 func followTable(t *testing.T, path string) <-chan TableUpdate {
 	t.Helper()
 	updates := make(chan TableUpdate, 100)
@@ -27,7 +27,7 @@ func followTable(t *testing.T, path string) <-chan TableUpdate {
 		updates <- c.Tables[0]
 		return c.Tables[0].Err
 	})
-	_ = g.Load(t.Context()) // the update has it
+	_ = g.Load(t.Context()) // the update has the error
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { g.Run(ctx) })
@@ -38,7 +38,7 @@ func followTable(t *testing.T, path string) <-chan TableUpdate {
 	return updates
 }
 
-// awaitRow waits for an update in which the row a has a number, or with -1 for one with an error.
+// awaitRow waits for an update in which row a has the given number. -1 means an error.
 func awaitRow(t *testing.T, updates <-chan TableUpdate, number int) TableUpdate {
 	t.Helper()
 	for {
@@ -60,7 +60,7 @@ func awaitRow(t *testing.T, updates <-chan TableUpdate, number int) TableUpdate 
 
 func tableOf(number int) string { return "k,requests_per_unit\na," + strconv.Itoa(number) + "\n" }
 
-// TestTableFile has each way in which the file of a table changes.
+// TestTableFile changes the file of a table in each way.
 func TestTableFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.csv")
@@ -85,7 +85,7 @@ func TestTableFile(t *testing.T) {
 	write(t, tableOf(5), dir, "data/t.csv")
 	link(t, "data/t.csv", dir, "t.csv")
 	awaitRow(t, updates, 5)
-	write(t, tableOf(6), dir, "data/t.csv") // behind the link
+	write(t, tableOf(6), dir, "data/t.csv") // the target of the link
 	awaitRow(t, updates, 6)
 	dir = t.TempDir()
 	mount(t, dir, map[string]string{"cm.csv": tableOf(7)})
@@ -95,8 +95,9 @@ func TestTableFile(t *testing.T) {
 	awaitRow(t, updates, 8)
 }
 
-// TestTablesThatAreNoFiles are rejected before they are read, which may never end.
-func TestTablesThatAreNoFiles(t *testing.T) {
+// TestTablePathsThatAreNotFiles checks that such paths are rejected before they are read, which
+// could block.
+func TestTablePathsThatAreNotFiles(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	write(t, "", large)
 	must.OK(t, os.Truncate(large, maxTableBytes+1))
@@ -106,7 +107,7 @@ func TestTablesThatAreNoFiles(t *testing.T) {
 		t.TempDir():    "not a regular file",
 		"/dev/zero":    "not a regular file",
 		pipe:           "not a regular file",
-		large:          "512 MiB; a table is at most 512 MiB",
+		large:          "512 MiB; the maximum for a table is 512 MiB",
 		large + ".not": "no such file",
 	} {
 		if rows, _, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {

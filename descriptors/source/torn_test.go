@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// fileOf returns 4 KiB of rules in one file, each of whose limits tells the version.
-// Cut off, none of it is rules: all is within one bracket that the last byte closes.
-// Nested lists would be rules wherever a line ends.
+// fileOf returns 4 KiB of rules, each of whose limits is the version. A prefix of it is never
+// valid, since the whole text is within one bracket that the last byte closes. Nested lists would
+// be valid at the end of a line.
 func fileOf(version int) string {
 	var b strings.Builder
 	b.WriteString("{ domain: d, descriptors: [\n")
@@ -25,7 +25,7 @@ func fileOf(version int) string {
 	return b.String()
 }
 
-// linesOf returns the same rules as lines, of which every line's end ends rules.
+// linesOf returns the same rules in lines; each prefix that ends with a line is valid.
 func linesOf(version int) string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
@@ -35,7 +35,7 @@ func linesOf(version int) string {
 	return b.String()
 }
 
-// torn is a file that is followed, and what was in force and reported.
+// torn is a file that is followed, with the active rules and the reported updates.
 type torn struct {
 	t       *testing.T
 	path    string
@@ -72,7 +72,7 @@ func (w *torn) take(u Update) error {
 // look reads the file until two readings agree; next is done between two.
 func (w *torn) look(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
 
-// holds fails the test unless all limits in force are of a version, and all are.
+// holds checks that all active limits are of the given version, and none is missing.
 func (w *torn) holds(when string, version int) {
 	w.t.Helper()
 	got := 0
@@ -88,11 +88,10 @@ func (w *torn) holds(when string, version int) {
 
 var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
 
-// TestEveryPrefixOfANewFile has a writer that ends after any byte: what is on disk
-// are no rules, with nothing behind them, or with zeros, as after a loss of power.
-// They are rejected with their place, once, the old rules stay, and when the file is
-// whole at last it is taken.
-func TestEveryPrefixOfANewFile(t *testing.T) {
+// TestEveryPrefixOfNewFile has a writer that stops after any byte: the file contains a prefix of
+// the rules, followed by nothing or by zeros as after a power failure. It is rejected once, with a
+// place, and the old rules stay. When the file is complete, it is activated.
+func TestEveryPrefixOfNewFile(t *testing.T) {
 	t.Parallel()
 	next := fileOf(2)
 	for zeros, name := range []string{"nothing follows", "zeros follow"} {
@@ -116,9 +115,9 @@ func TestEveryPrefixOfANewFile(t *testing.T) {
 	}
 }
 
-// TestEveryPauseOfAWriter has a writer that goes on before the second look. Wherever
-// it paused, what it had written by then is not taken, although it may be rules.
-func TestEveryPauseOfAWriter(t *testing.T) {
+// TestEveryPauseOfWriter has a writer that pauses after any byte and continues before the second
+// reading. The prefix is never activated, even if it is valid.
+func TestEveryPauseOfWriter(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]func(version int) string{"in brackets": fileOf, "in lines": linesOf} {
 		t.Run(name, func(t *testing.T) {
@@ -129,13 +128,13 @@ func TestEveryPauseOfAWriter(t *testing.T) {
 			for n := 0; n <= len(text(2)); n += stride(9) {
 				version := 2 + n%2
 				next := text(version)
-				w.write(next[:n] + text(5 - version)[n:]) // over the old, or
+				w.write(next[:n] + text(5 - version)[n:]) // overwrites the old text
 				if n%3 > 0 {
 					w.write(next[:n]) // after a truncation
 				}
 				taken = 0
 				w.look(func() { w.write(next) })
-				w.write(next) // if nothing was to be seen yet
+				w.write(next) // the change was not seen before
 				w.look(func() {})
 				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
 				w.holds(when, version)
@@ -147,8 +146,8 @@ func TestEveryPauseOfAWriter(t *testing.T) {
 	}
 }
 
-// stride is the distance in bytes of the places at which writers are stopped, which
-// is wider in short tests.
+// stride is the distance in bytes between the places at which writers stop. It is larger in short
+// tests.
 func stride(n int) int {
 	if testing.Short() {
 		return 38 + n
@@ -156,9 +155,9 @@ func stride(n int) int {
 	return n
 }
 
-// TestAFileComesAndGoes has all else happen to a file that is followed. What was in
-// force stays until there are rules again.
-func TestAFileComesAndGoes(t *testing.T) {
+// TestFileAppearsAndDisappears removes, empties and replaces a file that is followed. The active
+// rules stay until there are valid ones again.
+func TestFileAppearsAndDisappears(t *testing.T) {
 	t.Parallel()
 	w := newTorn(t, fileOf(1))
 	dir := filepath.Dir(w.path)

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 )
 
-// mount changes a mounted ConfigMap. It may run on another goroutine than the
-// test's.
+// mount updates a mounted ConfigMap. It may run on another goroutine than the test.
 func mount(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	if err := volumetest.Update(dir, files); err != nil {
@@ -21,14 +20,14 @@ func mount(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestSourceAtEveryStepOfAVolume looks at a mounted ConfigMap of two files after each
-// step of a hundred updates. In every second one the kubelet ends after a step, each
-// in turn, and begins anew. What is in force is the old or the new version of all
-// files, the old one until `..data` is swapped, and the new one at the end; only where
-// names come or go may there be errors between.
-func TestSourceAtEveryStepOfAVolume(t *testing.T) {
+// TestEveryStepOfVolumeUpdate reads a mounted ConfigMap of two files after each step of a hundred
+// updates. In every second update the kubelet is killed after a step, each step in turn, and starts
+// again. The active rules must be the old or the new version of all files: the old one until ..data
+// is replaced, and the new one at the end. Errors are allowed only while names are added or
+// removed.
+func TestEveryStepOfVolumeUpdate(t *testing.T) {
 	dir := t.TempDir()
-	// files has the names that a version has: the second one changes every third time.
+	// files returns the names of a version. The second name changes with every third version.
 	files := func(version int) map[string]string {
 		f := map[string]string{}
 		for _, name := range []string{"a", fmt.Sprint("b", version/3)} {
@@ -94,8 +93,9 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	}
 }
 
-// TestAVolumeOfRulesAndTables has a directory of rules that has the file of a table, too, as a ConfigMap of both does.
-func TestAVolumeOfRulesAndTables(t *testing.T) {
+// TestVolumeWithRulesAndTables has a directory of rules that contains the file of a table, like a
+// ConfigMap with both.
+func TestVolumeWithRulesAndTables(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, dir, map[string]string{"rules.yaml": rulesOf(1), "t.csv": tableOf(1)})
 	t.Chdir(filepath.Dir(dir))

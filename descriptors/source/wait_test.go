@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// TestAStartReportsWhatItWaitsFor has a table whose writer pauses within a line, beside one that is complete.
-func TestAStartReportsWhatItWaitsFor(t *testing.T) {
+// TestStartReportsWait has a table whose writer pauses within a line, and one that is complete.
+func TestStartReportsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var all []*TableFile

@@ -14,7 +14,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watcher reports events in the directories of the files. The zero value reports none, so that the files are only polled.
+// watcher reports events in the directories of the files. The zero value reports none, so that the
+// files are only polled.
 //
 // It watches directories, not files: the watch of a file ends when a writer replaces it.
 type watcher struct {
@@ -33,12 +34,13 @@ func newWatcher() (*watcher, error) {
 
 func (w *watcher) close() {
 	if w.notify != nil {
-		_ = w.notify.Close() // nothing is left to do about it
+		_ = w.notify.Close() // there is no remedy
 	}
 }
 
-// waitQuiet waits until nothing has happened for the settle time, but at most ten times as long, since a busy file in the same
-// directory would hide a change otherwise. It returns false if ctx ended.
+// waitQuiet waits until nothing has happened for the settle time, but at most ten times as long,
+// since a busy file in the same directory would hide a change otherwise. It returns false if ctx
+// ended.
 func (w *watcher) waitQuiet(ctx context.Context, settle time.Duration) bool {
 	limit := time.NewTimer(10 * settle)
 	defer limit.Stop()
@@ -54,13 +56,14 @@ func (w *watcher) waitQuiet(ctx context.Context, settle time.Duration) bool {
 			calm.Stop()
 			return true
 		case <-w.events:
-		case <-w.errors: //nolint:errcheck // as an event
+		case <-w.errors: //nolint:errcheck // a lost event counts as one
 		}
 		calm.Stop()
 	}
 }
 
-// refresh watches exactly the given directories. It returns an error if one of them cannot be watched.
+// refresh watches exactly the given directories. It returns an error if one of them cannot be
+// watched.
 func (w *watcher) refresh(dirs func() []string) error {
 	if w.notify == nil {
 		return nil
@@ -81,8 +84,8 @@ func (w *watcher) refresh(dirs func() []string) error {
 	return failed
 }
 
-// fileDirs returns the directories in which a change can affect which file a path leads to, sorted. A directory that the path itself
-// leads to, which may be large, is not included.
+// fileDirs returns the directories in which a change can affect which file a path leads to, sorted.
+// A directory that the path itself leads to, which may be large, is not included.
 func fileDirs(path string) []string {
 	dirs := append(linkDirs(path), filepath.Dir(absolute(path)))
 	slices.Sort(dirs)
@@ -119,10 +122,10 @@ func absolute(path string) string {
 	return path
 }
 
-// linkDirs resolves path step by step. It returns every directory with a link on the way, and then the directory of the target, or the
-// last directory that exists if there is no target.
+// linkDirs resolves path step by step. It returns every directory with a link on the way, and then
+// the directory of the target, or the last directory that exists if there is no target.
 func linkDirs(path string) []string {
-	const maxLinks = 255 // as the kernel: a loop ends
+	const maxLinks = 255 // ends loops, like the kernel's limit
 	var dirs []string
 	dir := "/"
 	rest := strings.Split(absolute(path), "/")

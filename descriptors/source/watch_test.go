@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-func TestQuiet(t *testing.T) {
+func TestWaitQuiet(t *testing.T) {
 	const settle = 100 * time.Millisecond
 	for _, tt := range []struct {
 		name   string

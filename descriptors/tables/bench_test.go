@@ -13,7 +13,7 @@ import (
 
 const million = 1_000_000
 
-// heap returns the bytes in use after a collection.
+// heap returns the bytes in use after a garbage collection.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -21,8 +21,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// cpu reports the time of processors that an operation takes, with the collector's. Other work on the machine adds less to that than to the
-// time that passes.
+// cpu reports the CPU time of an operation, including garbage collection. It depends less on other
+// work of the machine than the elapsed time.
 func cpu(b *testing.B) (end func()) {
 	b.Helper()
 	used := func() float64 {
@@ -34,8 +34,8 @@ func cpu(b *testing.B) (end func()) {
 	return func() { b.ReportMetric((used()-before)/float64(b.N), "cpu-ns/op") }
 }
 
-// BenchmarkRead reads a file of a million rows. It reports what a row takes in memory beside its key of 16
-// bytes and the length of that.
+// BenchmarkRead reads a file of a million rows. It reports the memory of a row without its key of
+// 16 bytes and the length of the key.
 func BenchmarkRead(b *testing.B) {
 	for _, text := range []struct{ name, text string }{{"csv", lines(million)}, {"json", jsonLines(million)}} {
 		b.Run(text.name, func(b *testing.B) {
@@ -54,7 +54,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkFind looks up one of a million rows, the keys in random order.
+// BenchmarkFind looks up rows of a table with a million rows in random order.
 func BenchmarkFind(b *testing.B) {
 	table := read(b, lines(million))
 	keys := make([][]byte, 1<<16)
@@ -75,7 +75,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is the floor of [BenchmarkFind]: its hash, and a load from a random place of as much memory as the rows take.
+// BenchmarkMemory is a lower bound for [BenchmarkFind]: the hash, and a load from a random address
+// in the same amount of memory.
 func BenchmarkMemory(b *testing.B) {
 	table := read(b, lines(1))
 	memory := make([]uint64, million*57/8)

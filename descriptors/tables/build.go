@@ -15,15 +15,16 @@ const maxErrors = 20
 // builder collects the rows of a file.
 type builder struct {
 	file    string
-	before  int // number of empty lines before those that are counted
+	before  int // number of empty lines before the first line, which line numbers do not count
 	columns []string
 	hasher  identity.Hasher
 	rows    []pending
 	keys    []byte
 	names   map[string]uint16
-	listed  []string // the names in the order of their places
+	listed  []string // the names by index
 	found   rules.Diagnostics
-	// lastWins means that of rows with the same key the last one applies, which may be a deletion.
+	// lastWins permits duplicate keys, as in a journal: the last row applies, which may be a
+	// deletion.
 	lastWins bool
 }
 
@@ -36,7 +37,7 @@ type pending struct {
 // fail reports an error. It returns true if no more errors are reported.
 func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 	if len(b.found) == maxErrors {
-		b.report(rules.Error, line, col, "more errors are not shown")
+		b.report(rules.Error, line, col, "further errors are not shown")
 	}
 	if len(b.found) > maxErrors {
 		return true
@@ -55,7 +56,7 @@ func (b *builder) warnUnfinished() {
 	if n := len(b.rows); n > 0 {
 		line, last = int(b.rows[n-1].line), "the row of "+b.keyText(n-1)
 	}
-	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be cut off, and rows may be missing; end the last line", last))
+	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be truncated, and rows may be missing; end the last line", last))
 }
 
 // keyText returns the key of a row for messages.
@@ -98,7 +99,7 @@ func (b *builder) add(values []string, row Row, line int) error {
 	}
 	s.id = h.Sum()
 	b.keys = appendKey(b.keys, values)
-	if len(b.keys) > maxKeyBytes && !b.lastWins { // a journal is bounded itself
+	if len(b.keys) > maxKeyBytes && !b.lastWins { // the size of a journal is bounded
 		return fmt.Errorf("the keys take more than %d MiB", maxKeyBytes>>20)
 	}
 	s.key = uint32(len(b.keys))                       //nolint:gosec // at most maxKeyBytes
@@ -142,7 +143,7 @@ func (b *builder) fill(r *Rows) (full bool) {
 	order, next := make([]uint32, len(b.rows)), slices.Clone(starts)
 	for i := range b.rows {
 		at := r.shardOf(b.rows[i].slot.id)
-		order[next[at]] = uint32(i) // at most MaxRows, or of a journal
+		order[next[at]] = uint32(i) // at most MaxRows, or the changes of a journal
 		next[at]++
 	}
 	for at := range r.shards {
@@ -190,7 +191,8 @@ func (b *builder) keyOf(i int) []byte {
 	return b.keys[from:b.rows[i].slot.key]
 }
 
-// reportDuplicate reports a row whose key an earlier row in the shard has. It returns true if no more errors are reported.
+// reportDuplicate reports a row whose key an earlier row in the shard has. It returns true if no
+// more errors are reported.
 func (b *builder) reportDuplicate(mine []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
 	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[mine[i]].line))

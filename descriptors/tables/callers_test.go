@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
-func TestJournalOfManyAtOnce(t *testing.T) {
+// TestConcurrentApply checks that each of many concurrent calls returns after its own change is
+// active.
+func TestConcurrentApply(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	var callers sync.WaitGroup
@@ -41,12 +42,13 @@ func TestJournalOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatWasBefore has many callers change one row at once: each is told the row that its own replaced, so that all make one chain.
-func TestWhatWasBefore(t *testing.T) {
+// TestApplyReturnsReplacedRows has many callers that change one row concurrently: the replaced rows
+// that they get must form one chain.
+func TestApplyReturnsReplacedRows(t *testing.T) {
 	j, _ := open(t, t.TempDir())
 	const most = 400
 	var callers sync.WaitGroup
-	var replaced [most + 1]atomic.Int32 // how often each number was
+	var replaced [most + 1]atomic.Int32 // number of times that each number was replaced
 	for c := range 20 {
 		callers.Go(func() {
 			for i := range most / 20 {
@@ -55,7 +57,7 @@ func TestWhatWasBefore(t *testing.T) {
 					t.Error(err)
 				}
 				if was := changes[0]; was.Had == (was.Was != Row{}) {
-					replaced[was.Was.RequestsPerUnit].Add(1) // 0 for none
+					replaced[was.Was.RequestsPerUnit].Add(1) // 0 if there was no row
 				}
 			}
 		})

@@ -13,15 +13,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Read reads the rows of a file: CSV with a header, or one JSON object on each line. They are nil if a diagnostic is an error. A file
-// without a final newline may be truncated: a warning names its last row. [Table.Replace] activates the rows.
+// Read reads the rows of a file: CSV with a header, or one JSON object on each line. They are nil
+// if a diagnostic is an error. A file without a final newline may be truncated: a warning names its
+// last row. [Table.Replace] activates the rows.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
 	end := &ending{in: from}
 	in := bufio.NewReaderSize(end, 1<<16)
 	switch start, _ := in.Peek(3); {
 	case string(start) == "\ufeff":
-		_, _ = in.Discard(3) // spreadsheets write it
+		_, _ = in.Discard(3) // the byte order mark that spreadsheets write
 	case bytes.HasPrefix(start, []byte("\xff\xfe")), bytes.HasPrefix(start, []byte("\xfe\xff")):
 		b.fail(1, 1, "the file is UTF-16; write it as UTF-8")
 		return nil, b.found
@@ -30,7 +31,7 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	case bytes.HasPrefix(first, []byte("{")):
 		b.readJSON(in)
 	case bytes.HasPrefix(first, []byte("[")) && bytes.HasPrefix(withoutSpace(first[1:]), []byte("{")):
-		b.fail(1, 1, "the file is a list of JSON; write an object a line, without brackets and commas around it")
+		b.fail(1, 1, "the file is a JSON array; write one object on each line, without brackets and commas")
 	default:
 		b.readCSV(in)
 	}
@@ -44,7 +45,8 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	return rows, b.found
 }
 
-// ending records the last byte and the error of reading. A truncated HTTP body returns its error once, and [io.EOF] afterwards.
+// ending records the last byte and the error of reading. A truncated HTTP body returns its error
+// once, and [io.EOF] afterwards.
 type ending struct {
 	in   io.Reader
 	last byte
@@ -61,7 +63,8 @@ func (r *ending) Read(p []byte) (n int, err error) {
 	return n, r.err
 }
 
-// skipEmptyLines discards empty lines at the start of a file. It returns the start of the rest, without leading space.
+// skipEmptyLines discards empty lines at the start of a file. It returns the start of the rest,
+// without leading space.
 func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
 	for {
 		start, _ := in.Peek(1 << 10)
@@ -71,7 +74,7 @@ func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
 			return first
 		}
 		b.before += bytes.Count(start[:end], []byte("\n"))
-		_, _ = in.Discard(end) // it was peeked at
+		_, _ = in.Discard(end) // cannot fail after Peek
 	}
 }
 
@@ -87,7 +90,7 @@ func (b *builder) readCSV(in io.Reader) {
 		b.failCSV(r, bounded.line, err)
 		return
 	}
-	words, keys, err := splitHeader(header)
+	fields, keys, err := splitHeader(header)
 	if err != nil {
 		b.fail(1, 1, "%v", err)
 		return
@@ -107,18 +110,18 @@ func (b *builder) readCSV(in io.Reader) {
 			}
 			continue
 		}
-		if b.csvRow(r, record, words, keys, values) {
+		if b.csvRow(r, record, fields, keys, values) {
 			return
 		}
 	}
 }
 
-// recordBound bounds the size of a record: after an unclosed quote, the rest of a file is one record. An empty line outside quotes ends a
-// record, too.
+// recordBound bounds the size of a record: after an unclosed quote, the rest of a file is one
+// record. An empty line outside quotes ends a record, too.
 type recordBound struct {
 	in   io.Reader
 	left int // number of bytes that the last record may still take
-	line int // of its start
+	line int // line of its start
 	// quoted is true if the last byte is between quotes, and lines is the number of newlines there.
 	quoted bool
 	lines  int
@@ -150,16 +153,16 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 }
 
 // csvRow adds a record. It returns true if reading must end.
-func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []int, values []string) (end bool) {
+func (b *builder) csvRow(r *csv.Reader, record []string, fields []string, keys []int, values []string) (end bool) {
 	var row Row
 	numbered := false
-	for i, word := range words {
-		if word == "" {
+	for i, field := range fields {
+		if field == "" {
 			continue
 		}
 		value := strings.TrimSpace(record[i])
-		numbered = numbered || word == fieldNumber && value != ""
-		if err := row.set(word, value); err != nil {
+		numbered = numbered || field == fieldNumber && value != ""
+		if err := row.set(field, value); err != nil {
 			line, col := r.FieldPos(i)
 			return b.fail(line, col, "%v", err)
 		}
@@ -182,7 +185,8 @@ func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []
 	return false
 }
 
-// failCSV reports a CSV or read error in the record that begins at line. It returns true if reading must end.
+// failCSV reports a CSV or read error in the record that begins at line. It returns true if reading
+// must end.
 func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
 	switch {
@@ -192,42 +196,43 @@ func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 		b.fail(line, 1, "%v", err)
 		return true
 	case errors.Is(err, csv.ErrFieldCount):
-		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
+		return b.fail(wrong.Line, 1, "the row does not have as many columns as the header, %d", r.FieldsPerRecord)
 	default:
 		b.fail(wrong.Line, wrong.Column, "invalid CSV: %v", wrong.Err)
 		return true
 	}
 }
 
-// splitHeader splits a header into row fields and key columns. words is parallel to the header, with "" for key columns.
-func splitHeader(header []string) (words []string, keys []int, err error) {
+// splitHeader splits a header into row fields and key columns. fields is parallel to the header,
+// with "" for key columns.
+func splitHeader(header []string) (fields []string, keys []int, err error) {
 	if len(header) == 1 && strings.ContainsAny(header[0], ";\t") {
 		return nil, nil, fmt.Errorf("the header %q is one column; separate columns by commas", rules.Shorten(header[0]))
 	}
-	words = make([]string, len(header))
+	fields = make([]string, len(header))
 	var columns []string
 	for i, column := range header {
 		if column = strings.TrimSpace(column); slices.Contains(RowFields, column) {
-			if slices.Contains(words, column) {
+			if slices.Contains(fields, column) {
 				return nil, nil, fmt.Errorf("duplicate column %q", column)
 			}
-			words[i] = column
+			fields[i] = column
 			continue
 		}
 		header[i] = column
 		columns, keys = append(columns, column), append(keys, i)
 	}
-	if !slices.Contains(words, fieldNumber) && !slices.Contains(words, fieldUnlimited) {
-		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; its other columns are entries, such as customer, and unit, burst, unlimited, name",
+	if !slices.Contains(fields, fieldNumber) && !slices.Contains(fields, fieldUnlimited) {
+		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name",
 			rules.Shorten(strings.Join(header, ",")), nearColumn(columns))
 	}
-	return words, keys, CheckColumns(columns)
+	return fields, keys, CheckColumns(columns)
 }
 
 // nearColumn returns a hint at the column that may be a misspelling of requests_per_unit, or "".
 func nearColumn(columns []string) string {
 	if near := rules.Nearest(fieldNumber, columns); len(near) > 0 {
-		return fmt.Sprintf(" (%q is near)", near[0])
+		return fmt.Sprintf(" (is %q a misspelling?)", near[0])
 	}
 	return ""
 }

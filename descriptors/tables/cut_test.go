@@ -13,14 +13,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestReadWarnsOfACutFile has files that do not end with a newline: the warning names the last row.
-func TestReadWarnsOfACutFile(t *testing.T) {
+// TestReadWarnsOfTruncatedFile reads files that do not end with a newline: the warning names the
+// last row.
+func TestReadWarnsOfTruncatedFile(t *testing.T) {
 	for text, want := range map[string]string{
-		"customer,requests_per_unit\ny,12\nx,1":               `t:3:1: warning: the file does not end with a newline: the row of customer="x" may be cut off, and rows may be missing; end the last line`,
+		"customer,requests_per_unit\ny,12\nx,1":               `t:3:1: warning: the file does not end with a newline: the row of customer="x" may be truncated, and rows may be missing; end the last line`,
 		"\n\n customer,requests_per_unit\r\ny,12\r\nx,1\r":    `t:5:1: warning: the file does not end with a newline: the row of customer="x"`,
 		"customer,requests_per_unit\n\"a\nb\",1\n\"x\ny\",12": `t:4:1: warning: the file does not end with a newline: the row of customer="x\ny"`,
 		"path,requests_per_unit,customer\n/,1,":               `t:2:1: warning: the file does not end with a newline: the row of path="/", customer=""`,
-		"customer,requests_per_unit":                          `t:1:1: warning: the file does not end with a newline: its header may be cut off`,
+		"customer,requests_per_unit":                          `t:1:1: warning: the file does not end with a newline: its header may be truncated`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n\n{\"requests_per_unit\":5,\"a\":\"" + strings.Repeat("y", 100) + "\"}": `t:3:1: warning: the file does not end with a newline: the row of a="` + strings.Repeat("y", 60) + `..."`,
 		"customer,requests_per_unit\ny,12\nx,1\n":       "",
 		"customer,requests_per_unit\r\nx,1\r\n":         "",
@@ -43,7 +44,8 @@ func TestReadWarnsOfACutFile(t *testing.T) {
 	}
 }
 
-// checkPrefix fails the test if the first bytes of a file, which has rows, are taken without a warning though a row is not one of these.
+// checkPrefix checks that a prefix of a file is rejected, read with a warning, or contains only
+// rows of the whole file.
 func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	t.Helper()
 	rows, found := New("t").Read("t", strings.NewReader(text[:cut]))
@@ -57,8 +59,8 @@ func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	}
 }
 
-// TestEachPrefixOfAFile cuts files at each byte: a row that is not one of the complete file is refused or warned of.
-func TestEachPrefixOfAFile(t *testing.T) {
+// TestTruncatedFile truncates files at each byte.
+func TestTruncatedFile(t *testing.T) {
 	for _, text := range []string{
 		"customer,requests_per_unit\ny,12\nx,123\n",
 		"\ufeff\r\n customer ,requests_per_unit\r\ny,12\r\n\r\nx,123",
@@ -78,7 +80,8 @@ func TestEachPrefixOfAFile(t *testing.T) {
 	}
 }
 
-// TestEmptyLines has more empty lines than a row may be long, wherever a file may have them. The lines of a file are counted nevertheless.
+// TestEmptyLines has more bytes of empty lines than a row may have, at each place of a file. They
+// must not affect line numbers.
 func TestEmptyLines(t *testing.T) {
 	const n = 3 * maxRecordBytes
 	empty := strings.Repeat("\n", n/2) + strings.Repeat("\r\n", n/2)
@@ -108,13 +111,14 @@ func TestEmptyLines(t *testing.T) {
 	}
 }
 
-// TestLongRows holds that a row is bounded by itself, wherever it begins in what is read at once.
+// TestLongRows checks that the size of a row is bounded independently of its position in the read
+// buffer.
 func TestLongRows(t *testing.T) {
 	header := "a,b,c,d,e,f,g,h,requests_per_unit\n"
 	for before := range 50 {
 		text := header + strings.Repeat("\"\n\",,,,,,,"+strconv.Itoa(before)+",1\n", 1) + strings.Repeat("\n", 97*before)
 		for length, want := range map[int]bool{maxRecordBytes - 8192: true, maxRecordBytes + 8192: false} {
-			// Spaces around a number are no part of it.
+			// Spaces around a number are ignored.
 			rows, found := New("t").Read("t", strings.NewReader(text+",,,,,,,,5"+strings.Repeat(" ", length)+"\n"))
 			if (rows != nil) != want {
 				t.Errorf("a row of %d bytes behind %d: %v", length, len(text), found)
@@ -123,8 +127,8 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
-// TestErrorsOfReading has an error that is returned once, wherever it comes: no row is taken.
-func TestErrorsOfReading(t *testing.T) {
+// TestReadErrors has a reader that returns its error only once, at any byte: no rows are read.
+func TestReadErrors(t *testing.T) {
 	for _, text := range []string{"customer,requests_per_unit\ny,12\nx,1\n", "{\"a\":\"x\",\"requests_per_unit\":5}\n", "\n\n"} {
 		for _, long := range []string{text, text + strings.Repeat("\n", 1<<17)} {
 			once := io.MultiReader(strings.NewReader(long), iotest.ErrReader(io.ErrUnexpectedEOF))
@@ -136,7 +140,7 @@ func TestErrorsOfReading(t *testing.T) {
 	}
 }
 
-// onceFailing returns a reader that returns the error of another once, and then io.EOF.
+// onceFailing returns a reader that returns the error of in once, and then io.EOF.
 func onceFailing(in io.Reader) io.Reader {
 	var failed bool
 	return readerFunc(func(p []byte) (int, error) {
@@ -153,7 +157,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// expected returns the rows of a file by encoding/csv alone. Ok is false for a file that need not be taken.
+// expected returns the rows of a file as read by encoding/csv. ok is false if the file may be
+// rejected.
 func expected(text string) (rows map[string]Row, ok bool) {
 	records, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "\ufeff"))).ReadAll()
 	if utf16 := strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff"); utf16 || err != nil || len(records) == 0 || len(text) > maxRecordBytes {
@@ -176,7 +181,7 @@ func expected(text string) (rows map[string]Row, ok bool) {
 	return rows, true
 }
 
-// FuzzCSV holds the reader against encoding/csv, and cuts what it takes.
+// FuzzCSV compares the reader with encoding/csv, and truncates valid files.
 func FuzzCSV(f *testing.F) {
 	f.Add("customer,requests_per_unit\ny,12\nx,123\n", uint16(35))
 	f.Add("\ufeffrequests_per_unit,a,b\r\n5,\"x\r\",z\r\n\r\n6,\"\"\"\n,\",\r\n", uint16(40))

@@ -11,15 +11,17 @@ import (
 	"sync"
 )
 
-// Journal keeps a table in a file. A change is durable before it is active. The methods may be called concurrently.
+// Journal keeps a table in a file. A change is durable before it is active. The methods may be
+// called concurrently.
 //
-// Changes are appended to the file. When later changes may have replaced most of it, the rows are written to a new file, which
-// replaces the old one. So whenever the process is killed, the file has all acknowledged changes, followed by one incomplete
-// record at most.
+// Changes are appended to the file. When later changes may have replaced most of it, the rows are
+// written to a new file, which replaces the old one. So whenever the process is killed, the file
+// has all acknowledged changes, followed by one incomplete record at most.
 type Journal struct {
 	table *Table
 	path  string
-	// notify, if not nil, is called with an error when writing begins to fail, and with nil when it works again.
+	// notify, if not nil, is called with an error when writing begins to fail, and with nil when it
+	// works again.
 	notify func(error)
 
 	mu      sync.Mutex
@@ -30,13 +32,14 @@ type Journal struct {
 
 	// Only the goroutine that writes uses the fields below.
 	file    *os.File // nil before the first change
-	columns []string // of the file
+	columns []string // columns of the file
 	size    int64    // number of bytes of complete records
 	// compactAt is the size at which the file is replaced by one that has each row once.
 	compactAt int64
-	// incomplete is true if the file is missing or may not end with a complete record. It is replaced before the next change.
+	// incomplete is true if the file is missing or may not end with a complete record. It is
+	// replaced before the next change.
 	incomplete bool
-	failing    bool // notify was last called with an error
+	failing    bool // whether notify was last called with an error
 }
 
 // request has the changes of a caller of [Journal.Apply].
@@ -48,35 +51,36 @@ type request struct {
 }
 
 var (
-	// ErrFull means that a table has the greatest number of rows or names.
+	// ErrFull means that a table has the maximum number of rows or names.
 	ErrFull = errors.New("the table is full")
 	// ErrDamaged means that a journal has lost acknowledged changes.
 	ErrDamaged = errors.New("the journal is damaged")
 	// ErrColumns means that changes have other columns than the table.
-	ErrColumns = errors.New("other columns")
+	ErrColumns = errors.New("different columns")
 	// ErrNotSaved means that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not active")
-	// ErrClosed means that the process ends.
+	// ErrClosed means that the journal was closed, because the process is shutting down.
 	ErrClosed = errors.New("the table is closed")
 	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
 )
 
 const (
-	// journalEnds is the end of the names of journals.
+	// journalEnds is the file name extension of journals.
 	journalEnds = ".table"
-	// maxJournalBytes is the size of a journal from which it takes no new row.
+	// maxJournalBytes is the size of a journal from which it rejects new rows.
 	maxJournalBytes = 1 << 30
-	// compactFrom is the least size of a journal that is compacted.
+	// compactFrom is the minimum size of a journal that is compacted.
 	compactFrom = 1 << 20
 )
 
-// compactAfter returns the size at which a journal is compacted that has the given size when each row is in it once.
+// compactAfter returns the size at which a journal is compacted again. size is its size after
+// compaction, when it has each row once.
 func compactAfter(size int64) int64 {
 	return max(compactFrom, min(2*size, size+maxJournalBytes/4))
 }
 
-// Apply makes all changes durable and then active, or none, if it returns an error. Columns are those of the changes. If the
-// table is empty, they become those of the table.
+// Apply makes all changes durable and then active. If it returns an error, it applies none. columns
+// are the key columns of the changes. An empty table gets these columns.
 func (j *Journal) Apply(columns []string, changes []Change) error {
 	r := &request{columns: columns, changes: changes, done: make(chan error, 1)}
 	for i := range changes {
@@ -90,7 +94,7 @@ func (j *Journal) Apply(columns []string, changes []Change) error {
 		r.payload = appendChange(r.payload, c)
 	}
 	if len(r.payload) > maxRecordLen {
-		return fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
+		return fmt.Errorf("%w: the changes exceed %d MiB", ErrNotSaved, maxRecordLen>>20)
 	}
 	j.mu.Lock()
 	if j.closed {
@@ -136,32 +140,34 @@ func (j *Journal) write() {
 	}
 }
 
-// commit answers requests in order, and makes the changes of those that are right durable as one record. It returns the requests for
-// which the record has no room.
+// commit writes the changes of valid requests as one record, activates them, and completes the
+// requests in order. It returns the requests for the next record.
 func (j *Journal) commit(queue []*request) (rest []*request) {
 	var columns []string
 	if rows := j.table.Rows(); rows.Len() > 0 {
 		columns = *rows.Columns()
 	}
 	var payload []byte
-	var taken []*request
-	added := 0 // number of rows that taken adds
+	var batch []*request
+	added := 0 // number of new rows in batch
 	for rest = queue; len(rest) > 0; rest = rest[1:] {
 		r := rest[0]
 		if len(payload)+len(r.payload) > maxRecordLen {
 			break
 		}
 		if len(r.changes) == 0 || columns == nil && !slices.ContainsFunc(r.changes, func(c Change) bool { return !c.Delete }) {
-			r.done <- nil // there is no row to delete, and a deletion does not decide the columns
+			// An empty table has no row to delete, and deletions do not determine the columns.
+			r.done <- nil
 			continue
 		}
 		n, err := j.check(r, columns, added)
 		if errors.Is(err, errNames) {
-			if len(taken) > 0 {
-				break // the rows of taken may need names that are not used yet
+			if len(batch) > 0 {
+				break // the names of rows in batch are not in use yet, so they must not be dropped
 			}
 			if j.table.dropNames() {
-				j.incomplete = true // the file has these names too, and a reader adds those that follow
+				// The file still has the dropped names, so a reader of it could exceed the maximum.
+				j.incomplete = true
 				n, err = j.check(r, columns, added)
 			}
 		}
@@ -171,13 +177,13 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 		}
 		columns, added = r.columns, added+n
 		payload = append(payload, r.payload...)
-		taken = append(taken, r)
+		batch = append(batch, r)
 	}
-	if len(taken) == 0 {
+	if len(batch) == 0 {
 		return rest
 	}
 	err := j.save(columns, appendRecord(nil, payload))
-	for _, r := range taken {
+	for _, r := range batch {
 		if err == nil {
 			err = j.activate(r)
 		}
@@ -186,8 +192,8 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 	return rest
 }
 
-// check returns the number of rows that a request adds to the table and to the given number of other new rows, or the reason why it is
-// rejected. Columns are nil if the table may get any.
+// check returns the number of new rows of a request, or why it is rejected. others is the number of
+// new rows of the requests before it. columns is nil if the table may get any columns.
 func (j *Journal) check(r *request, columns []string, others int) (added int, err error) {
 	if columns != nil && !slices.Equal(r.columns, columns) {
 		return 0, fmt.Errorf("%w: the table has %q, not %q", ErrColumns, columns, r.columns)
@@ -209,13 +215,15 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 	if rows.Len()+others+added > j.table.maxRows {
 		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.maxRows)
 	}
-	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes { // the latter if compaction fails
+	// The second only if compaction fails.
+	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes {
 		return 0, fmt.Errorf("%w: its rows take %d MiB, and at most %d", ErrFull, j.size>>20, maxJournalBytes>>20)
 	}
 	return added, nil
 }
 
-// activate changes the table, and notes the replaced rows in the changes. It does not fail after check.
+// activate applies the changes to the table, and stores the replaced rows in them. It does not fail
+// after check.
 func (j *Journal) activate(r *request) error {
 	for i := range r.changes {
 		c := &r.changes[i]
@@ -260,8 +268,9 @@ func (j *Journal) append(columns []string, record []byte) error {
 	return nil
 }
 
-// checkPath finds out whether the next process will find the file. A file that was removed is broken. It is an error if another file is in
-// its place, because only an operator knows which of the two is right.
+// checkPath checks that the path still leads to the open file. If the file was removed, it will be
+// written again. Another file at the path is an error, because only an operator knows which of the
+// two is right.
 func (j *Journal) checkPath() error {
 	found, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -280,7 +289,7 @@ func (j *Journal) checkPath() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("another process has put a file at %s: restart to use its rows, or remove it to keep the active rows", j.path)
+	return fmt.Errorf("another process replaced the file %s: restart to use its rows, or remove it to keep the active rows", j.path)
 }
 
 // cut truncates the file to the given size.
@@ -303,7 +312,7 @@ func (j *Journal) compact() {
 	j.report(err)
 }
 
-// report calls notify if writing begins or ceases to fail.
+// report calls notify when writing begins to fail or works again.
 func (j *Journal) report(err error) {
 	if j.notify != nil && (err != nil) != j.failing {
 		j.failing = err != nil
@@ -326,21 +335,21 @@ func (j *Journal) rewrite(columns []string) error {
 	}
 	if err != nil {
 		_ = next.Close()
-		_ = os.Remove(next.Name()) // the next attempt replaces it
+		_ = os.Remove(next.Name()) // if it remains, the next attempt replaces it
 		return err
 	}
 	if j.file != nil {
-		_ = j.file.Close() // it is no longer in the directory
+		_ = j.file.Close() // nothing uses the old file
 	}
 	j.file, j.columns, j.size, j.compactAt = next, columns, size, compactAfter(size)
 	err = syncDir(filepath.Dir(j.path))
-	j.incomplete = err != nil // after a power cut, the directory may have the old file
+	j.incomplete = err != nil // a power failure could bring back the old file
 	return err
 }
 
 // writeRows writes a journal that has each row once. It returns the number of bytes written.
 func writeRows(to io.Writer, columns []string, rows *Rows) (size int64, err error) {
-	const piece = 1 << 16 // the length from which a payload is written
+	const piece = 1 << 16 // approximate length of a payload
 	write := func(b []byte) error {
 		n, err := to.Write(b)
 		size += int64(n)

@@ -28,7 +28,7 @@ func millionInJournal(b *testing.B) (*Journal, string) {
 	return j, dir
 }
 
-// someRows returns n changes, each of the row of a customer of the given function.
+// someRows returns n changes. customer returns the key of each.
 func someRows(n int, customer func(int) int) []Change {
 	changes := make([]Change, n)
 	for i := range changes {
@@ -55,7 +55,8 @@ func reportSize(b *testing.B, dir string) {
 	b.ReportMetric(float64(size)/(1<<20), "MB-file")
 }
 
-// BenchmarkApply changes random rows of a million. Each call changes the given number of rows.
+// BenchmarkApply changes random rows of a table with a million rows. Each call changes the given
+// number of rows.
 func BenchmarkApply(b *testing.B) {
 	for _, tt := range []struct{ callers, rows int }{{1, 1}, {64, 1}, {1, 50_000}} {
 		b.Run(fmt.Sprintf("callers=%d/rows=%d", tt.callers, tt.rows), func(b *testing.B) {

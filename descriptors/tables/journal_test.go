@@ -23,7 +23,7 @@ func open(t *testing.T, dir string) (j *Journal, torn int64) {
 	return j, torn
 }
 
-// flush waits until the journal has been compacted after earlier changes.
+// flush waits until the journal is compacted after earlier changes.
 func flush(t *testing.T, j *Journal) {
 	t.Helper()
 	apply(t, j)
@@ -38,7 +38,8 @@ func apply(t *testing.T, j *Journal, changes ...Change) {
 
 func put(a, b string, row Row) Change { return Change{Values: []string{a, b}, Row: row} }
 
-// history applies changes to a new journal. It returns the size of the file after each, and the rows then.
+// history applies changes to a new journal. It returns the size of the file and the rows after each
+// change.
 func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) {
 	t.Helper()
 	j, _ := open(t, dir)
@@ -59,9 +60,10 @@ func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) 
 	return sizes, states
 }
 
-// TestJournalCutAtEachByte is a process that was killed after each byte of what it wrote: what was acknowledged is there, and the
-// rest is as if it had not been asked for. Behind the cut may stand what a file system makes of a write that it did not finish.
-func TestJournalCutAtEachByte(t *testing.T) {
+// TestJournalTruncatedAtEachByte simulates a process that is killed after each byte that it writes:
+// all acknowledged changes are present, and the others are absent. The truncated record may be
+// followed by bytes that a file system leaves after an incomplete write.
+func TestJournalTruncatedAtEachByte(t *testing.T) {
 	dir := t.TempDir()
 	sizes, states := history(t, dir)
 	whole, err := os.ReadFile(filepath.Join(dir, "t.table"))
@@ -81,7 +83,7 @@ func TestJournalCutAtEachByte(t *testing.T) {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			last := 0 // that is whole; a record may end in what stands behind the cut
+			last := 0 // last complete record; the bytes after the cut may complete one
 			for last+1 < len(sizes) && bytes.HasPrefix(content, whole[:sizes[last+1]]) {
 				last++
 			}
@@ -93,7 +95,7 @@ func TestJournalCutAtEachByte(t *testing.T) {
 				t.Fatalf("cut at %d, then %q: %d bytes torn, want %d", cut, tail, torn, want)
 			}
 			if tail != "" && cut%16 > 0 {
-				continue // it takes time
+				continue // skipped to save time
 			}
 			apply(t, j, put("x", "3", Row{RequestsPerUnit: 9}))
 			again, torn := open(t, dir)
@@ -104,8 +106,8 @@ func TestJournalCutAtEachByte(t *testing.T) {
 	}
 }
 
-// TestJournalDamaged flips each byte: a change that was acknowledged is never lost without an error, but for the last, of which nobody can
-// tell whether it was.
+// TestJournalDamaged flips each byte: the loss of an acknowledged change is always an error, except
+// for the last one, which cannot be distinguished from an unacknowledged change.
 func TestJournalDamaged(t *testing.T) {
 	dir := t.TempDir()
 	sizes, states := history(t, dir)
@@ -136,8 +138,8 @@ func TestJournalDamaged(t *testing.T) {
 	}
 }
 
-// TestJournalIsWrittenAnew has rows replaced until the file is written anew, again and again.
-func TestJournalIsWrittenAnew(t *testing.T) {
+// TestJournalCompaction replaces rows until the file is compacted several times.
+func TestJournalCompaction(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	anew, last := 0, int64(0)
@@ -170,7 +172,7 @@ func TestJournalIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// TestJournalRejects has changes that cannot be taken: nothing changes.
+// TestJournalRejects checks that invalid changes have no effect.
 func TestJournalRejects(t *testing.T) {
 	j, _ := open(t, t.TempDir())
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
@@ -198,8 +200,7 @@ func TestJournalRejects(t *testing.T) {
 	}
 }
 
-// TestJournalGetsOtherColumns holds that a table without rows may get other columns.
-func TestJournalGetsOtherColumns(t *testing.T) {
+func TestEmptyTableGetsNewColumns(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
@@ -215,12 +216,12 @@ func TestJournalGetsOtherColumns(t *testing.T) {
 	}
 }
 
-// TestFirstChangeThatFails holds that a file which was made for the first change, but did not get it, gets the columns of the next
-// change.
-func TestFirstChangeThatFails(t *testing.T) {
+// TestFirstChangeFails checks that a file that was created for a first change that failed gets the
+// columns of the next change.
+func TestFirstChangeFails(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
-	if err := j.rewrite([]string{"c"}); err != nil { // then the disk was full
+	if err := j.rewrite([]string{"c"}); err != nil { // as if the disk was full afterwards
 		t.Fatal(err)
 	}
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
@@ -229,7 +230,8 @@ func TestFirstChangeThatFails(t *testing.T) {
 	}
 }
 
-// TestFileBeforeTheFirstChange puts a file where the first change would make one: it is not overwritten.
+// TestFileBeforeTheFirstChange checks that the first change does not overwrite a file that another
+// process created.
 func TestFileBeforeTheFirstChange(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	history(t, other)
@@ -248,8 +250,8 @@ func TestFileBeforeTheFirstChange(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsRejected holds that the error names the file, and says what to do.
-func TestJournalThatIsRejected(t *testing.T) {
+// TestJournalErrorsNameTheFile checks that errors name the file and a remedy.
+func TestJournalErrorsNameTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.table")
 	if err := os.WriteFile(path, []byte("key,number\n"), 0o600); err != nil {
@@ -257,13 +259,14 @@ func TestJournalThatIsRejected(t *testing.T) {
 	}
 	_, _, opened := OpenJournal(New("t"), dir, nil)
 	for _, err := range []error{opened, ReadJournal(New("t"), dir)} {
-		if err == nil || !strings.Contains(err.Error(), path+": the file is not a table of sluice") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
+		if err == nil || !strings.Contains(err.Error(), path+": the file is not a sluice table") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
 			t.Errorf("%v, want an error with the file and what to do", err)
 		}
 	}
 }
 
-// FuzzJournal holds that no file crashes the reader, and that what it takes can be written and read again.
+// FuzzJournal checks that no file crashes the reader, and that accepted content can be written and
+// read again.
 func FuzzJournal(f *testing.F) {
 	b := appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"}))
 	f.Add(b)
@@ -272,7 +275,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(appendRecord(b, changes))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		for at := len(journalMagic); at+recordHead <= len(content); at++ {
-			// Checksums that are right let the fuzzer reach what stands behind them.
+			// Valid checksums let the fuzzer reach the code after their check.
 			n := int(content[at])
 			if at+recordHead+n > len(content) {
 				break
@@ -297,7 +300,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// TestFullTable holds that rows of a table which is full can be changed and deleted, and that there is room then.
+// TestFullTable checks that rows of a full table can be changed and deleted, and that a deletion
+// makes room for another row.
 func TestFullTable(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -320,15 +324,15 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// TestNamesThatNoRowHas holds that names of rows which were renamed, or never put, leave room for others: now, and in a process that
-// reads the journal.
-func TestNamesThatNoRowHas(t *testing.T) {
+// TestUnusedNamesAreDropped checks that names of rows that were renamed, or rejected, do not count
+// against the maximum, in this process and in one that reads the journal.
+func TestUnusedNamesAreDropped(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "stays", Row{Name: "stays"}))
 	for i := range 2*MaxNames + 10 {
 		apply(t, j, put("x", "1", Row{Name: "n" + strconv.Itoa(i)}))
-		if i == MaxNames-10 { // rejected after their names were looked at
+		if i == MaxNames-10 { // rejected after their names were reserved
 			many := []Change{put("x", "y", Row{Name: "other"}), put("x", "\x00", Row{})}
 			if err := j.Apply([]string{"a", "b"}, many); err == nil {
 				t.Fatal("a value with a NUL byte was taken")
@@ -345,9 +349,9 @@ func TestNamesThatNoRowHas(t *testing.T) {
 	}
 }
 
-// TestJournalThatEndsBeforeItsColumns holds that a file which was cut there is damaged: a change that followed would be no
-// change to who reads it.
-func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
+// TestJournalWithoutColumns checks that a file that is truncated before its columns is damaged: a
+// change after that could not be read.
+func TestJournalWithoutColumns(t *testing.T) {
 	dir := t.TempDir()
 	history(t, dir)
 	path := filepath.Join(dir, "t.table")
@@ -366,9 +370,9 @@ func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsTakenAway removes the file of a journal, and then replaces it, while rows are put: nothing that was acknowledged is
-// lost, and nothing of somebody else's is written over.
-func TestJournalThatIsTakenAway(t *testing.T) {
+// TestJournalFileRemoved removes the file of a journal, and then replaces it, while rows are
+// changed: no acknowledged change is lost, and the replacement is not overwritten.
+func TestJournalFileRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.table")
 	j, _ := open(t, dir)
@@ -402,8 +406,9 @@ func TestJournalThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// TestDeletionsInAnEmptyTable deletes rows that are not there: the table keeps its columns over a restart, or has none.
-func TestDeletionsInAnEmptyTable(t *testing.T) {
+// TestDeleteFromEmptyTable deletes rows that do not exist: after a restart the table still has its
+// columns, or none.
+func TestDeleteFromEmptyTable(t *testing.T) {
 	apply := func(j *Journal, columns []string, changes ...Change) {
 		t.Helper()
 		if err := j.Apply(columns, changes); err != nil {
@@ -438,7 +443,7 @@ func TestDeletionsInAnEmptyTable(t *testing.T) {
 	}
 	table, j := open(t.TempDir())
 	var many []Change
-	for i := range 1100 { // more than what has a journal written anew
+	for i := range 1100 { // enough for a compaction
 		many = append(many, Change{Values: []string{strings.Repeat("x", 1000) + strconv.Itoa(i)}, Delete: true})
 	}
 	apply(j, customer, many...)

@@ -23,7 +23,7 @@ type lineReader struct {
 	scanner jsonview.Scanner
 	row     Row
 	values  []string
-	given   []bool // which of the values the line has
+	given   []bool // parallel to values: true for those in the line
 	scratch []byte
 	// numbered is true if the line has a number; fields are the [RowFields] that it has.
 	numbered bool
@@ -72,7 +72,8 @@ func (r *lineReader) read(line []byte) (end bool) {
 	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
 		err = errors.New("not a JSON object on one line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
 	}
-	return r.b.fail(r.line, r.scanner.Offset+1, "%v", err) || first // what else could its columns be?
+	// Without the first line the columns are unknown.
+	return r.b.fail(r.line, r.scanner.Offset+1, "%v", err) || first
 }
 
 // field reads the value of a field.
@@ -83,7 +84,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 		return fmt.Errorf("%q is an object or a list; it must be one value", rules.Shorten(key))
 	}
 	if text, r.scratch, err = r.scanner.Value(r.scratch); err != nil || text == nil {
-		return err // null is not given
+		return err // null counts as absent
 	}
 	if slices.Contains(RowFields, key) {
 		if slices.Contains(r.fields, key) {
@@ -98,7 +99,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 	case i >= 0 && r.given[i]:
 		return fmt.Errorf("duplicate field %q", rules.Shorten(key))
 	case i < 0 && !first:
-		return fmt.Errorf("unknown column %q%s; the first line has %s", rules.Shorten(key),
+		return fmt.Errorf("unknown column %q%s (allowed: %s)", rules.Shorten(key),
 			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))), strings.Join(r.b.columns, ", "))
 	case i < 0:
 		i = len(r.b.columns)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// rowsOf returns all rows by their keys, joined with a slash.
+// rowsOf returns all rows by key, whose values are joined by slashes.
 func rowsOf(r *Rows) map[string]Row {
 	all := map[string]Row{}
 	for values, row := range r.All() {
@@ -20,7 +20,7 @@ func rowsOf(r *Rows) map[string]Row {
 	return all
 }
 
-// TestRead has what may stand in a file.
+// TestRead reads valid files.
 func TestRead(t *testing.T) {
 	one := map[string]Row{"acme": {RequestsPerUnit: 5}}
 	all := map[string]Row{
@@ -74,24 +74,24 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadRejects has what may not: each is an error with its place.
+// TestReadRejects checks the error and its place for each kind of invalid file.
 func TestReadRejects(t *testing.T) {
 	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
 	for text, want := range map[string]string{
 		"":                                       "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
-		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; its other columns are entries, such as customer, and unit, burst, unlimited, name`,
-		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit ("request_per_unit" is near); its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name`,
+		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit (is "request_per_unit" a misspelling?); key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name`,
 		"\xff\xfea\x00,\x00":                     "t:1:1: error: the file is UTF-16; write it as UTF-8",
 		"\xfe\xff\x00a\x00":                      "t:1:1: error: the file is UTF-16; write it as UTF-8",
-		"requests_per_unit\n5\n":                 "t:1:1: error: no column names an entry of the rule, such as customer",
+		"requests_per_unit\n5\n":                 "t:1:1: error: no key column; add one named for an entry of the rule, such as customer",
 		"customer;requests_per_unit\nacme;5\n":   `t:1:1: error: the header "customer;requests_per_unit" is one column; separate columns by commas`,
 		"customer\trequests_per_unit\nacme\t5\n": `t:1:1: error: the header "customer\trequests_per_unit" is one column; separate columns by commas`,
-		" [\n {\"a\":\"x\",\"requests_per_unit\":5}\n]":             "t:1:1: error: the file is a list of JSON; write an object a line, without brackets and commas around it",
+		" [\n {\"a\":\"x\",\"requests_per_unit\":5}\n]":             "t:1:1: error: the file is a JSON array; write one object on each line, without brackets and commas",
 		"\n\n{\"a\":\"x\",\"requests_per_unit\":5}\n{":              `t:4:2: error: not a JSON object`,
 		"a,a,requests_per_unit\n":                                   `t:1:1: error: duplicate column "a"`,
 		"a,unit,unit,requests_per_unit":                             `t:1:1: error: duplicate column "unit"`,
 		"a,,requests_per_unit\n":                                    `t:1:1: error: column "" is not a valid name of an entry`,
-		"a,b,c,d,e,f,g,h,i,requests_per_unit\n":                     "t:1:1: error: 9 columns name entries; at most 8 may",
+		"a,b,c,d,e,f,g,h,i,requests_per_unit\n":                     "t:1:1: error: 9 key columns; at most 8 are supported",
 		header + "acme,many,,,,\n":                                  `t:2:6: error: requests_per_unit is "many"; it must be a whole number, 0 to 4294967295`,
 		header + "acme,-1,,,,\n":                                    `t:2:6: error: requests_per_unit is "-1"; it must be a whole number, 0 to 4294967295`,
 		header + "acme,4294967296,,,,\n":                            `t:2:6: error: requests_per_unit is "4294967296"; it must be a whole number, 0 to 4294967295`,
@@ -99,17 +99,17 @@ func TestReadRejects(t *testing.T) {
 		header + "acme,5,minuet,,,\n":                               `t:2:8: error: unknown unit "minuet"; did you mean "minute", "month"? (allowed: second, minute, hour, day, week, month, year)`,
 		header + "acme,5,,0,,\n":                                    `t:2:9: error: burst is "0"; it must be a whole number, 1 to 4294967295`,
 		header + "acme,5,,,yes,\n":                                  `t:2:10: error: unlimited is "yes"; it must be true or false`,
-		header + "acme,5,,,true,\n":                                 "t:2:1: error: unlimited excludes requests_per_unit, unit and burst; leave them out",
+		header + "acme,5,,,true,\n":                                 "t:2:1: error: unlimited excludes requests_per_unit, unit and burst; remove them",
 		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: invalid CSV: bare \" in non-quoted-field",
-		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b": at most 64 bytes, without quotes and control characters`,
+		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b" must have at most 64 bytes and no quotes or control characters`,
 		header + "acme,5,,,,gr\xf6\xdfe\n":                          `t:2:11: error: name "gr\xf6\xdfe" is not UTF-8`,
-		header + "acme,5\n":                                         "t:2:1: error: the row has another number of columns than the header, which has 6",
+		header + "acme,5\n":                                         "t:2:1: error: the row does not have as many columns as the header, 6",
 		header + "\"acme,5,,,,\n":                                   "t:2:13: error: invalid CSV: extraneous or missing \" in quoted-field",
 		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" contains a NUL byte`,
 		header + strings.Repeat("a", 1025) + ",5,,,,\n":             "is longer than 1024 bytes",
 		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: duplicate key; first on line 2",
 		`{"a":"x"}`:                                                 "t:1:10: error: requests_per_unit is missing; write 0 to deny every request, or unlimited",
-		`{"requests_per_unit":5}`:                                   "t:1:24: error: no column names an entry of the rule, such as customer",
+		`{"requests_per_unit":5}`:                                   "t:1:24: error: no key column; add one named for an entry of the rule, such as customer",
 		"{\"a\":\"x\",\"requests_per_unit\":5":                      `t:1:31: error: not a JSON object on one line, such as {"customer":"acme","requests_per_unit":500}`,
 		`{"a":"x","requests_per_unit":5} []`:                        "not a JSON object",
 		`{"a":"x","requests_per_unit":5.5}`:                         `t:1:33: error: requests_per_unit is "5.5"; it must be a whole number, 0 to 4294967295`,
@@ -118,7 +118,7 @@ func TestReadRejects(t *testing.T) {
 		`{"a":"x","unit":"day","unit":"day","requests_per_unit":5}`: `duplicate field "unit"`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"b\":\"x\",\"requests_per_unit\":5}":                 `t:2:`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"requests_per_unit\":5}":                             `t:2:24: error: column "a" is missing, which the first line has`,
-		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"y\",\"bust\":3,\"requests_per_unit\":5}":      `unknown column "bust"; did you mean "burst", "unit"?; the first line has a`,
+		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"y\",\"bust\":3,\"requests_per_unit\":5}":      `unknown column "bust"; did you mean "burst", "unit"? (allowed: a)`,
 		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"" + strings.Repeat("y", maxLineBytes) + "\"}": "t:2:1: error: a row is longer than 64 KiB",
 		header + "a,5,,,,\n\"" + strings.Repeat("b,5,,,,\n", 1<<17):                                    "t:3:1: error: a row is longer than 64 KiB; is a quote not closed?",
 		names(MaxNames + 1): fmt.Sprintf("t:%d:1: error: the table has more than 1000 names; each is a series of metrics, and rows may share one", MaxNames+2),
@@ -130,7 +130,7 @@ func TestReadRejects(t *testing.T) {
 	}
 }
 
-// names returns a file of n rows with a name each.
+// names returns a file of n rows with different names.
 func names(n int) string {
 	var b strings.Builder
 	b.WriteString("a,requests_per_unit,name\n")
@@ -140,10 +140,10 @@ func names(n int) string {
 	return b.String()
 }
 
-// TestReadTellsSomeErrors holds that a file of nothing but errors does not fill the log.
-func TestReadTellsSomeErrors(t *testing.T) {
+// TestReadBoundsErrors checks that a file with errors only does not fill the log.
+func TestReadBoundsErrors(t *testing.T) {
 	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
-	if len(found) != maxErrors+1 || found[maxErrors].Message != "more errors are not shown" {
+	if len(found) != maxErrors+1 || found[maxErrors].Message != "further errors are not shown" {
 		t.Errorf("%d errors, the last %v", len(found), found[len(found)-1])
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
@@ -152,7 +152,7 @@ func TestReadTellsSomeErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that a file is taken or rejected with a place, and that what is taken is found again.
+// FuzzRead checks that files are rejected with a place, and that rows that are read are found.
 func FuzzRead(f *testing.F) {
 	f.Add("customer,requests_per_unit,unit,burst,unlimited,name\nacme,5,day,1,,gold\nbo,,,,true,\n")
 	f.Add("a,b,requests_per_unit\n\"x\ny\",z,0\n")

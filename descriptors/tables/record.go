@@ -8,15 +8,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// A journal begins with journalMagic. Records follow. A record begins with a head of three numbers of 4 bytes: the length of its
-// payload, the checksum of these 4 bytes, and that of the payload, both CRC-32C. The payload of the first record is the columns.
-// That of each other record is changes that became durable together:
+// journalMagic is the beginning of a journal. Records follow. Each starts with a header of three
+// 4-byte numbers: the length of its payload, the checksum of that length, and the checksum of the
+// payload, both CRC-32C. The payload of the first record contains the columns. Each other payload
+// contains changes that became durable together. A change is:
 //
 //	a byte, changePut or changeDelete
 //	the length of the key, and for each value its length and the value
 //	for changePut: requests_per_unit, burst, unit, a byte of flags, the length of the name, and the name
 //
-// Numbers are varints.
+// Numbers are varints, apart from the header, the unit and the flags.
 const journalMagic = "sluice table 1\n"
 
 const (
@@ -27,9 +28,9 @@ const (
 )
 
 const (
-	// recordHead is the length of a record's head.
+	// recordHead is the length of a record's header.
 	recordHead = 12
-	// maxRecordLen is the length of the longest payload.
+	// maxRecordLen is the maximum length of a payload.
 	maxRecordLen = 16 << 20
 )
 
@@ -56,7 +57,8 @@ func appendRecord(b, payload []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli)), payload...)
 }
 
-// nextRecord returns the payload of the record at the beginning of b, and the bytes that follow the record.
+// nextRecord returns the payload of the record at the beginning of b, and the bytes that follow the
+// record.
 func nextRecord(b []byte) (payload, rest []byte, err error) {
 	if len(b) < recordHead || crc32.Checksum(b[:4], castagnoli) != binary.LittleEndian.Uint32(b[4:]) {
 		return nil, nil, errRecord
@@ -93,7 +95,7 @@ func appendChange(b []byte, c *Change) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(c.Row.Name))), c.Row.Name...)
 }
 
-// payloadReader reads a payload. After a fault it is bad, and it returns zeros.
+// payloadReader reads a payload. After an error it sets bad and returns zeros.
 type payloadReader struct {
 	b   []byte
 	bad bool

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// OpenJournal opens the journal of a table in a directory, and activates its rows. If there is no journal, the first change makes it. Notify,
-// if not nil, is called with an error when writing begins to fail, and with nil when it works again. Torn is the number of bytes that
-// were cut off at the end of the file: a change that was not acknowledged when the process ended.
+// OpenJournal opens the journal of a table in a directory, and activates its rows. If there is no
+// journal, the first change creates it. notify, if not nil, is called with an error when writing
+// begins to fail, and with nil when it works again. torn is the number of bytes that were truncated
+// at the end of the file: a change that was not acknowledged before the process ended.
 func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int64, err error) {
 	j = &Journal{table: t, path: journalPath(t, dir), notify: notify, incomplete: true, compactAt: compactFrom}
-	_ = os.Remove(j.path + ".tmp") // of a process that was killed while it wrote the file
+	_ = os.Remove(j.path + ".tmp") // a process may have been killed while it wrote the file
 	found, err := t.readJournal(j.path)
 	switch {
 	case err != nil:
@@ -37,7 +38,8 @@ func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int
 	return j, found.torn, nil
 }
 
-// ReadJournal reads the journal of a table that another process may have open, and activates its rows.
+// ReadJournal reads the journal of a table that another process may have open, and activates its
+// rows.
 func ReadJournal(t *Table, dir string) error {
 	found, err := t.readJournal(journalPath(t, dir))
 	if found != nil {
@@ -75,7 +77,7 @@ func (t *Table) readJournal(path string) (*recovered, error) {
 // parse reads the content of a journal.
 func (t *Table) parse(content []byte) (*recovered, error) {
 	if !strings.HasPrefix(string(content), journalMagic) {
-		return nil, errors.New("the file is not a table of sluice, or is of another version")
+		return nil, errors.New("the file is not a sluice table, or one of another version")
 	}
 	b := &builder{hasher: t.Rows().hasher, lastWins: true}
 	found := &recovered{size: int64(len(journalMagic))}
@@ -88,13 +90,13 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 		r := payloadReader{b: payload}
 		if b.columns == nil {
 			if b.columns = r.values(nil); r.bad || CheckColumns(b.columns) != nil {
-				return nil, fmt.Errorf("%w: the record at byte %d is not columns", ErrDamaged, found.size)
+				return nil, fmt.Errorf("%w: the record at byte %d does not contain columns", ErrDamaged, found.size)
 			}
 		}
 		for len(r.b) > 0 {
 			c, ok := r.change(values[:0])
 			if !ok || len(c.Values) != len(b.columns) {
-				return nil, fmt.Errorf("%w: the record at byte %d is not changes", ErrDamaged, found.size)
+				return nil, fmt.Errorf("%w: the record at byte %d does not contain valid changes", ErrDamaged, found.size)
 			}
 			if err := b.change(&c); err != nil {
 				return nil, err
@@ -105,17 +107,18 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 	}
 	rest := content[found.size:]
 	if err := checkTorn(rest); err != nil {
-		return nil, fmt.Errorf("%w at byte %d: %w; to keep the changes before it, cut the file there", ErrDamaged, found.size, err)
+		return nil, fmt.Errorf("%w at byte %d: %w; truncate the file there to keep the changes before it", ErrDamaged, found.size, err)
 	}
-	if b.columns == nil { // a file gets its name once it has them
-		return nil, fmt.Errorf("%w: it ends before its first record", ErrDamaged)
+	if b.columns == nil { // a file is renamed to path only after its first record is written
+		return nil, fmt.Errorf("%w: the file ends before the first record", ErrDamaged)
 	}
 	found.rows, found.torn = b.build(), int64(len(rest))
 	return found, nil
 }
 
-// checkTorn returns the reason why the bytes after the last complete record cannot be one that was being written when the process ended,
-// which is one record at the end.
+// checkTorn checks that the bytes after the last complete record can be a record that was being
+// written when the process ended. It returns an error if there is too much, or if a complete record
+// follows.
 func checkTorn(rest []byte) error {
 	if len(rest) > recordHead+maxRecordLen {
 		return errors.New("the incomplete record there is longer than any record")

@@ -12,11 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Registry has the tables that rules may name. A nil *Registry has none. It is safe for concurrent use once all tables are added.
+// Registry has the tables that rules may name. A nil *Registry has none. It is safe for concurrent
+// use once all tables are added.
 type Registry struct {
 	entries map[string]*Entry
 
-	// mu is held while rules or rows of files are activated, since the columns of tables must fit the rules.
+	// mu serializes activations of rules and of rows of files, since the rules must support the
+	// columns of the tables.
 	mu       sync.Mutex
 	released func() // see OnRelease
 }
@@ -27,16 +29,18 @@ type Entry struct {
 
 	// Path is its file, or empty for a table that is changed row by row.
 	Path string
-	// Journal persists a table that is changed row by row. It is nil for others, and until it is opened.
+	// Journal persists a table that is changed row by row. It is nil for others, and until it is
+	// opened.
 	Journal *Journal
 
-	// claimed are the columns of changes that are being saved, and claims the number of these changes.
+	// claimed are the columns of changes that are being saved, and claims the number of these
+	// changes.
 	claimed Columns
 	claims  int
 }
 
-// ColumnsLocked returns the columns that rules must support, or nil for any: an empty table that is changed row by row may get others.
-// Concurrent callers need the lock of the registry.
+// ColumnsLocked returns the columns that rules must support, or nil for any: an empty table that is
+// changed row by row may get others. Concurrent callers need the lock of the registry.
 func (e *Entry) ColumnsLocked() *Columns {
 	switch {
 	case e.Path != "" || e.Rows().Len() > 0:
@@ -47,18 +51,20 @@ func (e *Entry) ColumnsLocked() *Columns {
 	return nil
 }
 
-// Lock prevents that other goroutines activate rules or rows of files, or claim columns, until Unlock.
+// Lock blocks other goroutines that activate rules or rows of files, or claim columns, until
+// Unlock.
 func (r *Registry) Lock() { r.mu.Lock() }
 
 // Unlock releases the lock of [Registry.Lock].
 func (r *Registry) Unlock() { r.mu.Unlock() }
 
-// OnRelease sets a function that is called, without the lock, when an empty table may get any columns again. It must be called before the
-// first Claim.
+// OnRelease sets a function that is called, without the lock, when an empty table may get any
+// columns again. It must be called before the first Claim.
 func (r *Registry) OnRelease(released func()) { r.released = released }
 
-// Claim reserves the columns of a table for changes that are being saved, until release is called: rules that do not support the columns
-// are not activated meanwhile. fits returns why the active rules do not support them, or nil.
+// Claim reserves the columns of a table for changes that are being saved, until release is called:
+// rules that do not support the columns are not activated meanwhile. fits returns why the active
+// rules do not support them, or nil.
 func (r *Registry) Claim(e *Entry, columns []string, fits func() error) (release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +121,7 @@ func (r *Registry) Table(name string) (*Entry, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s with --tables-dir", rules.Shorten(name), rules.Shorten(name))
 	}
-	return nil, fmt.Errorf("unknown table %q%s; known tables: %s", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
+	return nil, fmt.Errorf("unknown table %q%s (known: %s)", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.

@@ -67,11 +67,11 @@ const (
 )
 
 // set sets one of [RowFields] from text.
-func (r *Row) set(word, value string) error {
-	if value == "" { // the column is for other rows
+func (r *Row) set(field, value string) error {
+	if value == "" { // an empty cell does not set the field
 		return nil
 	}
-	switch word {
+	switch field {
 	case fieldNumber:
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
@@ -92,17 +92,18 @@ func (r *Row) set(word, value string) error {
 		}
 		r.Burst = uint32(n)
 	case fieldUnlimited:
-		is, err := strconv.ParseBool(value) // also as spreadsheets and databases write it
+		// Accepts TRUE and 1, too, which spreadsheets and databases write.
+		is, err := strconv.ParseBool(value)
 		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
 		r.Unlimited = is
 	case fieldName:
-		if !utf8.ValidString(value) { // it is a label of metrics
+		if !utf8.ValidString(value) { // it becomes a label of metrics
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
 		}
 		if len(value) > maxNameBytes || rules.NameMistake(value) != "" {
-			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)
+			return fmt.Errorf("name %q must have at most %d bytes and no quotes or control characters", rules.Shorten(value), maxNameBytes)
 		}
 		r.Name = value
 	}
@@ -115,7 +116,7 @@ func (r *Row) check(numbered bool) error {
 	case !r.Unlimited && !numbered:
 		return errors.New("requests_per_unit is missing; write 0 to deny every request, or unlimited")
 	case r.Unlimited && (numbered || r.Unit != 0 || r.Burst > 0):
-		return errors.New("unlimited excludes requests_per_unit, unit and burst; leave them out")
+		return errors.New("unlimited excludes requests_per_unit, unit and burst; remove them")
 	}
 	return nil
 }
@@ -128,7 +129,8 @@ func checkValues(values []string) error {
 			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
 		case strings.IndexByte(v, 0) >= 0:
 			return fmt.Errorf("value %q contains a NUL byte", rules.Shorten(v))
-		case strings.IndexByte(v, '\r') >= 0: // readers of CSV take it away before a newline, so that a list would name another row
+		case strings.IndexByte(v, '\r') >= 0:
+			// Readers of CSV take it away before a newline, so that a list would name another row.
 			return fmt.Errorf("value %q contains a carriage return", rules.Shorten(v))
 		}
 	}
@@ -139,9 +141,9 @@ func checkValues(values []string) error {
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
-		return errors.New("no column names an entry of the rule, such as customer")
+		return errors.New("no key column; add one named for an entry of the rule, such as customer")
 	case len(columns) > MaxColumns:
-		return fmt.Errorf("%d columns name entries; at most %d may", len(columns), MaxColumns)
+		return fmt.Errorf("%d key columns; at most %d are supported", len(columns), MaxColumns)
 	}
 	for i, c := range columns {
 		if slices.Contains(columns[:i], c) {

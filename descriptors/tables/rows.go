@@ -17,28 +17,30 @@ type Columns []string
 // Rows are the rows of a table. They may be read concurrently while [Table] changes single ones.
 type Rows struct {
 	columns *Columns
-	hasher  identity.Hasher // without any value
+	hasher  identity.Hasher // of a key without values
 	shards  []atomic.Pointer[shard]
-	// names are the names of rows; a row has the index, from 1.
+	// names are the names of rows. slot.name is an index in it, counted from 1; 0 is no name.
 	names atomic.Pointer[[]string]
 	n     atomic.Int64
 }
 
-// A shard is immutable: a change of a row replaces the shard. It contains its slots, so that a look-up waits for memory only once.
+// A shard is immutable: a change of a row replaces the shard. It contains its slots, so that a
+// look-up waits for memory only once.
 type shard struct {
 	n int
-	// keys have the values of the key columns, each behind its length.
+	// keys are the keys of the rows: for each key its length, and then each value after its length.
 	keys  []byte
-	_     [24]byte       // so that each slot lies in one line of the cache
-	slots [perShard]slot // open addressing; always with empty ones
+	_     [24]byte       // aligns slots, so that each is in a single cache line
+	slots [perShard]slot // open addressing; some are always empty
 }
 
 const (
-	// perShard makes a shard 12 KiB, including the 8 bytes that the allocator adds to objects with pointers, so that no memory is wasted:
-	// see TestShardsFitTheAllocator.
+	// perShard makes a shard 12 KiB, including the 8 bytes that the allocator adds to objects with
+	// pointers, so that no memory is wasted: see TestShardsFitTheAllocator.
 	perShard = 382
-	// meanRows is the mean number of rows in a shard when a table is built, growRows the mean at which it gets more shards, and maxShardRows
-	// bounds one shard. Hashes are random: of shards with meanRows, one in 2^30 has maxShardRows.
+	// meanRows is the mean number of rows in a shard when a table is built, growRows the mean at
+	// which it gets more shards, and maxShardRows bounds one shard. Hashes are random: of shards
+	// with meanRows, one in 2^30 has maxShardRows.
 	meanRows, growRows, maxShardRows = 230, 290, 350
 )
 
@@ -46,7 +48,7 @@ const (
 type slot struct {
 	id            identity.ID
 	number, burst uint32
-	key           uint32 // in keys
+	key           uint32 // offset in keys
 	name          uint16
 	unit          uint8
 	is            uint8
@@ -55,7 +57,7 @@ type slot struct {
 const (
 	isUsed      = 1
 	isUnlimited = 2
-	isDeleted   = 4 // while a journal is read
+	isDeleted   = 4 // only while a journal is read
 )
 
 // A Hit is a row from [Rows.Find]. It does not allocate.
@@ -184,7 +186,8 @@ func appendKey(dst []byte, values []string) []byte {
 	return dst
 }
 
-// insert adds a row to a shard that no other goroutine uses. If the shard has a row with that hash, insert returns it and adds nothing.
+// insert adds a row to a shard that no other goroutine uses. If the shard has a row with that hash,
+// insert returns it and adds nothing.
 func (s *shard) insert(t slot, key []byte) *slot {
 	i := homeIndex(t.id)
 	for ; s.slots[i].is&isUsed != 0; i = (i + 1) % perShard {
@@ -231,8 +234,8 @@ func newRows(columns *Columns, hasher identity.Hasher, shards int, names []strin
 	return r
 }
 
-// grown returns the rows with a quarter more shards, so that they have about meanRows again. Shards are allocated separately, so that
-// they can be freed separately.
+// grown returns the rows with a quarter more shards, so that they have about meanRows again. Shards
+// are allocated separately, so that they can be freed separately.
 func (r *Rows) grown() *Rows {
 	next := newRows(r.columns, r.hasher, len(r.shards)+len(r.shards)/4+1, *r.names.Load())
 	all := make([]*shard, len(next.shards))
@@ -248,14 +251,15 @@ func (r *Rows) grown() *Rows {
 		}
 	}
 	for i, s := range all {
-		s.keys = slices.Clone(s.keys) // without what it has grown by
+		s.keys = slices.Clone(s.keys) // drops spare capacity
 		next.shards[i].Store(s)
 	}
 	next.n.Store(r.n.Load())
 	return next
 }
 
-// nameIndex returns the index of a name, and adds it if necessary. ok is false if there are too many.
+// nameIndex returns the index of a name, and adds it if necessary. ok is false if there are too
+// many.
 func (r *Rows) nameIndex(name string) (i uint16, ok bool) {
 	if name == "" {
 		return 0, true
@@ -277,14 +281,14 @@ func (r *Rows) nameIndex(name string) (i uint16, ok bool) {
 	return uint16(at + 1), true //nolint:gosec // at most MaxNames
 }
 
-// dropNames removes names that no row has. It returns false if there were none.
+// dropNames removes names that no row has, and reports whether it removed any.
 func (r *Rows) dropNames() (some bool) {
 	names := slices.Clone(*r.names.Load())
 	used := make([]bool, len(names)+1)
 	for i := range r.shards {
 		s := r.shards[i].Load()
 		for j := range s.slots {
-			used[s.slots[j].name] = true // 0 of those that are empty
+			used[s.slots[j].name] = true // 0 for empty slots
 		}
 	}
 	for i := range names {

@@ -9,13 +9,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Table is a table of rows that rules name. It may be read concurrently while one goroutine changes it.
+// Table is a table of rows that rules name. It may be read concurrently while one goroutine changes
+// it.
 type Table struct {
 	name    string
 	rows    atomic.Pointer[Rows]
-	maxRows int // rows
+	maxRows int
 
-	mu sync.Mutex // for what changes rows
+	mu sync.Mutex // serializes changes of rows
 }
 
 // New returns an empty table.
@@ -103,8 +104,8 @@ func (t *Table) reserveName(name string) bool {
 	return ok
 }
 
-// dropNames removes names that no row has, and reports whether there were some. A concurrent request for a row that was just replaced may
-// be counted under the next name that is added.
+// dropNames removes names that no row has, and reports whether it removed any. A concurrent request
+// for a row that was just replaced may be counted under the next name that is added.
 func (t *Table) dropNames() (some bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

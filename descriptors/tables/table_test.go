@@ -25,7 +25,7 @@ func read(tb testing.TB, text string) *Table {
 	return table
 }
 
-// lines returns a file of n rows, row i with the number i.
+// lines returns a file of n rows; row i has the number i.
 func lines(n int) string {
 	var b strings.Builder
 	b.WriteString("customer,requests_per_unit\n")
@@ -81,7 +81,7 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestRowsGrow holds that a table that is put row by row keeps its shards small.
+// TestRowsGrow checks that a table that grows row by row keeps its shards small.
 func TestRowsGrow(t *testing.T) {
 	table := New("t")
 	const n = 30_000
@@ -104,9 +104,9 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those of a file: 64 bytes beside their keys, also
-// when the table has just grown, and when some rows have been put since.
-func TestMemoryOfRowsThatArePut(t *testing.T) {
+// TestPutMemory checks that rows that are put one by one take no more memory than those of a file:
+// 64 bytes without the key, even directly after the table has grown.
+func TestPutMemory(t *testing.T) {
 	columns, before := []string{"k"}, heap()
 	table := New("t")
 	grown, shards := 0, 1
@@ -118,7 +118,7 @@ func TestMemoryOfRowsThatArePut(t *testing.T) {
 		if i != grown && i != grown+grown/10 || i < 20_000 {
 			continue
 		}
-		const key = 1 + 1 + 8 // with the length of the value and its own
+		const key = 1 + 1 + 8 // the value and the lengths of value and key
 		if took := (float64(heap())-float64(before))/float64(i+1) - key; took > 64 {
 			t.Errorf("%d rows in %d shards take %.1f bytes each beside their keys", i+1, shards, took)
 		}
@@ -126,8 +126,8 @@ func TestMemoryOfRowsThatArePut(t *testing.T) {
 	runtime.KeepAlive(table)
 }
 
-// TestShardsFitTheAllocator holds that a shard fills its class of the allocator, and that no slot of it lies in two lines of the cache, which
-// takes a look-up a fifth longer.
+// TestShardsFitTheAllocator checks that a shard fills its size class, and that no slot crosses a
+// cache line, which would make look-ups a fifth slower.
 func TestShardsFitTheAllocator(t *testing.T) {
 	const header, class, line = 8, 12 << 10, 64
 	if strconv.IntSize < 64 {
@@ -145,8 +145,9 @@ func TestShardsFitTheAllocator(t *testing.T) {
 	}
 }
 
-// TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times a round, and rounds only grow.
-func TestReadersWhileRowsChange(t *testing.T) {
+// TestConcurrentReaders has goroutines that read rows while they change. The number of each row is
+// a multiple of its key, and only grows.
+func TestConcurrentReaders(t *testing.T) {
 	const keys, rounds = 3000, 5
 	table := New("t")
 	put := func(i, round int) {

@@ -21,16 +21,16 @@ import (
 func ParseRow(text string) (row Row, err error) {
 	numbered := false
 	var given []string
-	set := func(word, value string) error {
+	set := func(field, value string) error {
 		switch {
-		case !slices.Contains(RowFields, word):
-			return fmt.Errorf("unknown field %q (allowed: %s)", rules.Shorten(word), strings.Join(RowFields, ", "))
-		case slices.Contains(given, word):
-			return fmt.Errorf("duplicate field %q", word)
+		case !slices.Contains(RowFields, field):
+			return fmt.Errorf("unknown field %q (allowed: %s)", rules.Shorten(field), strings.Join(RowFields, ", "))
+		case slices.Contains(given, field):
+			return fmt.Errorf("duplicate field %q", field)
 		}
-		given = append(given, word)
-		numbered = numbered || word == fieldNumber && value != ""
-		return row.set(word, value)
+		given = append(given, field)
+		numbered = numbered || field == fieldNumber && value != ""
+		return row.set(field, value)
 	}
 	if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") {
 		s := jsonview.Scanner{Bytes: []byte(text)}
@@ -49,9 +49,9 @@ func ParseRow(text string) (row Row, err error) {
 		if form, err = url.ParseQuery(text); err != nil {
 			err = jsonview.ErrSyntax
 		}
-		for word, values := range form {
+		for field, values := range form {
 			for _, value := range values {
-				if err := set(word, value); err != nil {
+				if err := set(field, value); err != nil {
 					return row, err
 				}
 			}
@@ -109,7 +109,7 @@ func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
 		out := csv.NewWriter(&b)
 		header := slices.Concat(*r.columns, RowFields)
 		n := 0
-		_ = out.Write(header) // to memory
+		_ = out.Write(header) // writes to memory cannot fail
 		for values, row := range r.All() {
 			_ = out.Write(append(values, row.fields()...)) // see above
 			if n++; b.Len() < most {
@@ -146,6 +146,7 @@ func (r *Row) number() *uint32 {
 	return &r.RequestsPerUnit
 }
 
+// UnmarshalJSON parses the fields of a row; see [RowFields].
 func (r *Row) UnmarshalJSON(text []byte) (err error) {
 	*r, err = ParseRow(string(text))
 	return err

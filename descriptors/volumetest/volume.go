@@ -1,5 +1,5 @@
-// Package volumetest changes files as the kubelet changes those of a mounted ConfigMap or Secret, for tests of programs that watch
-// such files.
+// Package volumetest changes files as the kubelet changes those of a mounted ConfigMap or Secret,
+// for tests of programs that watch such files.
 package volumetest
 
 import (
@@ -29,20 +29,22 @@ type Step struct {
 	Do   func() error
 }
 
-// Steps returns the steps of an [Update], in the order of Kubernetes' AtomicWriter: it writes the files to a new directory, moves the link
-// `..data` to that by one rename, and removes the old directory. Names link to files in `..data`; links for new names come after the
-// rename or, with early, before it, as in Kubernetes until 2023. Another update repairs one that ended after any step.
+// Steps returns the steps of an [Update], in the order of Kubernetes' AtomicWriter: it writes the
+// files to a new directory, moves the link `..data` to that by one rename, and removes the old
+// directory. Names link to files in `..data`; links for new names come after the rename or, with
+// early, before it, as in Kubernetes until 2023. Another update repairs one that ended after any
+// step.
 func Steps[Text ~string | ~[]byte](dir string, files map[string]Text, early bool) []Step {
 	var (
 		names   = slices.Sorted(maps.Keys(files))
 		data    = filepath.Join(dir, "..data")
-		old, _  = os.Readlink(data) // none at first
+		old, _  = os.Readlink(data) // empty before the first update
 		version string
 		steps   []Step
 	)
 	add := func(name string, do func() error) { steps = append(steps, Step{name, do}) }
 	add("make a directory", func() (err error) {
-		version, err = os.MkdirTemp(dir, time.Now().UTC().Format("..2006_01_02_15_04_05.")) //nolint:forbidigo // a name
+		version, err = os.MkdirTemp(dir, time.Now().UTC().Format("..2006_01_02_15_04_05.")) //nolint:forbidigo // part of a name, as the kubelet does
 		return err
 	})
 	add("let others read it", func() error { return os.Chmod(version, 0o755) }) //nolint:gosec // as the kubelet does
@@ -67,8 +69,9 @@ func Steps[Text ~string | ~[]byte](dir string, files map[string]Text, early bool
 		link()
 	}
 	add("link ..data_tmp", func() error {
+		// A kubelet that was killed may have left one.
 		if err := os.Remove(data + "_tmp"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err // one that a kubelet which ended left behind
+			return err
 		}
 		return os.Symlink(filepath.Base(version), data+"_tmp")
 	})

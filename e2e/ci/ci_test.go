@@ -66,7 +66,7 @@ func edit(t *testing.T, path, right, wrong string) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), right) {
-		t.Fatalf("%s has no %q", path, right)
+		t.Fatalf("%s does not contain %q", path, right)
 	}
 	write(t, path, strings.Replace(string(text), right, wrong, 1))
 }
@@ -122,17 +122,17 @@ func TestPreCommit(t *testing.T) {
 	}
 	said, ok := check()
 	if passed := strings.Count(said, "..Passed"); !ok || passed != 2 {
-		t.Fatalf("of good files pre-commit says\n%s", said)
+		t.Fatalf("pre-commit with valid files printed\n%s", said)
 	}
 	edit(t, dir+"/rules/quickstart.yaml", "key: user", "key: usr")
 	said, ok = check()
 	if ok || !strings.Contains(said, "load.........") || !regexp.MustCompile(`(?s)Envoy asks.*Failed.*rules/quickstart.yaml:\d+:\d+: warning: unsent`).MatchString(said) {
-		t.Errorf("of a key that differs pre-commit says\n%s", said)
+		t.Errorf("pre-commit with a different key printed\n%s", said)
 	}
 	edit(t, dir+"/rules/quickstart.yaml", "unit: hour", "unit: hours")
 	said, ok = check()
 	if ok || !regexp.MustCompile(`(?s)rules load.*Failed.*rules/quickstart.yaml:\d+:\d+: error: .*unknown unit "hours"`).MatchString(said) {
-		t.Errorf("of an unknown unit pre-commit says\n%s", said)
+		t.Errorf("pre-commit with an unknown unit printed\n%s", said)
 	}
 }
 
@@ -192,7 +192,7 @@ func (j *job) expand(t *testing.T, a *action, text string) string {
 		input, is := strings.CutPrefix(name, "inputs.")
 		declared, known := a.Inputs[input]
 		if !is || !known {
-			t.Fatalf("%s is not known", e)
+			t.Fatalf("unsupported expression %s", e)
 		}
 		if given, is := j.with[input]; is {
 			return given
@@ -218,10 +218,10 @@ func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 		if step.If == "inputs.envoy != ''" && j.with["envoy"] == "" {
 			continue
 		} else if step.If != "" && step.If != "inputs.envoy != ''" {
-			t.Fatalf("the condition %q is not known here", step.If)
+			t.Fatalf("unsupported condition %q", step.If)
 		}
 		if step.Shell != "bash" || expression.MatchString(step.Run) {
-			t.Fatalf("step %q: want shell bash, which composite actions have to name, and no expression in the script", step.Name)
+			t.Fatalf("step %q: want shell: bash, required in composite actions, and no expression in the script", step.Name)
 		}
 		script := filepath.Join(j.temp, "script.sh")
 		write(t, script, step.Run)
@@ -270,31 +270,31 @@ func TestAction(t *testing.T) {
 	j := &job{with: steps[len(steps)-1].With, workspace: newRepository(t), temp: t.TempDir(), checkedOut: checkedOut}
 	for name := range j.with {
 		if _, known := a.Inputs[name]; !known {
-			t.Errorf("docs/ci.md gives the input %s, which action.yml has not", name)
+			t.Errorf("docs/ci.md sets the input %s, which action.yml does not define", name)
 		}
 	}
 	if said, ok := j.run(t, &a); !ok || strings.Contains(said, "::error") || strings.Contains(said, "::warning") {
-		t.Fatalf("of good files the action says %q", said)
+		t.Fatalf("the action with valid files printed %q", said)
 	}
 	rules := j.workspace + "/rules/quickstart.yaml"
 	edit(t, rules, "key: user", "key: usr")
 	if said, ok := j.run(t, &a); ok || !regexp.MustCompile(`(?m)^::warning file=rules/quickstart.yaml,line=\d+,col=\d+,title=sluice unsent::`).MatchString(said) {
-		t.Errorf("of a key that differs the action says %q", said)
+		t.Errorf("the action with a different key printed %q", said)
 	}
 	j.with = map[string]string{"rules": "rules/\n\n  \nmore file.yaml\n", "strict": "false"}
 	write(t, j.workspace+"/more file.yaml", "domain: more\ndescriptors:\n- {key: a, rate_limit: {unit: hour}}\n")
 	if said, ok := j.run(t, &a); !ok || !strings.Contains(said, "::warning file=more file.yaml,line=3,") {
-		t.Errorf("of a warning without strict the action says %q", said)
+		t.Errorf("the action with a warning and without strict printed %q", said)
 	}
 	delete(j.with, "strict")
 	if said, ok := j.run(t, &a); ok {
-		t.Errorf("of a warning the action says %q", said)
+		t.Errorf("the action with a warning printed %q", said)
 	}
 	j.with["rules"] = "$(touch owned); `touch owned`"
 	if said, ok := j.run(t, &a); ok || !strings.Contains(said, "touch owned") {
-		t.Errorf("of a path that is none the action says %q", said)
+		t.Errorf("the action with a missing path printed %q", said)
 	}
 	if _, err := os.Stat(j.workspace + "/owned"); err == nil {
-		t.Error("an input was run")
+		t.Error("an input was executed as a command")
 	}
 }

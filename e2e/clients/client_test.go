@@ -161,7 +161,7 @@ func (c *conn) start(t *testing.T, s step) (finish func()) {
 	t.Helper()
 	c.write(t, s.line(t, 1))
 	if line := c.line(t); line != "begun" {
-		t.Fatalf("%s: the client said %q, want begun", s.name, line)
+		t.Fatalf("%s: the client printed %q, want begun", s.name, line)
 	}
 	return func() {
 		t.Helper()
@@ -182,7 +182,7 @@ func (c *conn) line(t *testing.T) string {
 	late := time.AfterFunc(2*maxDuration, func() { _ = c.kill() })
 	defer late.Stop()
 	if !c.out.Scan() {
-		t.Fatalf("the client has ended, or said nothing for %v (%v)", 2*maxDuration, c.out.Err())
+		t.Fatalf("the client has ended, or printed nothing for %v (%v)", 2*maxDuration, c.out.Err())
 	}
 	return c.out.Text()
 }
@@ -195,7 +195,7 @@ func (c *conn) expect(t *testing.T, s *step) {
 		number, answer, _ := strings.Cut(line, " ")
 		n, err := strconv.Atoi(number)
 		if err != nil {
-			t.Fatalf("%s: the client said %q", s.name, line)
+			t.Fatalf("%s: the client printed %q", s.name, line)
 		}
 		code, _, _ := strings.Cut(answer, ":")
 		if code == "CANCELLED" || code == "DEADLINE_EXCEEDED" {

@@ -67,7 +67,7 @@ func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluic
 			limits := start(t, args...)
 			test(t, limits, authority)
 			if n := metricSum(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
-				t.Errorf("%v connections were ended, want none", n)
+				t.Errorf("%v connections were closed, want none", n)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finishOther()
 	wait(0)
 	if got := metricSum(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
-		t.Errorf("%v turns were given back, want %v", got, 1+n)
+		t.Errorf("%v slots were released, want %v", got, 1+n)
 	}
 }
 
@@ -234,7 +234,7 @@ func metricSum(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
 		sum, found = sum+v, true
 	}
 	if !found {
-		t.Fatalf("there is no %s (%v)", name, lines.Err())
+		t.Fatalf("missing metric %s (%v)", name, lines.Err())
 	}
 	return sum
 }

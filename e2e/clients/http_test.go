@@ -112,7 +112,7 @@ func TestH2load(t *testing.T) {
 				t.Errorf("%d calls: %v, want %q:\n%s", n, err, want, out)
 			}
 			if got := metricSum(t, limits, "ratelimit_service_response_time_seconds_count") - before; got != float64(n) {
-				t.Errorf("%v calls are counted, want %d", got, n)
+				t.Errorf("%v calls were counted, want %d", got, n)
 			}
 		}
 	})

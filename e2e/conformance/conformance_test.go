@@ -59,14 +59,14 @@ func TestReference(t *testing.T) {
 				return
 			}
 			if len(found) == 0 {
-				t.Error("answers as recorded: the exception is not needed")
+				t.Error("answers as recorded, so the exception is unnecessary")
 			}
 			exception.Env, exception.Config = c.Env, c.Config
 			report(t, exception.run(t))
 		})
 	}
 	for name := range exceptions {
-		t.Errorf("exception %s is of no recorded case", name)
+		t.Errorf("exception %s has no recorded case", name)
 	}
 }
 

@@ -88,7 +88,7 @@ func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 		if found = c.run(t); len(found) == 0 || time.Now().Truncate(window).Equal(begun) {
 			return found
 		}
-		t.Logf("a window ended; once more, after: %q", found)
+		t.Logf("a window ended; running the case again after: %q", found)
 	}
 	return found
 }

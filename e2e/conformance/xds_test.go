@@ -20,33 +20,33 @@ import (
 // notOverXDS contains the cases with a field that xDS messages lack, and the field. Defaults can set fields that
 // are sluice's own. Add a new such case here.
 var notOverXDS = map[string]string{
-	"algorithms/a_held_reply_passes":                          "algorithm",
-	"algorithms/a_limit_of_none_denies_in_every_algorithm":    "algorithm",
-	"algorithms/a_list_of_all_algorithms_is_charged_together": "rate_limits",
-	"algorithms/a_look_charges_nothing":                       "algorithm",
-	"algorithms/all_or_nothing_spares_buckets":                "all_or_nothing",
-	"algorithms/debt_is_at_most_a_window":                     "algorithm",
-	"algorithms/hits_near_a_limit":                            "algorithm",
-	"algorithms/leaky_bucket_has_its_slack_and_one":           "algorithm",
-	"algorithms/override_keeps_the_algorithm":                 "algorithm",
-	"algorithms/override_scales_the_burst":                    "algorithm",
-	"algorithms/override_too_large_for_a_log_is_ignored":      "algorithm",
-	"algorithms/refunds_give_back_and_stop_at_full":           "algorithm",
-	"algorithms/denied_hits_that_count":                       "algorithm",
-	"algorithms/sliding_log_denies_without_counting":          "algorithm",
-	"algorithms/sliding_window_denies_without_counting":       "algorithm",
-	"algorithms/token_bucket_has_its_burst":                   "algorithm",
-	"algorithms/what_would_wait_too_long_is_denied_at_once":   "algorithm",
-	"errors/no_rules":                                     "an error on purpose",
-	"errors/no_rules_precise":                             "an error on purpose",
-	"hits/count_refused_false_charges_no_refused_hit":     "count_refused",
-	"metadata/decisions":                                  "count_refused",
-	"metric_key_share_threshold_wins":                     "share_threshold",
-	"rules/a_list_denies_as_one_and_charges_nothing_then": "rate_limits",
-	"rules/all_or_nothing_spares_the_other_limits":        "all_or_nothing",
-	"rules/unit_multiplier_makes_longer_windows":          "unit_multiplier",
-	"share_threshold_middle_wildcard":                     "share_threshold",
-	"share_threshold_on_parent_applies_to_child_limit":    "share_threshold",
+	"algorithms/delayed_reply_passes":                    "algorithm",
+	"algorithms/limit_of_zero_denies_in_every_algorithm": "algorithm",
+	"algorithms/list_of_all_algorithms":                  "rate_limits",
+	"algorithms/zero_hits_charge_nothing":                "algorithm",
+	"algorithms/all_or_nothing_with_buckets":             "all_or_nothing",
+	"algorithms/debt_is_at_most_a_window":                "algorithm",
+	"algorithms/hits_near_a_limit":                       "algorithm",
+	"algorithms/leaky_bucket_admits_slack_plus_one":      "algorithm",
+	"algorithms/override_keeps_the_algorithm":            "algorithm",
+	"algorithms/override_scales_the_burst":               "algorithm",
+	"algorithms/override_beyond_log_size_is_ignored":     "algorithm",
+	"algorithms/refunds_stop_at_the_limit":               "algorithm",
+	"algorithms/denied_hits_are_charged":                 "algorithm",
+	"algorithms/sliding_log_denies_without_counting":     "algorithm",
+	"algorithms/sliding_window_denies_without_counting":  "algorithm",
+	"algorithms/token_bucket_admits_burst":               "algorithm",
+	"algorithms/too_long_delay_is_denied_immediately":    "algorithm",
+	"errors/no_rules":                                    "an error on purpose",
+	"errors/no_rules_precise":                            "an error on purpose",
+	"hits/count_refused_false_charges_no_refused_hit":    "count_refused",
+	"metadata/decisions":                                 "count_refused",
+	"metric_key_share_threshold_wins":                    "share_threshold",
+	"rules/denied_list_charges_nothing":                  "rate_limits",
+	"rules/all_or_nothing_charges_no_other_limit":        "all_or_nothing",
+	"rules/unit_multiplier_makes_longer_windows":         "unit_multiplier",
+	"share_threshold_middle_wildcard":                    "share_threshold",
+	"share_threshold_on_parent_applies_to_child_limit":   "share_threshold",
 }
 
 // TestOverXDS sends the rules of every case from a management server. /rlconfig and all answers must equal those
@@ -97,7 +97,7 @@ func TestOverXDS(t *testing.T) {
 		})
 	}
 	if diff := cmp.Diff(notOverXDS, beyond); diff != "" {
-		t.Errorf("cases that xDS has no words for (-want +got):\n%s", diff)
+		t.Errorf("cases with fields that xDS lacks (-want +got):\n%s", diff)
 	}
 }
 

@@ -116,7 +116,7 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	check(t, err)
 	runsAs := regexpUID.FindStringSubmatch(string(status))
 	if want := hostUID(mode, uid); runsAs == nil || runsAs[1] != want {
-		t.Errorf("it runs as %v, want %s", runsAs, want)
+		t.Errorf("sluice runs as %v, want %s", runsAs, want)
 	}
 	m.probe(t)
 	check(t, p.WaitLine(ctx, func(line string) bool { return strings.Contains(line, "\trules loaded\t") }))
@@ -130,7 +130,7 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 		t.Errorf("sluice %v: %v, %s\nwant %s", call.Args, err, out, m.want)
 	}
 	if code, err := p.Stop(ctx); err != nil || code != 0 {
-		t.Errorf("it ends with %d, %v", code, err)
+		t.Errorf("sluice exited with %d, %v", code, err)
 	}
 	t.Log(p.Log())
 }

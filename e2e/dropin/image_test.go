@@ -135,7 +135,7 @@ func testImage(t *testing.T, i *image) {
 	check(t, json.Unmarshal(out, &v))
 	for label, want := range map[string]string{"version": v.Version, "revision": v.Revision, "created": v.CommitDate} {
 		if got := i.labels["org.opencontainers.image."+label]; got != want {
-			t.Errorf("the label %s is %q, but sluice version says %q", label, got, want)
+			t.Errorf("the label %s is %q, but sluice version prints %q", label, got, want)
 		}
 	}
 }

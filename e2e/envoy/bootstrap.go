@@ -109,7 +109,7 @@ func moveEndpoints(clusters []object, moves map[string]string) error {
 	found := make(map[string][]clusterEndpoint)
 	for from := range moves {
 		if found[from] = endpointsAt(clusters, from); len(found[from]) == 0 {
-			return fmt.Errorf("endpoint %s: no cluster of the configuration of Envoy has it", from)
+			return fmt.Errorf("endpoint %s: not in a cluster of the configuration of Envoy", from)
 		}
 	}
 	for from, uses := range found {

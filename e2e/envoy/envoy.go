@@ -152,7 +152,7 @@ func listenerAddresses(ctx context.Context, admin string) (map[string]string, er
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask Envoy for its listeners: %w", err)
+		return nil, fmt.Errorf("read Envoy's listeners: %w", err)
 	}
 	defer resp.Body.Close()
 	var answer struct {
@@ -167,7 +167,7 @@ func listenerAddresses(ctx context.Context, admin string) (map[string]string, er
 		} `json:"listener_statuses"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask Envoy for its listeners: %w", err)
+		return nil, fmt.Errorf("read Envoy's listeners: %w", err)
 	}
 	addresses := make(map[string]string)
 	for _, l := range answer.Listeners {

@@ -158,7 +158,7 @@ func TestCompose(t *testing.T) {
 	}
 	r, err := readReadme(filepath.Join(dir, "README.md"))
 	if err != nil || len(r.starts) != 0 || len(r.steps) == 0 {
-		t.Fatalf("the README starts %q and shows %d commands (%v), want nothing and some", r.starts, len(r.steps), err)
+		t.Fatalf("the README starts %q and shows %d commands (%v), want no program and at least one command", r.starts, len(r.steps), err)
 	}
 	upstream := suite.StartBackend(t)
 	runScenario(t, func(ctx context.Context, s *session) []string {
@@ -196,7 +196,7 @@ func TestCheckComposeErrors(t *testing.T) {
 		}
 		file, err := readCompose([]byte(planted))
 		if err == nil && len(checkCompose(file, dir, example(t, "compose", "envoy.yaml"))) == 0 {
-			t.Errorf("%q instead of %q is not found", wrong, right)
+			t.Errorf("no error with %q instead of %q", wrong, right)
 		}
 	}
 }

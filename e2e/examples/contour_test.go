@@ -111,10 +111,10 @@ func TestContour(t *testing.T) {
 
 	asked := configuration.Spec.RateLimitService.ExtensionService
 	if asked.Name != service.Metadata.Name || asked.Namespace != service.Metadata.Namespace {
-		t.Errorf("the ContourConfiguration asks %v, want the ExtensionService %v", asked, service.Metadata)
+		t.Errorf("the ContourConfiguration uses %v, want the ExtensionService %v", asked, service.Metadata)
 	}
 	if len(service.Spec.Services) != 1 || service.Spec.Protocol != "h2c" {
-		t.Fatalf("the ExtensionService is %+v, want one service by h2c", service.Spec)
+		t.Fatalf("the ExtensionService is %+v, want one service with h2c", service.Spec)
 	}
 	backend := service.Spec.Services[0]
 	host := fmt.Sprintf("%s.%s.svc.cluster.local", backend.Name, service.Metadata.Namespace)

@@ -75,12 +75,12 @@ func parseCurl(args []string) (curlRequest, error) {
 			r.include = true
 		case "-D":
 			if to := value(); to != "-" {
-				return r, fmt.Errorf("-D %s: only - is known", to)
+				return r, fmt.Errorf("-D %s: only - is supported", to)
 			}
 			r.include = true
 		case "-o":
 			if to := value(); to != "/dev/null" {
-				return r, fmt.Errorf("-o %s: only /dev/null is known", to)
+				return r, fmt.Errorf("-o %s: only /dev/null is supported", to)
 			}
 			r.drop = true
 		case "-w":
@@ -99,7 +99,7 @@ func parseCurl(args []string) (curlRequest, error) {
 			r.parallel = n
 		default:
 			if strings.HasPrefix(a, "-") || r.address != "" {
-				return r, fmt.Errorf("%s: not known here; install curl", a)
+				return r, fmt.Errorf("%s: not supported by the stand-in; install curl", a)
 			}
 			r.address = a
 		}

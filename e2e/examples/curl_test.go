@@ -44,7 +44,7 @@ func TestCurl(t *testing.T) {
 	must.OK(t, err)
 	installed, err := exec.LookPath("curl")
 	if err != nil {
-		t.Log("curl is not installed: its stand-in is held to itself alone")
+		t.Log("curl is not installed, so the stand-in is not compared with it")
 	}
 	forms := map[string]bool{
 		"curl -s -H 'host: other.example.com' -H 'x-user: bob' ": true, "curl -s -d a=1 ": true, "curl -s -X PUT -d a=1 -d 'b=2 3' ": true,
@@ -62,7 +62,7 @@ func TestCurl(t *testing.T) {
 		}
 	}
 	if len(forms) < 10 {
-		t.Fatalf("the READMEs use %d forms: the expression does not find them", len(forms))
+		t.Fatalf("found %d forms of curl in the READMEs, want 10 or more", len(forms))
 	}
 	for form := range forms {
 		for _, query := range []string{"", "?[1-3]"} {
@@ -87,6 +87,6 @@ func TestCurl(t *testing.T) {
 		}
 	}
 	if out, err := exec.CommandContext(t.Context(), own, "--upload-file", "x", server.URL).CombinedOutput(); err == nil {
-		t.Errorf("an option that it does not know was taken: %s", out)
+		t.Errorf("an unknown option was accepted: %s", out)
 	}
 }

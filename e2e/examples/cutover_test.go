@@ -77,7 +77,7 @@ func TestShadowAlongsideOldService(t *testing.T) {
 			`ratelimit_service_rate_limit_over_limit{domain="quickstart",key1="user",key2="",limit="",rule="user"} 2`,
 		} {
 			if !strings.Contains(metrics, want+"\n") {
-				t.Errorf("the %s service does not show %s", name, want)
+				t.Errorf("/metrics of the %s service lacks %s", name, want)
 			}
 		}
 	}

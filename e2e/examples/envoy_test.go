@@ -86,7 +86,7 @@ func TestExamplesUseTheQuickStartCluster(t *testing.T) {
 		got := cluster(filepath.Join("examples", name, "envoy.yaml"))
 		for _, own := range clusterDifferences[name] {
 			if cmp.Equal(got[own], want[own]) {
-				t.Errorf("%s: %s is that of envoy.yaml, so it need not be excepted", name, own)
+				t.Errorf("%s: %s equals that of envoy.yaml; remove it from clusterDifferences", name, own)
 			}
 			got[own] = want[own]
 		}
@@ -132,12 +132,12 @@ func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 			found := false
 			eachObject(whole, func(o object) { found = found || o[name] != nil && containsConfig(o[name], value) })
 			if !found {
-				t.Errorf("envoy.yaml has no %s with what README.md shows:\n%s", name, block[1])
+				t.Errorf("envoy.yaml has no %s with the fields in README.md:\n%s", name, block[1])
 			}
 		}
 	}
 	if snippets == 0 {
-		t.Error("README.md shows nothing of Envoy's configuration")
+		t.Error("README.md contains no Envoy configuration")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestContainsConfig(t *testing.T) {
 		{object{"d": "y"}, false},
 	} {
 		if got := containsConfig(whole, tt.part); got != tt.want {
-			t.Errorf("within(%v, %v) = %v, want %v", whole, tt.part, got, tt.want)
+			t.Errorf("containsConfig(%v, %v) = %v, want %v", whole, tt.part, got, tt.want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestEveryExampleIsListedAndTested(t *testing.T) {
 			t.Errorf("README.md has no line for %s/%s with its question", name, page)
 		}
 		if !has("README.md") && !has("cases.yaml") && name != "quickstart" { // run by the demo
-			t.Errorf("%s has neither a README.md to play nor cases.yaml to ask", name)
+			t.Errorf("%s has neither a README.md nor a cases.yaml to test", name)
 		}
 	}
 }

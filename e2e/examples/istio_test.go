@@ -91,7 +91,7 @@ func (g gateway) apply(p configPatch) error {
 	case "VIRTUAL_HOST MERGE", "HTTP_ROUTE MERGE":
 		matched, err = g.mergeRoutes(p)
 	default:
-		err = fmt.Errorf("%s is not known here", kind)
+		err = fmt.Errorf("unsupported kind %s", kind)
 	}
 	if err == nil && matched == 0 {
 		err = errors.New("nothing matches")
@@ -259,10 +259,10 @@ func TestApplyPatchesErrors(t *testing.T) {
 	} {
 		planted := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
 		if bytes.Equal(planted, filters) {
-			t.Errorf("the EnvoyFilters have no %q", right)
+			t.Errorf("the EnvoyFilters do not contain %q", right)
 		}
 		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), planted); err == nil {
-			t.Errorf("%q instead of %q is not found", wrong, right)
+			t.Errorf("no error with %q instead of %q", wrong, right)
 		}
 	}
 }

@@ -51,14 +51,14 @@ func readReadme(path string) (*readme, error) {
 			r.steps = append(r.steps, step{command: line[2:]})
 		case fence == "```console":
 			if len(r.steps) == 0 {
-				return nil, fmt.Errorf("%s: output %q stands before the first command", path, line)
+				return nil, fmt.Errorf("%s: output %q precedes the first command", path, line)
 			}
 			last := &r.steps[len(r.steps)-1]
 			last.want = append(last.want, line)
 		}
 	}
 	if fence != "" {
-		return nil, fmt.Errorf("%s: the fence %q is never closed", path, fence)
+		return nil, fmt.Errorf("%s: the fence %q is not closed", path, fence)
 	}
 	return &r, nil
 }

@@ -143,7 +143,7 @@ func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 		return nil, fmt.Errorf("%w: %d requests failed; before %v, after %v", errDisturbed, failed, before, after)
 	}
 	if failed > 0 {
-		t.Fatalf("%d requests have neither the status 200 nor 429, though Envoy had an answer to each call", failed)
+		t.Fatalf("%d requests have neither status 200 nor 429, although sluice answered every call", failed)
 	}
 	return passed, nil
 }
@@ -183,7 +183,7 @@ func (s *shards) owners(t *testing.T) map[string]int {
 				continue
 			}
 			if other, twice := owners[user]; twice {
-				t.Errorf("%s is counted by replica %d and by replica %d", user, other, n)
+				t.Errorf("%s was counted by replica %d and by replica %d", user, other, n)
 			}
 			owners[user] = n
 		}
@@ -208,7 +208,7 @@ func (s *shards) hitsOf(t *testing.T, replica *sluice.Sluice, user string) (hits
 // awaitHealthy waits until Envoy considers the given number of replicas healthy.
 func (s *shards) awaitHealthy(t *testing.T, want int) {
 	t.Helper()
-	suite.Eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
+	suite.Eventually(t, fmt.Sprintf("Envoy considers %d replicas healthy", want), func() bool {
 		return suite.EnvoyStats(t, s.envoy, `^cluster\.sluice\.membership_healthy$`)["cluster.sluice.membership_healthy"] == want
 	})
 	// Workers may learn this later than Envoy's main thread. A worker that has answered two requests on one
@@ -238,7 +238,7 @@ func TestShardsAreExact(t *testing.T) {
 		}
 		t.Log(err)
 	}
-	t.Errorf("none of %d attempts was undisturbed", attempts)
+	t.Errorf("all %d attempts were disturbed", attempts)
 }
 
 // checkShards returns an error if Envoy was disturbed.
@@ -267,7 +267,7 @@ func checkShards(t *testing.T) error {
 	}
 	owners := s.owners(t)
 	if len(owners) != shardedUsers {
-		t.Fatalf("%d users are counted by a replica, want %d", len(owners), shardedUsers)
+		t.Fatalf("the replicas counted %d users, want %d", len(owners), shardedUsers)
 	}
 	const lost = 1
 	orphans := 0

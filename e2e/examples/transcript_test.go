@@ -39,7 +39,7 @@ func TestTranscripts(t *testing.T) {
 			r, err := readReadme(path)
 			must.OK(t, err)
 			if len(r.starts) < 2 || len(r.steps) == 0 {
-				t.Fatalf("the README starts %d programs and shows %d commands, want two or more and some", len(r.starts), len(r.steps))
+				t.Fatalf("the README starts %d programs and shows %d commands, want at least two programs and one command", len(r.starts), len(r.steps))
 			}
 			runScenario(t, r.scenario(t))
 		})
@@ -52,7 +52,7 @@ func TestQuickStart(t *testing.T) {
 	r, err := readReadme(filepath.Join(root, "README.md"))
 	must.OK(t, err)
 	if len(r.starts) != 2 || len(r.steps) < 4 {
-		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and four or more", r.starts, len(r.steps))
+		t.Fatalf("the README starts %q and shows %d commands, want sluice and Envoy, and at least four commands", r.starts, len(r.steps))
 	}
 	runScenario(t, r.scenario(t))
 }
@@ -93,7 +93,7 @@ func testGateway(t *testing.T, p gatewayCase) {
 	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
 	must.OK(t, err)
 	if len(r.starts) != 0 || len(r.steps) == 0 {
-		t.Fatalf("the README starts %q and shows %d commands, want nothing and some", r.starts, len(r.steps))
+		t.Fatalf("the README starts %q and shows %d commands, want no program and at least one command", r.starts, len(r.steps))
 	}
 	if p.flags == nil {
 		p.flags = []string{"-c", "examples/" + p.name + "/rules.yaml"}
@@ -130,7 +130,7 @@ func runScenario(t *testing.T, scenario func(context.Context, *session) []string
 			t.Error(strings.Join(problems, "\n"))
 			return
 		}
-		t.Logf("a minute ended; once more, after: %s", problems)
+		t.Logf("a minute ended; running again after: %s", problems)
 	}
 }
 

@@ -51,15 +51,15 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	window.AwaitHour(t)
-	rows := []string{"| before a request | passed | spent of 10,000, on average | at most |\n| --- | --- | --- | --- |"}
-	for _, row := range [][2]string{{"plain", "a look"}, {"fixed", "3,400 reserved"}, {"p90", "p90 reserved, 2,000 at first"}} {
+	rows := []string{"| before a request | admitted | spent of 10,000, on average | at most |\n| --- | --- | --- | --- |"}
+	for _, row := range [][2]string{{"plain", "check only"}, {"fixed", "3,400 reserved"}, {"p90", "p90 reserved, 2,000 at first"}} {
 		kind, all, most, passed := row[0], 0, 0, 0
 		for u := range users {
 			user := strconv.Itoa(u)
 			n, spent, beyond := s.spend(t, kind, user, costs[user])
 			all, most, passed = all+spent, max(most, spent), passed+n
 			if kind != "plain" && spent-budget > beyond {
-				t.Errorf("%s: %d of %d are spent, though requests cost only %d more than they had reserved", kind, spent, budget, beyond)
+				t.Errorf("%s: %d spent of %d, but requests cost only %d more than reserved", kind, spent, budget, beyond)
 			}
 		}
 		rows = append(rows, fmt.Sprintf("| %s | %d of %d | %d | %d |", row[1], passed, users*requests, all/users, most))
@@ -85,7 +85,7 @@ func (s *stage) spend(t *testing.T, kind, user string, costs []int) (passed, spe
 				case status == http.StatusTooManyRequests:
 					denied <- struct{}{}
 				case status != http.StatusOK || err != nil:
-					t.Errorf("the answer is %d, %v", status, err)
+					t.Errorf("status %d, %v", status, err)
 				}
 			})
 		}
@@ -99,7 +99,7 @@ func (s *stage) spend(t *testing.T, kind, user string, costs []int) (passed, spe
 			s.gate(fmt.Sprint("/", kind, user, passed)) <- struct{}{}
 			passed, spent, beyond = passed+1, spent+cost, beyond+max(0, cost-reserves)
 			if reserves > 0 || now == 1 { // one at a time, so that the p90 of earlier ones is known
-				suite.Eventually(t, fmt.Sprintf("%d are charged", spent), func() bool {
+				suite.Eventually(t, fmt.Sprintf("%d hits are charged", spent), func() bool {
 					c := s.counter(t, "d", kind, user)
 					return c.Used-c.Held.Hits == spent
 				})

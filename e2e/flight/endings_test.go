@@ -67,7 +67,7 @@ func TestEveryEndingReleases(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { // after the subtests
-		suite.Eventually(t, "all places of the other filter are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 1000 })
+		suite.Eventually(t, "all slots of the other filter are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 1000 })
 	})
 	for _, e := range endings {
 		t.Run(e.name, func(t *testing.T) {
@@ -75,11 +75,11 @@ func TestEveryEndingReleases(t *testing.T) {
 			if e.client != nil {
 				e.client(t, s, e.name)
 			} else if got, err := s.get(t.Context(), e.name, e.path); got != e.status {
-				t.Errorf("the answer is %d (%v), want %d", got, err, e.status)
+				t.Errorf("status %d (%v), want %d", got, err, e.status)
 			}
 			s.awaitFreeSlots(t, e.name, 4)
 			if got := s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_`+e.name+`"`); got != 1+e.extraSlots {
-				t.Errorf("the request took %v places, want %v", got, 1+e.extraSlots)
+				t.Errorf("the request acquired %v slots, want %v", got, 1+e.extraSlots)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func (s *stage) awaitHeld(t *testing.T, user string, n int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d requests of %s at the backend", n, user), func() bool { return s.inFlightOf(user) == n })
 	if got := s.freeSlots(t, user); got != 4-n {
-		t.Errorf("%s has %d places free beside %d requests, want %d", user, got, n, 4-n)
+		t.Errorf("%s has %d free slots with %d requests, want %d", user, got, n, 4-n)
 	}
 }
 
@@ -112,7 +112,7 @@ func disconnect(client func(*testing.T) *http.Client) func(*testing.T, *stage, s
 		s.awaitHeld(t, user, 1)
 		cancel()
 		if err := <-done; err == nil {
-			t.Error("the whole answer came to a client that was to leave")
+			t.Error("the client received the complete answer before it could disconnect")
 		}
 	}
 }
@@ -148,7 +148,7 @@ func sendRaw(text, status string) func(*testing.T, *stage, string) {
 		if !strings.HasPrefix(text, "CONNECT") { // the backend does not see a request
 			s.awaitHeld(t, user, 1)
 		} else if got := s.freeSlots(t, user); got != 3 {
-			t.Errorf("%d places are free beside a tunnel, want 3", got)
+			t.Errorf("%d slots are free with a tunnel open, want 3", got)
 		}
 	}
 }
@@ -187,16 +187,16 @@ func failFirst(n string) http.HandlerFunc {
 }
 
 var endings = []ending{
-	{name: "whole", path: "/", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
-	{name: "failed", path: "/", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, status: 502},
+	{name: "complete", path: "/", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
+	{name: "backend-error", path: "/", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, status: 502},
 	{name: "reset", path: "/", answer: resetStream, status: 503},
 	{name: "reset-mid-answer", path: "/", answer: afterHalfAnswer(resetStream), status: 200},
-	{name: "late", path: "/late", status: 504},
-	{name: "nobody", path: "/nobody", status: 503},
-	{name: "direct", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
+	{name: "timeout", path: "/late", status: 504},
+	{name: "no-backend", path: "/nobody", status: 503},
+	{name: "direct-response", path: "/direct", status: 200, extraSlots: -1}, // Envoy makes no call
 	{name: "positive", path: "/positive", answer: func(http.ResponseWriter, *http.Request) {}, status: 200},
 	{name: "retried", path: "/retry", answer: failFirst("2"), status: 200},
-	{name: "retried-in-vain", path: "/retry", answer: failFirst("9"), status: 503},
+	{name: "retries-exhausted", path: "/retry", answer: failFirst("9"), status: 503},
 	{name: "hedged", path: "/hedge", answer: func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Envoy-Attempt-Count") == "1" {
 			holdUntil(nil)(w, r)
@@ -208,16 +208,16 @@ var endings = []ending{
 			w.WriteHeader(http.StatusFound)
 		}
 	}, status: 200},
-	{name: "faulted", client: func(t *testing.T, s *stage, user string) {
+	{name: "denied-by-later-filter", client: func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		if got, err := s.get(t.Context(), user, "/", "X-Envoy-Fault-Abort-Request", "418"); got != 418 {
-			t.Errorf("a filter behind ours answers %d (%v), want 418", got, err)
+			t.Errorf("a filter after ours answered %d (%v), want 418", got, err)
 		}
 	}},
-	{name: "left", client: disconnect(clientFor(1))},
-	{name: "left-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(1))},
-	{name: "left-by-reset", client: disconnect(clientFor(2))},
-	{name: "left-by-reset-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(2))},
+	{name: "client-disconnects", client: disconnect(clientFor(1))},
+	{name: "client-disconnects-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(1))},
+	{name: "client-resets", client: disconnect(clientFor(2))},
+	{name: "client-resets-mid-answer", answer: afterHalfAnswer(holdUntil(nil)), client: disconnect(clientFor(2))},
 	{name: "half-a-request", client: sendRaw("POST / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nContent-Length: 100\r\n\r\nhalf", "")},
 	{name: "websocket", answer: upgradeWebSocket, client: sendRaw("GET / HTTP/1.1\r\nHost: h\r\nX-User: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "101")},
 	{name: "tunnel", client: sendRaw("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nX-User: %s\r\n\r\n", "200")},
@@ -226,7 +226,7 @@ var endings = []ending{
 			return err
 		}
 		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("the stream's end is %w", err)
+			return fmt.Errorf("the stream ended with %w", err)
 		}
 		return nil
 	})},

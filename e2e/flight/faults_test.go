@@ -16,7 +16,7 @@ func (s *stage) stopSluice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	if code, err := s.sluice.Stop(ctx); code != 0 || err != nil {
-		t.Fatalf("sluice ends with %d, %v:\n%s", code, err, s.sluice.Log())
+		t.Fatalf("sluice exited with %d, %v:\n%s", code, err, s.sluice.Log())
 	}
 }
 
@@ -29,7 +29,7 @@ func TestRestartLosesNoSlots(t *testing.T) {
 	s.stopSluice(t)
 	s.startSluice(t)
 	if got := s.freeSlots(t, "al"); got != 4 {
-		t.Fatalf("after a restart %d places are free, want 4", got)
+		t.Fatalf("after a restart %d slots are free, want 4", got)
 	}
 	status := make(chan int, 1)
 	ask := func(user string) {
@@ -38,7 +38,7 @@ func TestRestartLosesNoSlots(t *testing.T) {
 			status <- got
 		}()
 	}
-	suite.Eventually(t, "Envoy asks again", func() bool { // until then it denies without a reply
+	suite.Eventually(t, "Envoy calls sluice again", func() bool { // until then it denies without a reply
 		ask("bo")
 		select {
 		case s.gate("bo") <- struct{}{}:
@@ -50,12 +50,12 @@ func TestRestartLosesNoSlots(t *testing.T) {
 	ask("al")
 	suite.Eventually(t, "a fifth request is at the backend", func() bool { return s.inFlightOf("al") == 5 })
 	if got := s.freeSlots(t, "al"); got != 3 {
-		t.Errorf("beside a new request and four of before %d places are free, want 3", got)
+		t.Errorf("with one new request and four old ones, %d slots are free, want 3", got)
 	}
 	for range 5 {
 		s.gate("al") <- struct{}{}
 	}
-	suite.Eventually(t, "the leases of four requests of before are ignored, by each of the two filters", func() bool {
+	suite.Eventually(t, "the leases of four earlier requests are ignored, for both filters", func() bool {
 		return s.metric(t, "sluice_leases_ignored_total", `reason="stale"`) == 8
 	})
 	s.awaitFreeSlots(t, "al", 4)
@@ -70,13 +70,13 @@ func TestLeasesSurviveRestart(t *testing.T) {
 		s.stopSluice(t)
 		s.startSluice(t)
 		if got := s.freeSlots(t, "al"); got != 0 {
-			t.Fatalf("after a restart %d places are free, want none", got)
+			t.Fatalf("after a restart %d slots are free, want none", got)
 		}
 		// Until Envoy has reconnected, it denies without a reply.
-		suite.Eventually(t, "Envoy asks again", func() bool {
+		suite.Eventually(t, "Envoy calls sluice again", func() bool {
 			got, err := s.get(t.Context(), "al", "/")
 			if err != nil || got == http.StatusOK {
-				t.Fatalf("a fifth request at once is answered %d (%v)", got, err)
+				t.Fatalf("a fifth concurrent request got %d (%v)", got, err)
 			}
 			return got == http.StatusTooManyRequests
 		})
@@ -111,7 +111,7 @@ descriptors:
 	s.stopSluice(t)
 	s.gate("al") <- struct{}{}
 	if got := <-status; got != http.StatusOK {
-		t.Errorf("a request that was let pass is answered %d, want 200", got)
+		t.Errorf("an admitted request got %d, want 200", got)
 	}
 	s.startSluice(t)
 	s.awaitFreeSlots(t, "al", 4)
@@ -128,7 +128,7 @@ func TestDrainedListenerReleases(t *testing.T) {
 	reply, err := http.DefaultClient.Do(r)
 	must.OK(t, err)
 	if _ = reply.Body.Close(); reply.StatusCode != http.StatusOK {
-		t.Fatalf("Envoy answers %s to a request to drain", reply.Status)
+		t.Fatalf("draining Envoy's listeners: status %s", reply.Status)
 	}
 	als.checkHeldThenReleased(t)
 }

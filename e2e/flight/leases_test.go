@@ -23,16 +23,16 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 		}
 		before := calls()
 		if got, err := s.get(t.Context(), "al", "/forged", "X-Forged", lease); got != http.StatusOK {
-			t.Fatalf("the answer is %d (%v), want 200", got, err)
+			t.Fatalf("status %d (%v), want 200", got, err)
 		}
-		suite.Eventually(t, "both filters have asked twice", func() bool { return calls() == before+4 })
+		suite.Eventually(t, "both filters have called twice", func() bool { return calls() == before+4 })
 	}
 	past := s.startStreams(t, "al", 1)
 	past.finishOne(t)
 	s.awaitFreeSlots(t, "al", 4)
 	other, mine := s.startStreams(t, "bo", 1), s.startStreams(t, "al", 2)
 	if mine.leases[0] == mine.leases[1] || mine.leases[0] == past.leases[0] {
-		t.Fatalf("the leases %q, before %q, are not all different", mine.leases, past.leases)
+		t.Fatalf("the leases %q and the earlier ones %q are not distinct", mine.leases, past.leases)
 	}
 	number, err := strconv.Atoi(mine.leases[1])
 	if err != nil || number < limiter.FirstLease || number > limiter.LastLease {
@@ -41,7 +41,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 	for _, lease := range []string{past.leases[0], other.leases[0], strconv.Itoa(number + 1), strconv.Itoa(limiter.LastLease), strconv.Itoa(limiter.LastLease + 1), "1", "2"} {
 		forge(lease)
 		if got := s.freeSlots(t, "al"); got != 2 {
-			t.Errorf("with the lease %s, %d places are free, want 2", lease, got)
+			t.Errorf("after releasing %s, %d slots are free, want 2", lease, got)
 		}
 	}
 	// The holder's lease, twice.
@@ -50,7 +50,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 	s.awaitFreeSlots(t, "al", 3)
 	for range 2 { // one releases a lease whose slot is already free
 		if got := mine.finishOne(t); got != http.StatusOK {
-			t.Errorf("a request that was held has the status %d, want 200", got)
+			t.Errorf("a waiting request got %d, want 200", got)
 		}
 	}
 	other.finishOne(t)
@@ -76,7 +76,7 @@ descriptors:
 		t.Helper()
 		for range 20 {
 			if got, err := s.get(t.Context(), user, "/"); got != http.StatusTooManyRequests {
-				t.Fatalf("one more request of %s is answered %d (%v), want 429", user, got, err)
+				t.Fatalf("one more request of %s got %d (%v), want 429", user, got, err)
 			}
 		}
 	}
@@ -86,10 +86,10 @@ descriptors:
 	denied("bo") // denied by the second filter
 	s.awaitFreeSlots(t, "bo", 3)
 	if got := s.freeSlots(t, "al"); got != 0 {
-		t.Errorf("al has %d places free, want none", got)
+		t.Errorf("al has %d free slots, want none", got)
 	}
 	if got := s.counter(t, "all", "all", "all").Remaining; got != 0 {
-		t.Errorf("all have %d places free, want none", got)
+		t.Errorf("%d global slots are free, want none", got)
 	}
 	for range 4 {
 		als.finishOne(t)
@@ -97,7 +97,7 @@ descriptors:
 	bos.finishOne(t)
 	s.awaitFreeSlots(t, "al", 4)
 	s.awaitFreeSlots(t, "bo", 4)
-	suite.Eventually(t, "all places are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 5 })
+	suite.Eventually(t, "all slots are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 5 })
 }
 
 // TestLargeChargesAreNotLeases charges hits as large as the number of a lease, by a rule without leases, in the
@@ -113,7 +113,7 @@ descriptors:
 	window.AwaitHour(t)
 	for want := 1_400_000_000; want > 0; want -= 600_000_000 {
 		if got, err := s.get(t.Context(), "al", "/bytes"); got != http.StatusOK {
-			t.Fatalf("the answer is %d (%v), want 200", got, err)
+			t.Fatalf("status %d (%v), want 200", got, err)
 		}
 		suite.Eventually(t, fmt.Sprintf("%d bytes are left", want), func() bool { return s.counter(t, "d", "bytes", "al").Remaining == want })
 	}

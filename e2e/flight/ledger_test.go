@@ -158,7 +158,7 @@ func (f *streams) finishOne(t *testing.T) int {
 	case f.gate(f.user) <- struct{}{}:
 		return <-f.statuses
 	case <-time.After(suite.Patience):
-		t.Fatalf("the backend holds no request of %s", f.user)
+		t.Fatalf("the backend has no request of %s", f.user)
 		return 0
 	}
 }

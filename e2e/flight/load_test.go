@@ -48,7 +48,7 @@ func TestLimitUnderLoadWithAborts(t *testing.T) {
 // TestEnvoyKilledUnderLoad checks that the slots of a killed Envoy are free within two seconds.
 func TestEnvoyKilledUnderLoad(t *testing.T) {
 	if !long {
-		t.Skip("it measures: make flight runs it, before a release")
+		t.Skip("a measurement; run it with make flight")
 	}
 	c := &loadClients{}
 	c.stage = startStage(t, inFlightRules, c.answer)
@@ -67,13 +67,13 @@ func TestEnvoyKilledUnderLoad(t *testing.T) {
 	c.stage.envoy.Kill()
 	killed := time.Now()
 	if free := c.stage.freeSlots(t, "al"); free > inFlight/2 {
-		t.Errorf("%d places are free at once", free)
+		t.Errorf("%d slots are free immediately", free)
 	}
 	c.stage.awaitFreeSlots(t, "al", inFlight)
 	took := time.Since(killed)
-	t.Logf("all places are free %v after the Envoy was killed", took)
+	t.Logf("all slots were free %v after Envoy was killed", took)
 	if took > 2*time.Second {
-		t.Errorf("it took %v, want 2 s", took)
+		t.Errorf("releasing the slots took %v, want 2 s", took)
 	}
 	clients.Wait()
 }
@@ -155,7 +155,7 @@ func (c *loadClients) sendRequest(t *testing.T) bool {
 		c.denied.Add(1)
 		pause()
 	default:
-		t.Errorf("the answer is %d, %v", status, err)
+		t.Errorf("status %d, %v", status, err)
 		return false
 	}
 	return true
@@ -169,16 +169,16 @@ func (c *loadClients) checkLimit(t *testing.T) {
 	t.Helper()
 	most, used := overlap(c.stage.upstreamSpans(t))
 	_, top := c.stage.inFlight()
-	t.Logf("%d passed, %d denied, %d reset by the backend, %d left; %d of Envoy's streams at once, %d at the backend; %.1f %% of %d places used",
+	t.Logf("%d passed, %d denied, %d reset by the backend, %d aborted; at most %d streams in Envoy, %d at the backend; %.1f %% of %d slots used",
 		c.passed.Load(), c.denied.Load(), c.broken.Load(), c.gone.Load(), most, top, 100*used, inFlight)
 	if most > inFlight {
-		t.Errorf("Envoy had %d streams at once, want at most %d", most, inFlight)
+		t.Errorf("Envoy had %d concurrent streams, want at most %d", most, inFlight)
 	}
 	if c.abortShare == 0 && top > inFlight { // with aborts, a request ends at the backend shortly after Envoy's stream
-		t.Errorf("the backend had %d requests at once, want at most %d", top, inFlight)
+		t.Errorf("the backend had %d concurrent requests, want at most %d", top, inFlight)
 	}
 	if long && used < 0.97 {
-		t.Errorf("%.1f %% of the places were used, want 97 %%", 100*used)
+		t.Errorf("%.1f %% of the slots were used, want 97 %%", 100*used)
 	}
 }
 

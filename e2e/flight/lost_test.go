@@ -52,11 +52,11 @@ func TestAbortsLoseNoSlots(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+	suite.Eventually(t, "all slots free", func() bool { return s.activeLeases(t) == 0 })
 	if _, top := s.inFlight(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
-		t.Errorf("%d were at the backend at once, and leases ran out", top)
+		t.Errorf("the backend had up to %d concurrent requests, and leases expired", top)
 	}
-	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
+	t.Logf("released: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
 }
 
 // holdAtBackend sends n requests of al, which the backend keeps.
@@ -75,9 +75,9 @@ func TestKilledEnvoyReleases(t *testing.T) {
 	s.holdAtBackend(t, 2)
 	s.waitAfterReply()
 	s.envoy.Kill()
-	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+	suite.Eventually(t, "all slots free", func() bool { return s.activeLeases(t) == 0 })
 	if got := s.metric(t, "sluice_leases_released_total", `by="connection"`); got != 2 {
-		t.Errorf("%v leases came back with the connection, want 2", got)
+		t.Errorf("%v leases were released with the connection, want 2", got)
 	}
 }
 
@@ -110,14 +110,14 @@ func TestLiveEnvoyKeepsLeases(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+			suite.Eventually(t, "all slots free", func() bool { return s.activeLeases(t) == 0 })
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_grpc_connections") == 0 })
 			s.loseOtherClient(t)
 			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // if admitted, it would wait at the backend
 			defer cancel()
 			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
-				t.Errorf("a third request gets %d, %v; want it denied", status, err)
+				t.Errorf("a third request got %d, %v, want 429", status, err)
 			}
 		})
 	}
@@ -152,15 +152,15 @@ func TestShortConnectionsAreExact(t *testing.T) {
 	}
 	clients.Wait()
 	if _, top := s.inFlight(); top > 16 {
-		t.Errorf("%d were at the backend at once, want 16 at most", top)
+		t.Errorf("the backend had %d concurrent requests, want at most 16", top)
 	}
-	suite.Eventually(t, "all places free", func() bool { return s.activeLeases(t) == 0 })
+	suite.Eventually(t, "all slots free", func() bool { return s.activeLeases(t) == 0 })
 }
 
 // loseOtherClient has clients of another address acquire leases and disconnect, until one lease has been released.
 func (s *stage) loseOtherClient(t *testing.T) {
 	t.Helper()
-	suite.Eventually(t, "another client's lease came back", func() bool {
+	suite.Eventually(t, "another client's lease is released", func() bool {
 		s.acquireAndDisconnect(t)
 		s.waitAfterReply() // the grace period
 		return s.metric(t, "sluice_leases_released_total", `by="connection"`) > 0

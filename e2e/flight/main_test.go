@@ -110,7 +110,7 @@ func (s *stage) get(ctx context.Context, user, path string, headers ...string) (
 	}
 	defer reply.Body.Close()
 	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
-		return reply.StatusCode, fmt.Errorf("the answer broke off: %w", err)
+		return reply.StatusCode, fmt.Errorf("the answer ended early: %w", err)
 	}
 	return reply.StatusCode, nil
 }
@@ -127,7 +127,7 @@ func (s *stage) counter(t *testing.T, domain, key, value string) counter {
 	url := fmt.Sprintf("http://%s/counters?domain=%s&descriptor=%s=%s", s.sluice.Addr("debug"), domain, key, value)
 	var answer struct{ Counters []counter }
 	if err := json.Unmarshal(suite.Get(t, url), &answer); err != nil {
-		t.Fatalf("/counters answers: %v", err)
+		t.Fatalf("read /counters: %v", err)
 	}
 	if len(answer.Counters) != 1 {
 		t.Fatalf("%s=%s of %s has the counters %+v, want one", key, value, domain, answer.Counters)
@@ -143,7 +143,7 @@ func (s *stage) freeSlots(t *testing.T, user string) int {
 
 func (s *stage) awaitFreeSlots(t *testing.T, user string, want int) {
 	t.Helper()
-	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.freeSlots(t, user) == want })
+	suite.Eventually(t, fmt.Sprintf("%d slots of %s are free", want, user), func() bool { return s.freeSlots(t, user) == want })
 }
 
 // metric returns the sum of the series of sluice with the given name and labels (name="value").

@@ -38,17 +38,17 @@ func TestReservations(t *testing.T) {
 		return status == http.StatusTooManyRequests
 	}
 	if !denied() {
-		t.Error("800 of 1000 are held, and 400 more were let reserve")
+		t.Error("a reservation of 400 was admitted with 800 of 1000 reserved")
 	}
 	close(free)
 	for range 2 {
 		if status := <-statuses; status != http.StatusOK {
-			t.Errorf("a request that was let pass has the status %d", status)
+			t.Errorf("an admitted request got status %d", status)
 		}
 	}
 	for range 3 {
 		if !denied() {
-			t.Error("800 of 1000 are charged, and 400 more were let reserve")
+			t.Error("a reservation of 400 was admitted with 800 of 1000 charged")
 		}
 	}
 }

@@ -37,14 +37,14 @@ func TestDeadEnvoyReleases(t *testing.T) {
 			als := alive.startStreams(t, "al", 4)
 			dead.startStreams(t, "bo", 4)
 			if replacement != nil {
-				suite.Eventually(t, "the Envoy that lives has no connection", func() bool { return alive.connections(t) == 0 })
+				suite.Eventually(t, "the live Envoy has no connection", func() bool { return alive.connections(t) == 0 })
 			}
 			dead.waitAfterReply()
 			dead.envoy.Kill()
 			dead.awaitFreeSlots(t, "bo", 4)
 			als.checkHeldThenReleased(t)
 			if got := dead.metric(t, "sluice_leases_released_total", `by="connection"`); got != 8 { // 4 streams, two filters
-				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
+				t.Errorf("%v leases were released after the loss of an Envoy, want 8", got)
 			}
 		})
 	}
@@ -54,7 +54,7 @@ func TestDeadEnvoyReleases(t *testing.T) {
 func (f *streams) checkHeldThenReleased(t *testing.T) {
 	t.Helper()
 	if got := f.freeSlots(t, f.user); got != 0 {
-		t.Errorf("%d places of %s are free while its streams go on, want none", got, f.user)
+		t.Errorf("%d slots of %s are free during its streams, want none", got, f.user)
 	}
 	for range 4 {
 		f.finishOne(t)
@@ -77,11 +77,11 @@ func TestAbandonedFirstCall(t *testing.T) {
 	must.OK(t, s.sluice.Signal(syscall.SIGSTOP))
 	for range 4 {
 		if got, err := s.get(t.Context(), "al", "/"); got != http.StatusInternalServerError {
-			t.Errorf("without an answer of the service, the answer is %d (%v), want 500", got, err)
+			t.Errorf("without an answer of the service, status %d (%v), want 500", got, err)
 		}
 	}
 	must.OK(t, s.sluice.Signal(syscall.SIGCONT))
-	suite.Eventually(t, "sluice has had all calls", func() bool {
+	suite.Eventually(t, "sluice has received all calls", func() bool {
 		return s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_al"`) == 4
 	})
 	s.awaitFreeSlots(t, "al", 4)

@@ -48,11 +48,11 @@ func TestRoutesThatChangeDescriptors(t *testing.T) {
 				return tt.lost || last == http.StatusOK // the slot is released shortly after the end
 			})
 			if tt.lost && last != http.StatusTooManyRequests {
-				t.Errorf("the third request has the status %d, so that places come back", last)
+				t.Errorf("the third request got status %d: are slots released?", last)
 			}
 			found, _ := exec.CommandContext(t.Context(), sluiceBinary, "envoy", "check", filepath.Join(dir, "checked.yaml"), "-c", filepath.Join(dir, "rules.yaml")).Output()
 			if got := strings.Contains(string(found), "error: changed: the route changes"); got != tt.lost {
-				t.Errorf("envoy check finds a change: %v, want %v:\n%s", got, tt.lost, found)
+				t.Errorf("envoy check reports a change: %v, want %v:\n%s", got, tt.lost, found)
 			}
 		})
 	}

@@ -46,18 +46,18 @@ func TestSlotsAreReleased(t *testing.T) {
 	}
 	for range 10 {
 		if !denied() {
-			t.Fatal("a third request at once was let pass")
+			t.Fatal("a third concurrent request was admitted")
 		}
 	}
 	for range 50 {
 		free <- struct{}{}
 		if status := <-statuses; status != http.StatusOK {
-			t.Fatalf("a request that was let pass has the status %d", status)
+			t.Fatalf("an admitted request got status %d", status)
 		}
 		send()
 		suite.Eventually(t, "the next request at the backend", func() bool { now, _ := s.inFlight(); return now == 2 })
 		if !denied() {
-			t.Fatal("a third request at once was let pass")
+			t.Fatal("a third concurrent request was admitted")
 		}
 	}
 	close(free)

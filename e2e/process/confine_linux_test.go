@@ -57,7 +57,7 @@ func awaitGone(t *testing.T, pid int) {
 		}
 		<-tick.C
 	}
-	t.Errorf("process %d is alive", pid)
+	t.Errorf("process %d still runs", pid)
 }
 
 // running reports whether the process exists and is not a zombie, which an orphan stays if there is no reaper.

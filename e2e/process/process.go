@@ -68,7 +68,7 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 // returns an error with all output.
 func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) error {
 	if err := p.log.wait(ctx, match); err != nil {
-		return fmt.Errorf("wait for output of %s: %w; it said:\n%s", p.name, err, p.log)
+		return fmt.Errorf("wait for output of %s: %w; its log:\n%s", p.name, err, p.log)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (p *Process) Stop(ctx context.Context) (int, error) {
 	code, err := p.Wait(ctx)
 	if err != nil {
 		p.Kill()
-		return 0, fmt.Errorf("%w; killed; it said:\n%s", err, p.log)
+		return 0, fmt.Errorf("%w; killed; its log:\n%s", err, p.log)
 	}
 	return code, nil
 }

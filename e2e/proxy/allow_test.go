@@ -61,10 +61,10 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 			for i, domain := range []string{"shop", "pay"} {
 				got, err := p.getFrom(t.Context(), domain, "/", "x-user: al")
 				if err != nil || got.status != shopPay[i] {
-					t.Fatalf("domain %s: status %d, %v, want %d; sluice said:\n%s", domain, got.status, err, shopPay[i], limits.Log())
+					t.Fatalf("domain %s: status %d, %v, want %d; log of sluice:\n%s", domain, got.status, err, shopPay[i], limits.Log())
 				}
 				if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[i] == ok) {
-					t.Errorf("domain %s: the limit is in the answer: %v", domain, limited)
+					t.Errorf("domain %s: the answer contains the limit: %v", domain, limited)
 				}
 				if shopPay[i] != ok {
 					denials++
@@ -79,16 +79,16 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
 			}
 			if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[1] == ok) {
-				t.Errorf("with failure_mode_deny: false: the limit is in the answer: %v", limited)
+				t.Errorf("with failure_mode_deny: false: the answer contains the limit: %v", limited)
 			}
 			if shopPay[1] != ok {
 				denials++
 			}
 			if n := metric(t, limits, "sluice_rejected_requests_total", `reason="not_allowed"`); n != denials {
-				t.Errorf("%v denials are counted, want %v", n, denials)
+				t.Errorf("%v denials were counted, want %v", n, denials)
 			}
 			if n := metric(t, limits, "sluice_tls_handshake_errors_total"); n != 0 {
-				t.Errorf("%v handshakes failed, want none: a certificate on no list is still one of ours", n)
+				t.Errorf("%v handshakes failed, want none, because the certificate of an unlisted name is still trusted", n)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestUntrustedCertificatesAreRejected(t *testing.T) {
 		},
 		"none": func(r *rotation) string {
 			cluster := r.cluster(t, sluiceName)
-			own := cluster[strings.Index(cluster, "      tls_certificate_sds_secret_configs:"):strings.Index(cluster, "      # Without this Envoy talks")]
+			own := cluster[strings.Index(cluster, "      tls_certificate_sds_secret_configs:"):strings.Index(cluster, "      validation_context_sds_secret_config:")]
 			return strings.Replace(cluster, own, "", 1)
 		},
 	} {
@@ -125,10 +125,10 @@ func TestUntrustedCertificatesAreRejected(t *testing.T) {
 			}
 		}
 		if metric(t, limits, "sluice_tls_handshake_errors_total") == 0 {
-			t.Errorf("%s: no failed handshake is counted", kind)
+			t.Errorf("%s: no failed handshake was counted", kind)
 		}
 		if n := metric(t, limits, "ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`); n != 0 {
-			t.Errorf("%s: %v requests came through", kind, n)
+			t.Errorf("%s: %v requests reached the service", kind, n)
 		}
 	}
 }

@@ -51,13 +51,13 @@ func testClientInput(t *testing.T, args []string, cluster string) {
 		}
 		t.Logf("%s: %d sizes, to %d bytes", w.name, len(w.sizes()), longest)
 		if len(wrong) > 0 {
-			t.Errorf("%s: the first request is to pass and the second not, but of %d sizes %d differ: %s",
+			t.Errorf("%s: want the first request admitted and the second denied; of %d sizes %d differ: %s",
 				w.name, len(w.sizes()), len(wrong), strings.Join(wrong, "; "))
 		}
 	}
 	others.stop(t)
 	checkNoErrors(t, limits)
-	t.Logf("others had %d answers; memory was at most %s", others.total(), peakMemory(limits))
+	t.Logf("other clients got %d answers; peak memory %s", others.total(), peakMemory(limits))
 }
 
 // envoyRejects reports whether Envoy itself rejected a request. Over HTTP/2 it may reset the stream instead of
@@ -148,11 +148,11 @@ func TestLongHeadersNeedHigherLimits(t *testing.T) {
 			others.stop(t)
 			for _, reason := range []string{"headers", "message"} {
 				if got := metric(t, limits, "sluice_rejected_requests_total", fmt.Sprintf("reason=%q", reason)); got != tt.rejected[reason] {
-					t.Errorf("%v requests were rejected for their %s, want %v; sluice said:\n%s", got, reason, tt.rejected[reason], limits.Log())
+					t.Errorf("%v requests were rejected for their %s, want %v; log of sluice:\n%s", got, reason, tt.rejected[reason], limits.Log())
 				}
 			}
 			if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
-				t.Errorf("%v connections were ended, want none", n)
+				t.Errorf("%v connections were closed, want none", n)
 			}
 		})
 	}

@@ -64,7 +64,7 @@ func (w bystanders) total() (answers int) {
 // await waits for the given number of answers.
 func (w bystanders) await(t *testing.T, answers int) {
 	t.Helper()
-	suite.Eventually(t, fmt.Sprintf("%d answers of others", answers), func() bool { return w.total() >= answers })
+	suite.Eventually(t, fmt.Sprintf("%d answers to other clients", answers), func() bool { return w.total() >= answers })
 }
 
 // stop stops the clients. All their answers must have been 429.
@@ -72,7 +72,7 @@ func (w bystanders) stop(t *testing.T) {
 	t.Helper()
 	for name, l := range w.loads {
 		if got := l.stop(); !slices.Equal(slices.Collect(maps.Keys(got)), []string{"429"}) {
-			t.Errorf("%s: the answers of others are %v, want 429 alone", name, got)
+			t.Errorf("%s: the other clients' answers are %v, want only 429", name, got)
 		}
 	}
 }
@@ -157,13 +157,13 @@ func TestDisconnectingClients(t *testing.T) {
 	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)
 	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {
-		t.Errorf("those that stayed got %v, want %v", stayed, want)
+		t.Errorf("the remaining clients got %v, want %v", stayed, want)
 	}
 	suite.Eventually(t, "no call waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 	others.stop(t)
 	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
-		t.Errorf("%v connections were ended, want none", n)
+		t.Errorf("%v connections were closed, want none", n)
 	}
-	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %s",
+	t.Logf("%d calls: the remaining clients got %v, the others %v; %v waits cancelled; %d answers to other clients; peak memory %s",
 		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peakMemory(limits))
 }

@@ -87,7 +87,7 @@ descriptors:
 				got, err := p.getFrom(t.Context(), l.name, "/", "x-user: "+value)
 				limited := got.get("X-Ratelimit-Limit") != "" && got.get("Ratelimit-Limit") == "1"
 				if err != nil || got.status != want || limited != (l.name != "unlimited") {
-					t.Errorf("%s: request %d of %.20q: %d with limit %q, %v, want %d; sluice said:\n%s",
+					t.Errorf("%s: request %d of %.20q: %d with limit %q, %v, want %d; log of sluice:\n%s",
 						l.name, i+1, value, got.status, got.get("Ratelimit-Limit"), err, want, limits.Log())
 				}
 			}
@@ -103,7 +103,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	if int(spans.Load()) != calls || unreadable.Load() != 0 {
-		t.Errorf("the collector got %d spans of %d calls, and %d times what it could not read", spans.Load(), calls, unreadable.Load())
+		t.Errorf("the collector got %d spans for %d calls, and %d unreadable requests", spans.Load(), calls, unreadable.Load())
 	}
 }
 
@@ -132,6 +132,6 @@ func TestNonUTF8Metadata(t *testing.T) {
 		}
 	}
 	if len(entries) != 2 || !strings.HasPrefix(entries[0], "ACCESS 200 {") || !strings.HasPrefix(entries[1], "ACCESS 429 {") {
-		t.Errorf("the access log has %q, want 200 and 429, both with metadata; sluice said:\n%s", entries, limits.Log())
+		t.Errorf("the access log has %q, want 200 and 429, both with metadata; log of sluice:\n%s", entries, limits.Log())
 	}
 }

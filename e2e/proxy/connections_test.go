@@ -53,10 +53,10 @@ typed_extension_protocol_options:
 				t.Errorf("answers are %q, want 200 only", got)
 			}
 			if n := p.connections(t); n > 2 {
-				t.Errorf("Envoy has opened %d connections, want one of each worker", n)
+				t.Errorf("Envoy has opened %d connections, want one per worker", n)
 			}
 			if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
-				t.Errorf("sluice has ended %v connections", n)
+				t.Errorf("sluice closed %v connections", n)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 			return
 		}
 		if delay > most {
-			t.Fatalf("Envoy has not turned to the other sluice within %v", delay)
+			t.Fatalf("Envoy did not switch to the other replica within %v", delay)
 		}
 	}
 }
@@ -71,7 +71,7 @@ health_checks:
 	}()
 	// Envoy's workers notice some answers after its main thread.
 	until := 0
-	suite.Eventually(t, "the first sluice has ended", func() bool {
+	suite.Eventually(t, "the first replica has exited", func() bool {
 		if until == 0 && p.envoyStat(t, "cluster.sluice.membership_healthy") == 1 {
 			until = l.total() + 20*clients
 		}
@@ -84,13 +84,13 @@ health_checks:
 		}
 	})
 	if !learned {
-		t.Logf("Envoy has not turned to the other sluice within %v: the answers are %v", delay, l.stop())
+		t.Logf("Envoy did not switch to the other replica within %v: the answers are %v", delay, l.stop())
 		return false
 	}
 	before := calls(second)
 	l.awaitAnswers(t, 500)
 	if got := calls(second) - before; got < 500-clients {
-		t.Errorf("after the first sluice had ended the second got %v of 500 calls", got)
+		t.Errorf("after the exit of the first replica the second got %v of 500 calls", got)
 	}
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
 		t.Errorf("answers are %q, want 200 only", got)
@@ -104,7 +104,7 @@ func stopProcess(t *testing.T, p *process.Process) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := p.Stop(ctx); code != 0 || err != nil {
-		t.Errorf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, p.Log())
+		t.Errorf("Stop() = %d, %v, want 0, nil; its log:\n%s", code, err, p.Log())
 	}
 }
 
@@ -192,7 +192,7 @@ func TestCallInFlightAtSIGTERM(t *testing.T) {
 		t.Errorf("the call was answered with %v, %v, want OK", &got, err)
 	}
 	if code, err := limits.Wait(ctx); code != 0 || err != nil {
-		t.Errorf("Wait() = %d, %v, want 0, nil; sluice said:\n%s", code, err, limits.Log())
+		t.Errorf("Wait() = %d, %v, want 0, nil; log of sluice:\n%s", code, err, limits.Log())
 	}
 }
 

@@ -58,7 +58,7 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1 } }]
 	}
 	for domain, want := range map[string]float64{"edge": 5, "inner": 3, "partner": 2} {
 		if got := metric(t, limits, "ratelimit_service_rate_limit_total_hits", `domain="`+domain+`"`); got != want {
-			t.Errorf("domain %s counts %v hits, want %v", domain, got, want)
+			t.Errorf("domain %s has %v hits, want %v", domain, got, want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ descriptors:
 		}
 		reset := got.number("X-Ratelimit-Reset")
 		if reset < 1 || reset > 3600 {
-			t.Errorf("request %d: resets in %d seconds, want 1 to 3600", i+1, reset)
+			t.Errorf("request %d: reset in %d seconds, want 1 to 3600", i+1, reset)
 		}
 		retry := got.header["Retry-After"]
 		switch {
@@ -93,11 +93,11 @@ func TestHeadersToUpstream(t *testing.T) {
 	for _, r := range p.backend.Requests() {
 		left = append(left, r.Header["X-Left"])
 		if limit := r.Header.Get("Ratelimit-Limit"); r.Header.Get("X-User") != "" && limit != "2" {
-			t.Errorf("the service sees a limit of %q, want 2", limit)
+			t.Errorf("the upstream service got a limit of %q, want 2", limit)
 		}
 	}
 	if diff := cmp.Diff([][]string{{"999", "1"}, {"999", "0"}, {"999"}}, left); diff != "" {
-		t.Errorf("what remains, as the service sees it (-want +got):\n%s", diff)
+		t.Errorf("remaining limit at the upstream service (-want +got):\n%s", diff)
 	}
 }
 
@@ -153,7 +153,7 @@ descriptors:
 			}
 			got := p.get(t, "/user", "x-user: al")
 			if got.status != http.StatusOK || got.get("X-Ratelimit-Remaining") != tt.remaining {
-				t.Errorf("the user's own: %v, want 200 and %s remaining", got, tt.remaining)
+				t.Errorf("the user's limit: %v, want 200 and %s remaining", got, tt.remaining)
 			}
 			// Several limits on a descriptor share one status; a descriptor without a matching rule adds none.
 			for i, want := range []struct {

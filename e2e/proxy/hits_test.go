@@ -126,7 +126,7 @@ func awaitHits(t *testing.T, s *sluice.Sluice, key string, want float64) {
 	suite.Eventually(t, "hits of "+key, func() bool {
 		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="`+key+`"`)
 		if got > want {
-			t.Fatalf("%v hits are charged, want %v", got, want)
+			t.Fatalf("%v hits were charged, want %v", got, want)
 		}
 		return got == want
 	})

@@ -18,7 +18,7 @@ func checkNoErrors(t *testing.T, limits *sluice.Sluice) {
 	t.Helper()
 	for _, name := range []string{"sluice_rejected_requests_total", "sluice_grpc_connections_closed_total", "ratelimit_service_call_should_rate_limit_service_error"} {
 		if n := metric(t, limits, name); n != 0 {
-			t.Errorf("%s is %v, want 0; sluice said:\n%s", name, n, limits.Log())
+			t.Errorf("%s is %v, want 0; log of sluice:\n%s", name, n, limits.Log())
 		}
 	}
 }
@@ -60,10 +60,10 @@ func TestLongTracestates(t *testing.T) {
 	}
 	others.stop(t)
 	if got[http.StatusOK] != 1 || len(got) != 2 || got[http.StatusTooManyRequests] == 0 {
-		t.Errorf("of a limit of 1, requests with a long tracestate got %v, want 200 once and 429", got)
+		t.Errorf("with a limit of 1, requests with a long tracestate got %v, want one 200 and otherwise 429", got)
 	}
 	checkNoErrors(t, limits)
-	t.Logf("%d answers of others during %v", others.total(), got)
+	t.Logf("%d answers to other clients during %v", others.total(), got)
 }
 
 // TestConcurrentLongRequests has the clients of one Envoy concurrently send the longest header that it accepts.
@@ -96,13 +96,13 @@ func TestConcurrentLongRequests(t *testing.T) {
 	others.stop(t)
 	// Clients that share a limit may each have lost the race for one of the ten descriptors.
 	if one["200"] > 1 || one["200"]+one["429"] != all/2 {
-		t.Errorf("of one user with a limit of 1, %d requests got %v, want 200 at most once and else 429", all/2, one)
+		t.Errorf("%d requests of one user with a limit of 1 got %v, want at most one 200 and otherwise 429", all/2, one)
 	}
 	if each["200"] != all/2 {
-		t.Errorf("of %d users with a request each, the answers are %v, want 200 alone", all/2, each)
+		t.Errorf("%d users with one request each got %v, want only 200", all/2, each)
 	}
 	checkNoErrors(t, limits)
-	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %s, %s before; %d answers of others",
+	t.Logf("%d requests of 10 x %d bytes at once: peak memory %s, %s before; %d answers to other clients",
 		all, len(long), peakMemory(limits), before, others.total())
 }
 
@@ -136,10 +136,10 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	got := requests.wait()
 	// Each request charges two descriptors, and another request may come between.
 	if got["200"] == 0 || got["200"] > places || got["200"]+got["429"] != all {
-		t.Errorf("of a limit of %d, %d requests got %v, want at most as many 200 and else 429", places, all, got)
+		t.Errorf("with a limit of %d, %d requests got %v, want at most the limit of 200 and otherwise 429", places, all, got)
 	}
 	checkNoErrors(t, limits)
-	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; memory was at most %s", all, 59*kib, len(envoys), got, peakMemory(limits))
+	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; peak memory %s", all, 59*kib, len(envoys), got, peakMemory(limits))
 }
 
 const twice = `

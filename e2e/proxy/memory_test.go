@@ -88,7 +88,7 @@ descriptors:
 			r := request()
 			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
 			if got, err := client.ShouldRateLimit(ctx, r); status.Code(err) != codes.Canceled {
-				t.Errorf("a held call got %v, %v, want it cancelled", got.GetOverallCode(), err)
+				t.Errorf("a delayed call got %v, %v, want it cancelled", got.GetOverallCode(), err)
 			}
 		})
 	}
@@ -103,15 +103,15 @@ descriptors:
 	}
 	suite.Eventually(t, "all calls wait", waiting(1+all))
 	each := (residentBytes(t, limits) - before) / all
-	t.Logf("%d held calls take %d bytes each, of %d MiB resident before", all, each, before>>20)
+	t.Logf("%d delayed calls take %d bytes each; %d MiB resident before", all, each, before>>20)
 	if each > most {
-		t.Errorf("a held call takes %d bytes, want at most %d", each, most)
+		t.Errorf("a delayed call takes %d bytes, want at most %d", each, most)
 	}
 	cancel()
 	wg.Wait()
-	suite.Eventually(t, "sluice hears that all went away", waiting(0))
+	suite.Eventually(t, "sluice notices that all clients disconnected", waiting(0))
 	if got := metric(t, limits, "sluice_delayed_responses_cancelled_total"); got != 1+all {
-		t.Errorf("%v calls were given up, want %d", got, 1+all)
+		t.Errorf("%v calls were cancelled, want %d", got, 1+all)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestLimitOnOutcomes(t *testing.T) {
 					passed++
 				case http.StatusTooManyRequests:
 				default:
-					t.Fatalf("a request gets %d, want 200 or 429", got.status)
+					t.Fatalf("a request got %d, want 200 or 429", got.status)
 				}
 				awaitHits(t, limits, "user", before+float64(n+1))
 			}

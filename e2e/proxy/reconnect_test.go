@@ -24,7 +24,7 @@ func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "")
 	if want := map[string]int{"200": places, "429": waiters - places}; !maps.Equal(got, want) {
-		t.Errorf("of %d requests that waited, the answers are %v, want %v", waiters, got, want)
+		t.Errorf("%d waiting requests got %v, want %v", waiters, got, want)
 	}
 }
 
@@ -35,7 +35,7 @@ func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")
 	answered := got["200"] + got["429"]
 	if got["200"] != places || answered < 2*1024 || answered+got["500"] != waiters {
-		t.Errorf("of %d requests that waited, the answers are %v, want 200 for %d, 429 for 1048 at least and else 500", waiters, got, places)
+		t.Errorf("%d waiting requests got %v, want 200 for %d, 429 for at least 1048, otherwise 500", waiters, got, places)
 	}
 }
 
@@ -77,7 +77,7 @@ typed_extension_protocol_options:
 	signal(t, limits, syscall.SIGCONT)
 	got := requests.wait()
 	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
-		t.Errorf("%v connections were ended, want none; sluice said:\n%s", n, limits.Log())
+		t.Errorf("%v connections were closed, want none; log of sluice:\n%s", n, limits.Log())
 	}
 	return got
 }

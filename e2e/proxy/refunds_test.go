@@ -88,17 +88,17 @@ descriptors:
 					want = 0
 				}
 				if got := c.hitsGained("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
-					t.Errorf("giving back what was denied gains %d, want %d", got, want)
+					t.Errorf("refunds of denied hits gained %d, want %d", got, want)
 				}
 				c.refund("attacker", 1_000_000)
 				if v := c.hit("attacker", limit+1); v.passed {
-					t.Errorf("%d hits pass after a large refund, want them denied", limit+1)
+					t.Errorf("%d hits were admitted after a large refund, want them denied", limit+1)
 				}
 				for _, hits := range []uint64{1, hits, 1_000_000} {
 					user := fmt.Sprint("honest", hits)
 					got := c.hitsGained(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
 					if got != 0 {
-						t.Errorf("giving back what was charged gains %d with %d hits a request, want 0", got, hits)
+						t.Errorf("refunds of charged hits gained %d with %d hits per request, want 0", got, hits)
 					}
 				}
 			})
@@ -111,7 +111,7 @@ descriptors:
 func (c client) hitsGained(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
-		c.t.Fatalf("the first %d hits: %+v, want them to pass and nothing to remain", limit, v)
+		c.t.Fatalf("the first %d hits: %+v, want them admitted and 0 remaining", limit, v)
 	}
 	gain := 0
 	for range tries {
@@ -138,10 +138,10 @@ descriptors:
 	c.hit("al", 20)
 	<-time.After(time.Second)
 	if v := c.refund("al", 20); v.charged != 0 {
-		t.Errorf("%v hits were given back, want none", -v.charged)
+		t.Errorf("%v hits were refunded, want none", -v.charged)
 	}
 	if v := c.hit("al", 1); v.passed {
-		t.Error("a hit passes after the refund, want it denied")
+		t.Error("a hit was admitted after the refund, want it denied")
 	}
 }
 
@@ -168,12 +168,12 @@ descriptors:
 	}
 	suite.Eventually(t, "one waits", waiting(1))
 	if v := c.refund("al", 5); v.charged != 0 || v.remaining != 1 {
-		t.Errorf("a refund while one waits: %+v, want none and 1 remaining", v)
+		t.Errorf("a refund while a request waits: %+v, want none and 1 remaining", v)
 	}
 	cancel()
 	<-ended
-	suite.Eventually(t, "nobody waits", waiting(0))
+	suite.Eventually(t, "no request waits", waiting(0))
 	if v := c.refund("al", 5); v.charged != -5 || v.remaining != 7 {
-		t.Errorf("a refund when nobody waits: %+v, want 5 and 7 remaining", v)
+		t.Errorf("a refund without a waiting request: %+v, want 5 and 7 remaining", v)
 	}
 }

@@ -74,7 +74,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 			}
 			want := map[string]int{"200 of 200": 200, "200 of 500": 300, "200 of 900": 400}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("answers but for denials differ (-want +got):\n%s", diff)
+				t.Errorf("answers other than denials differ (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestReplicasShareAStore(t *testing.T) {
 						case r.status == http.StatusOK:
 							passed = append(passed, r.number("x-ratelimit-remaining"))
 						case r.status != http.StatusTooManyRequests:
-							t.Errorf("a request gets %d, want 200 or 429", r.status)
+							t.Errorf("a request got %d, want 200 or 429", r.status)
 						}
 						mu.Unlock()
 					}
@@ -59,7 +59,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			slices.Sort(passed)
 			for i, remaining := range passed {
 				if remaining != i {
-					t.Errorf("the requests that passed saw %v remain, want each of 0 to %d once", passed, limit-1)
+					t.Errorf("admitted requests had %v remaining, want each of 0 to %d once", passed, limit-1)
 					break
 				}
 			}
@@ -68,11 +68,11 @@ func TestReplicasShareAStore(t *testing.T) {
 			}
 			for _, s := range replicas {
 				if hits := metric(t, s, "ratelimit_service_rate_limit_total_hits"); hits < 2 {
-					t.Errorf("a replica decided %v hits, want some of the clients'", hits)
+					t.Errorf("a replica decided %v hits, want more than 0 and fewer than all", hits)
 				}
 				if metric(t, s, "sluice_store_up") != 1 || metric(t, s, "sluice_store_charges_total", `by="store"`) == 0 ||
 					metric(t, s, "sluice_store_batch_duration_seconds_count") == 0 || metric(t, s, "sluice_store_divergent_batches_total") != 0 {
-					t.Error("the metrics do not say that the store is there and decides")
+					t.Error("the metrics do not show a connected store that decides")
 				}
 			}
 		})

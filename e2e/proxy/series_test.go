@@ -62,7 +62,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		}
 		for _, s := range ask(r).GetStatuses() {
 			if s.GetCode() != code || s.GetLimitRemaining() != remaining {
-				t.Fatalf("%d hits of one that was there before: %v with %d remaining, want %v with %d", hits, s.GetCode(), s.GetLimitRemaining(), code, remaining)
+				t.Fatalf("%d hits of an earlier counter: %v with %d remaining, want %v with %d", hits, s.GetCode(), s.GetLimitRemaining(), code, remaining)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	const most = 1000 + 2   // values, and `other` of each domain
 	const domains = 100 + 1 // domains without rules, and `other`
 	if got, want := countSeries(flooded), countSeries(fresh)+6*most+domains; got > want {
-		t.Errorf("there are %d series, want at most %d", got, want)
+		t.Errorf("%d series exist, want at most %d", got, want)
 	}
 	for line, why := range map[string]string{
 		`sluice_rule_series{kind="runtime"} 999`: "strangers fill what is theirs",
@@ -122,7 +122,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	// Of ten requests, two are for ours and seven for theirs. Hits without their own series are counted exactly in `other`.
 	for domain, want := range map[string]int{"ours": all/10*2 + established*(limit+1) + 3 + 1, "theirs": all/10*7 + 7} {
 		if got := int(metric(t, limits, "ratelimit_service_rate_limit_total_hits", fmt.Sprintf("domain=%q", domain))); got != want {
-			t.Errorf("domain %s has %d hits in all series together, want %d", domain, got, want)
+			t.Errorf("domain %s has %d hits in all series, want %d", domain, got, want)
 		}
 	}
 	if len(flooded) > 4<<20 {
@@ -130,7 +130,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	}
 	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_descriptors_total", "sluice_ignored_overrides_total"} {
 		if metric(t, limits, name) == 0 {
-			t.Errorf("%s is 0: this is no flood", name)
+			t.Errorf("%s is 0: the flood is too small", name)
 		}
 	}
 	t.Logf("%d descriptors: %d series before, %d after; %d KiB of /metrics; memory grew by %d KiB from %d in the second half",

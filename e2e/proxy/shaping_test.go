@@ -65,7 +65,7 @@ descriptors:
 
 		late := int(took / interval)
 		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+denied != clients {
-			t.Errorf("round %d: %d passed and %d were denied, all decided within %v, want 50 to %d and the rest",
+			t.Errorf("round %d: %d passed and %d were denied, all decided within %v, want 50 to %d admitted and the rest denied",
 				round+1, n, denied, took, 1+waiting+late)
 		}
 		if n := len(passed) - int(held); n < 1 || n > 1+late {
@@ -98,7 +98,7 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 	signal(t, s, syscall.SIGSTOP)
 	threads := fmt.Sprint("/proc/", s.PID(), "/task/*/stat")
 	if files, err := filepath.Glob(threads); err != nil || len(files) == 0 {
-		t.Skip("this system does not tell whether sluice has stopped")
+		t.Skip("this system does not show whether sluice is stopped")
 	}
 	suite.Eventually(t, "sluice has stopped", func() bool {
 		files, _ := filepath.Glob(threads) // the pattern is valid
@@ -174,7 +174,7 @@ func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener strin
 			h.got <- got
 		}
 	}()
-	suite.Eventually(t, "the request is held", func() bool {
+	suite.Eventually(t, "the reply is delayed", func() bool {
 		return metric(t, limits, "sluice_delayed_responses_total") > before
 	})
 	return h
@@ -202,7 +202,7 @@ descriptors:
 	leave := func(h delayedRequest, cancelled float64) {
 		t.Helper()
 		h.cancel()
-		suite.Eventually(t, "sluice hears of it", func() bool {
+		suite.Eventually(t, "sluice notices it", func() bool {
 			return metric(t, limits, "sluice_delayed_responses_cancelled_total") == cancelled
 		})
 	}
@@ -224,7 +224,7 @@ descriptors:
 		t.Errorf("%v calls wait, want 1", got)
 	}
 	leave(second, 4)
-	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
+	suite.Eventually(t, "no request waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 }
 
 // TestShutdownAnswersDelayedRequests stops sluice while it delays replies. The requests pass in the order of their
@@ -256,18 +256,18 @@ descriptors:
 	for i, h := range queue {
 		got, after := <-h.got, time.Since(start)
 		if slot := time.Duration(i+1) * interval; got.status != http.StatusOK || after < slot {
-			t.Errorf("held request %d: status %d after %v, want 200 and not before %v", i+1, got.status, after, slot)
+			t.Errorf("delayed request %d: status %d after %v, want 200 and not before %v", i+1, got.status, after, slot)
 		}
 	}
 	for i, r := range p.backend.Requests()[1:] {
 		if got, want := r.Header.Get("X-Number"), strconv.Itoa(i+1); got != want {
-			t.Errorf("held request %s passed as number %s", got, want)
+			t.Errorf("delayed request %s passed as number %s", got, want)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := limits.Wait(ctx); code != 0 || err != nil {
-		t.Errorf("Wait() = %d, %v, want 0, nil; sluice said:\n%s", code, err, limits.Log())
+		t.Errorf("Wait() = %d, %v, want 0, nil; log of sluice:\n%s", code, err, limits.Log())
 	}
 }
 
@@ -300,7 +300,7 @@ descriptors:
 	}
 	t.Logf("answers by status: %v", answers)
 	if got := metric(t, limits, "sluice_delayed_responses_total"); got != 0 {
-		t.Errorf("%v calls were held, want none", got)
+		t.Errorf("%v calls were delayed, want none", got)
 	}
 	p.startDelayed(t, limits, "patient", "x-user: al").cancel()
 }

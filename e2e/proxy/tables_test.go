@@ -43,7 +43,7 @@ descriptors:
 			told, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
 				if passed != want || told != strconv.Itoa(limit) {
-					t.Errorf("%s: %d requests passed, and the limit is told as %s; want %d and %d", user, passed, told, want, limit)
+					t.Errorf("%s: %d requests passed with limit %s in the header, want %d and %d", user, passed, told, want, limit)
 				}
 				return
 			}
@@ -119,13 +119,13 @@ func TestTableRowsWithStore(t *testing.T) {
 	own := map[string]int{"leaky_bucket": 4}
 	for _, name := range names {
 		if got, want := passes(name, "bo", 100), max(3, own[name]); got != want {
-			t.Errorf("%s: %d of the rule's own number pass, want %d", name, got, want)
+			t.Errorf("%s: %d requests passed with the rule's limit, want %d", name, got, want)
 		}
 		if got, want := passes(name, "al", 100), map[bool]int{false: 7, true: 4}[name == "leaky_bucket"]; got != want {
-			t.Errorf("%s: %d of a row's pass, want %d", name, got, want)
+			t.Errorf("%s: %d requests passed with the row's limit, want %d", name, got, want)
 		}
 		if got := passes(name, "free", 50); got != 50 {
-			t.Errorf("%s: %d of an unlimited row pass", name, got)
+			t.Errorf("%s: %d requests passed with an unlimited row", name, got)
 		}
 	}
 	suite.Replace(t, table, rows+"al,10,\n")
@@ -134,7 +134,7 @@ func TestTableRowsWithStore(t *testing.T) {
 	}
 	for _, name := range []string{"fixed_window", "sliding_window", "sliding_log"} {
 		if got := passes(name, "al", 100); got != 3 {
-			t.Errorf("%s: %d more pass with a row of 10, want 3", name, got)
+			t.Errorf("%s: %d more requests passed with a row of 10, want 3", name, got)
 		}
 	}
 }

@@ -107,17 +107,17 @@ func TestMutualTLS(t *testing.T) {
 	})
 	for n := range 4 {
 		serial := r.rotate(t)
-		suite.Eventually(t, "sluice takes the files", func() bool {
+		suite.Eventually(t, "sluice loads the files", func() bool {
 			return metric(t, limits, "sluice_tls_reloads_total", `use="grpc"`) == float64(n+1)
 		})
-		suite.Eventually(t, "Envoy takes the files", func() bool { return strings.Contains(p.certificates(t), serial) })
+		suite.Eventually(t, "Envoy loads the files", func() bool { return strings.Contains(p.certificates(t), serial) })
 		l.awaitAnswers(t, 100)
 	}
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
-		t.Errorf("answers are %q, want 200 only; sluice said:\n%s", got, limits.Log())
+		t.Errorf("answers are %q, want 200 only; log of sluice:\n%s", got, limits.Log())
 	}
 	if n := metric(t, limits, "sluice_tls_handshake_errors_total"); n != 0 {
-		t.Errorf("%v handshakes failed, want none; sluice said:\n%s", n, limits.Log())
+		t.Errorf("%v handshakes failed, want none; log of sluice:\n%s", n, limits.Log())
 	}
 }
 
@@ -147,7 +147,7 @@ func TestWrongCertificateNames(t *testing.T) {
 			t.Errorf("wrong name of the %s: status %d, want 500", name, got.status)
 		}
 		if metric(t, limits, "sluice_tls_handshake_errors_total") == 0 {
-			t.Errorf("wrong name of the %s: no failed handshake is counted", name)
+			t.Errorf("wrong name of the %s: no failed handshake was counted", name)
 		}
 	}
 }

@@ -59,7 +59,7 @@ provider:
 		t.Fatal(err)
 	}
 	if len(received) != 1 {
-		t.Fatalf("%d spans were received, want that of the one request", len(received))
+		t.Fatalf("%d spans were received, want one", len(received))
 	}
 	span := <-received
 	if got := hex.EncodeToString(span.GetTraceId()); got != traceID {

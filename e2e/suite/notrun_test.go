@@ -26,7 +26,7 @@ func TestSkipIsNoted(t *testing.T) {
 	for range 2 {
 		var v fakeTB
 		if SkipWithoutNamespaces(&v, "no root"); !v.skipped || v.failed {
-			t.Errorf("where namespaces are optional the test was skipped: %v, failed: %v", v.skipped, v.failed)
+			t.Errorf("with optional namespaces the test was skipped: %v, failed: %v", v.skipped, v.failed)
 		}
 	}
 	const line = "TestName: no root\n"
@@ -35,7 +35,7 @@ func TestSkipIsNoted(t *testing.T) {
 	}
 	t.Setenv("SLUICE_NOT_RUN", filepath.Join(path, "below a file"))
 	if err := NoteSkipped("x"); err == nil || errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Note to what cannot be written = %v, want an error", err)
+		t.Errorf("NoteSkipped to an unwritable file = %v, want an error", err)
 	}
 }
 
@@ -44,6 +44,6 @@ func TestNamespacesAreRequired(t *testing.T) {
 	t.Setenv("SLUICE_NAMESPACES", "required")
 	var v fakeTB
 	if SkipWithoutNamespaces(&v, "no root"); !v.failed {
-		t.Error("where namespaces are required the test goes on without")
+		t.Error("the test continued without required namespaces")
 	}
 }

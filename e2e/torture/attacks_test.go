@@ -58,7 +58,7 @@ var expectations = map[string]expectation{
 	"flood of acknowledgements":  {ends: true},
 	"gzip bomb":                  {answer: "0"},
 	"gzip bomb to health":        {answer: "8"},
-	"requests that are no gRPC":  {},
+	"requests that are not gRPC": {},
 }
 
 // TestAttacks runs each attack while other clients call. A closed connection is opened again. The long tier prints
@@ -71,7 +71,7 @@ func TestAttacks(t *testing.T) {
 			Parallel(t)
 			want, known := expectations[attack.Name]
 			if !known {
-				t.Fatal("nothing says what must come of this attack")
+				t.Fatal("the attack has no entry in expectations")
 			}
 			h, o := attackSluice(t, attack.Name, 1, attackDuration())
 			if want.ends && o.Ended == 0 { // a slow machine takes longer to send enough
@@ -79,7 +79,7 @@ func TestAttacks(t *testing.T) {
 			}
 			t.Logf("sluice: %v: %+v", h, o)
 			if !want.mayEnd && want.ends != (o.Ended > 0) {
-				t.Errorf("%d of %d connections were ended, want some: %v", o.Ended, o.Connections, want.ends)
+				t.Errorf("%d of %d connections were closed, want some: %v", o.Ended, o.Connections, want.ends)
 			}
 			if want.reset != "" && o.Resets[want.reset] == 0 {
 				t.Errorf("streams were reset with %v, want %s", o.Resets, want.reset)
@@ -118,7 +118,7 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 		// connection without being counted.
 		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
-			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
+			t.Errorf("the metric counts %d closed connections, want at least %d", got, least)
 		}
 	})
 	return h, o

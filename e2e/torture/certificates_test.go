@@ -60,7 +60,7 @@ func TestCertificates(t *testing.T) {
 	for n := 1; n <= rotations; n++ {
 		other = newAuthority(t)
 		mount(dir, issue())
-		suite.Eventually(t, "the pair is taken", func() bool { return sum("sluice_tls_reloads_total") == float64(n) })
+		suite.Eventually(t, "the pair is loaded", func() bool { return sum("sluice_tls_reloads_total") == float64(n) })
 	}
 	load.Phase("a bad pair")
 	good, bad := issue(), issue()
@@ -75,7 +75,7 @@ func TestCertificates(t *testing.T) {
 	load.Run(t, time.Second)
 	load.Phase("after")
 	mount(dir, good)
-	suite.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
+	suite.Eventually(t, "the valid pair is loaded", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
 	load.Run(t, time.Second)
 	report := load.Stop(t)
 	report.AtLeast(t, MinRate, "before", "after")

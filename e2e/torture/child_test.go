@@ -92,7 +92,7 @@ func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := p.Wait(ctx); code != 0 || err != nil {
-		t.Fatalf("the attacker ended with %d, %v:\n%s", code, err, p.Log())
+		t.Fatalf("the attacker exited with %d, %v:\n%s", code, err, p.Log())
 	}
 	if err := json.Unmarshal([]byte(p.Log()), &o); err != nil {
 		t.Fatalf("read the outcome %q: %v", p.Log(), err)

@@ -73,7 +73,7 @@ func TestConfigFile(t *testing.T) {
 		})
 		load.AwaitAnswers(t, 20)
 		mend()
-		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
+		suite.Eventually(t, "the rules are restored after "+fault.name, func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
@@ -84,14 +84,14 @@ func TestConfigFile(t *testing.T) {
 	ledger.CheckCounters(t, s)
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
-		t.Errorf("%v rule sets were loaded, want the first alone", got)
+		t.Errorf("%v rule sets were loaded, want only the first", got)
 	}
 	if got, want := page.Sum("ratelimit_service_config_load_error"), float64(rounds*len(faults)); got < want {
-		t.Errorf("%v rejections are counted, want at least %v", got, want)
+		t.Errorf("%v rejections were counted, want at least %v", got, want)
 	}
 	for _, fault := range faults {
 		if !strings.Contains(s.Log(), fault.said) {
-			t.Errorf("%s: the log does not say %q", fault.name, fault.said)
+			t.Errorf("%s: the log does not contain %q", fault.name, fault.said)
 		}
 	}
 }

@@ -68,12 +68,12 @@ func TestDrainOnTheWire(t *testing.T) {
 		"status 0 on stream 1",
 		"end",
 	}; !slices.Equal(got, want) {
-		t.Errorf("the client saw\n%q, want\n%q", got, want)
+		t.Errorf("the client received\n%q, want\n%q", got, want)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := s.Wait(ctx); code != 0 || err != nil {
-		t.Errorf("Wait() = %d, %v, want 0, nil; it said:\n%s", code, err, s.Log())
+		t.Errorf("Wait() = %d, %v, want 0, nil; its log:\n%s", code, err, s.Log())
 	}
 }
 
@@ -196,7 +196,7 @@ func (w *rawClient) await(t *testing.T, what string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("awaited %s, saw %q", what, w.frameLog())
+			t.Logf("waited for %s, received %q", what, w.frameLog())
 		}
 	})
 	suite.Eventually(t, what, func() bool { return slices.Contains(w.frameLog(), what) })

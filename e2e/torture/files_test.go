@@ -45,7 +45,7 @@ func TestOpenFileLimit(t *testing.T) {
 	})
 	most := Measure(t, s).Files
 	suite.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
-	suite.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+	suite.Eventually(t, "the rules are loaded", func() bool { return limitOf(t, s, "changes") == 7 })
 	load.Run(t, time.Second)
 	load.Phase("after")
 	leave()
@@ -57,13 +57,13 @@ func TestOpenFileLimit(t *testing.T) {
 		_, err := ledger.Call(ctx, fresh, Key{rules[0].name, "v0"})
 		return err == nil
 	})
-	t.Logf("a new client was served %v after the others had left; %d files at most", time.Since(left), most)
+	t.Logf("a new client was served %v after the others had disconnected; at most %d files", time.Since(left), most)
 	load.Run(t, time.Second)
 	report := load.Stop(t)
 	report.AtLeast(t, MinRate, "before", "crowded", "after")
 	report.NoErrors(t, "before", "crowded", "after")
 	ledger.CheckCounters(t, s)
 	if most > 128 {
-		t.Errorf("%d files were open, want at most 128: the limit was not in force", most)
+		t.Errorf("%d files were open, want at most 128: the limit was not applied", most)
 	}
 }

@@ -60,7 +60,7 @@ func TestHandshakes(t *testing.T) {
 	}}, func(s *sluice.Sluice) {
 		addr := s.Addr("grpc")
 		if err := useTLS(t, addr, good); err != nil {
-			t.Fatalf("a proper client: %v", err)
+			t.Fatalf("a valid client: %v", err)
 		}
 		for name, c := range map[string]*tls.Config{
 			"TLS 1.1":                with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
@@ -75,15 +75,15 @@ func TestHandshakes(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				for range each {
 					if err := useTLS(t, addr, c); err == nil {
-						t.Fatal("was served")
+						t.Fatal("the client was served")
 					}
 				}
 			})
 		}
-		t.Run("bytes that are no TLS", func(t *testing.T) {
+		t.Run("bytes that are not TLS", func(t *testing.T) {
 			checkEnded(t, addr, each, hostile.Preface(), []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, 1000))
 		})
-		t.Run("half handshakes", func(t *testing.T) {
+		t.Run("incomplete handshakes", func(t *testing.T) {
 			hello := clientHello(t, good)
 			checkEnded(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
 		})
@@ -92,7 +92,7 @@ func TestHandshakes(t *testing.T) {
 			t.Errorf("%v handshakes failed by the metric, want at least %v", got, least)
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 	h.checkMemory(t, 0)
 }
 
@@ -136,7 +136,7 @@ func clientHello(t *testing.T, config *tls.Config) []byte {
 		t.Fatal(err)
 	}
 	if err := <-done; err == nil {
-		t.Fatal("a handshake without a server")
+		t.Fatal("a handshake succeeded without TLS")
 	}
 	return hello[:n]
 }

@@ -71,17 +71,17 @@ func TestIdleConnections(t *testing.T) {
 			return suite.Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
 		})
 		busy := Measure(t, s)
-		t.Logf("with a call a second each, sluice holds %v", busy)
+		t.Logf("with one call per second each, sluice uses %v", busy)
 		for _, f := range frames { // sluice sends a PING to all, with few goroutines
 			await(t, f, http2.FramePing)
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
-		t.Logf("and %d bytes of stack for each", stack)
+		t.Logf("and %d bytes of stack per connection", stack)
 		if stack > maxConnectionStack && !*raced {
 			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, maxConnectionStack)
 		}
 	}, nil)
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 }
 
 // TestConnectionLimitSparesOthers opens more connections from one address than the limit allows, each with a call.
@@ -101,15 +101,15 @@ func TestConnectionLimitSparesOthers(t *testing.T) {
 			}
 			client := Dial(t, s.Addr("grpc"))
 			if _, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-				t.Errorf("a new client gets %v after %d connections", err, i)
+				t.Errorf("a new client got %v after %d connections", err, i)
 			}
 			_ = client.Close()
 		}
-		suite.Eventually(t, "the surplus connections are ended", func() bool {
+		suite.Eventually(t, "the surplus connections are closed", func() bool {
 			return suite.Metrics(t, s).Sum("sluice_rejected_connections_total") >= many-10_000
 		})
 	}, nil)
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 }
 
 // await reads frames up to one of the given type.

@@ -31,7 +31,7 @@ func TestEachLimit(t *testing.T) {
 		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
 		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
 	}}, func(s *sluice.Sluice) {
-		t.Run("what a request holds", func(t *testing.T) { limitsOfARequest(t, s) })
+		t.Run("request size", func(t *testing.T) { limitsOfARequest(t, s) })
 		t.Run("streams", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			for i := range uint32(100) {
@@ -56,7 +56,7 @@ func TestEachLimit(t *testing.T) {
 			})
 			t.Logf("%d of %d connections rejected", closed, open)
 		})
-		t.Run("the time to begin", func(t *testing.T) {
+		t.Run("handshake timeout", func(t *testing.T) {
 			hello := hostile.Preface()
 			checkEnded(t, s.Addr("grpc"), 10, nil, hello[:10], hello[:24], hello[:30])
 		})
@@ -64,35 +64,35 @@ func TestEachLimit(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; !strings.Contains(got, "max_idle") {
-				t.Errorf("sluice said %q, want max_idle", got)
+				t.Errorf("GOAWAY is %q, want max_idle", got)
 			}
 		})
-		t.Run("pings without an answer", func(t *testing.T) {
+		t.Run("unanswered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{IgnorePings: true})
 			if err := c.Open(1); err != nil { // makes it active
 				t.Fatal(err)
 			}
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; strings.Contains(got, "max_idle") {
-				t.Errorf("sluice said %q: it ended for another reason", got)
+				t.Errorf("GOAWAY is %q: closed for another reason", got)
 			}
 		})
-		t.Run("answers to pings", func(t *testing.T) {
+		t.Run("answered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			must.OK(t, c.Open(1))
-			suite.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
+			suite.Eventually(t, "it gets another PING", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
 			if isEnded(c) {
-				t.Error("a connection that answers pings was ended")
+				t.Error("a connection that answers PINGs was closed")
 			}
 		})
-		t.Run("pings too often", func(t *testing.T) {
+		t.Run("too many PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			for range 4 {
 				must.OK(t, c.Ping())
 			}
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; !strings.Contains(got, "too_many_pings") {
-				t.Errorf("sluice said %q, want too_many_pings", got)
+				t.Errorf("GOAWAY is %q, want too_many_pings", got)
 			}
 		})
 	}, nil)
@@ -198,7 +198,7 @@ func isEnded(c *hostile.Conn) bool {
 // awaitEnd waits until sluice closes the connection.
 func awaitEnd(t *testing.T, c *hostile.Conn) {
 	t.Helper()
-	suite.Eventually(t, "sluice ends the connection", func() bool { return isEnded(c) })
+	suite.Eventually(t, "sluice closes the connection", func() bool { return isEnded(c) })
 }
 
 // checkEnded opens the given number of connections for each text, sends the text, and fails the test if the server
@@ -220,7 +220,7 @@ func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 	}
 	for c, i := range open {
 		if _, err := io.Copy(io.Discard, c); ctx.Err() != nil {
-			t.Fatalf("a connection that said %.40q lives on: %v", say[i], err)
+			t.Fatalf("a connection that sent %.40q stays open: %v", say[i], err)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 func (l *Load) AwaitAnswers(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)
-	suite.Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
+	suite.Eventually(tb, "the load continues", func() bool { return l.answers.Load() >= until })
 }
 
 // Stop stops the load, waits for unfinished calls, and prints and returns the report.

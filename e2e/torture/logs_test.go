@@ -62,7 +62,7 @@ func TestLogs(t *testing.T) {
 				must.OK(t, os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))))
 			}
 			suite.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
-			suite.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+			suite.Eventually(t, "valid rules are loaded", func() bool { return limitOf(t, s, "changes") == 7 })
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
@@ -77,7 +77,7 @@ func TestLogs(t *testing.T) {
 			})
 			release()
 			if code, err := s.Wait(t.Context()); err != nil || code != 0 {
-				t.Errorf("the end is %d, %v, want 0", code, err)
+				t.Errorf("sluice exited with %d, %v, want 0", code, err)
 			}
 		})
 	}

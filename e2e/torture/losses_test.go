@@ -19,7 +19,7 @@ import (
 // to notice it.
 func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
-		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")
+		t.Skip("only in the long tier: each restart waits for Envoy's health checks")
 	}
 	rnd := Rand(t)
 	var table strings.Builder
@@ -82,7 +82,7 @@ func quickStartCluster(t *testing.T, outliers bool) []byte {
 				return c
 			}
 		}
-		t.Fatal("there is no cluster sluice")
+		t.Fatal("missing cluster sluice")
 		return nil
 	}
 	_, there := read("../../envoy.yaml")

@@ -89,9 +89,9 @@ func TestMemory(t *testing.T) {
 	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {
-		t.Fatal("the collector said nothing")
+		t.Fatal("the garbage collector printed nothing")
 	}
-	t.Logf("%d new counters in %v, room for %.0f, %.0f evicted; %v; %s%% of CPU time for %d collections",
+	t.Logf("%d new counters in %v, capacity %.0f, %.0f evicted; %v; %s%% of CPU time for %d collections",
 		sent.Load(), time.Since(begun).Round(time.Second), room, lost, usage, collections[len(collections)-1][1], len(collections))
 	if least := float64(sent.Load()) - room; lost < least {
 		t.Errorf("%.0f counters were evicted, want at least %.0f", lost, least)

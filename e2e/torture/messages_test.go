@@ -82,7 +82,7 @@ func TestOddMessages(t *testing.T) {
 	}
 	for name, m := range map[string][]byte{"padded": padded(limit), "deep": groups(9000)} {
 		if err := proto.Unmarshal(m, new(rls.RateLimitRequest)); err != nil {
-			t.Fatalf("the test's own %s message: %v", name, err)
+			t.Fatalf("invalid test message %s: %v", name, err)
 		}
 	}
 	messages := []struct {
@@ -151,7 +151,7 @@ func TestOddMessages(t *testing.T) {
 			})
 		}
 	}, nil)
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 	h.checkMemory(t, 0)
 }
 

@@ -180,7 +180,7 @@ func TestQuotaAttacks(t *testing.T) {
 				hear := func() {
 					m, err := honest.Recv()
 					if err == nil && len(m.GetBucketAction()) == 0 {
-						err = fmt.Errorf("told %v", m)
+						err = fmt.Errorf("received %v", m)
 					}
 					answers <- err
 				}
@@ -198,10 +198,10 @@ func TestQuotaAttacks(t *testing.T) {
 					select {
 					case err := <-answers:
 						if err != nil {
-							t.Errorf("the honest Envoy gets %v", err)
+							t.Errorf("the honest Envoy got %v", err)
 						}
 					case <-time.After(suite.Patience):
-						t.Fatal("the honest Envoy gets no answer")
+						t.Fatal("the honest Envoy got no answer")
 					}
 					time.Sleep(attackDuration() / time.Duration(enough))
 				}
@@ -209,7 +209,7 @@ func TestQuotaAttacks(t *testing.T) {
 				<-done
 			}, func(s *sluice.Sluice) {
 				m := suite.Metrics(t, s)
-				t.Logf("%.0f usages in %.0f reports; %.0f ignored, %.0f streams refused", m.Sum("sluice_quota_usages_total"), m.Sum("sluice_quota_reports_total"),
+				t.Logf("%.0f usages in %.0f reports; %.0f ignored, %.0f streams rejected", m.Sum("sluice_quota_usages_total"), m.Sum("sluice_quota_reports_total"),
 					m.Sum("sluice_quota_ignored_usages_total"), m.Sum("sluice_quota_rejected_streams_total"))
 			})
 			t.Log(h)

@@ -99,7 +99,7 @@ func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version 
 			more = append(more, fmt.Sprintf("  - { key: comes_%d, rate_limit: { unit: hour, requests_per_unit: 1 } }", i))
 		}
 		suite.Replace(t, path, ledger.Rules(more...))
-		suite.Eventually(t, "the rules are in force", func() bool {
+		suite.Eventually(t, "the rules are active", func() bool {
 			return limitOf(t, s, "changes") == version
 		})
 	}

@@ -86,7 +86,7 @@ func (r *replicas) stop(t *testing.T, i int) {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := r.now[i].Stop(ctx); code != 0 || err != nil {
-		t.Fatalf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, r.now[i].Log())
+		t.Fatalf("Stop() = %d, %v, want 0, nil; its log:\n%s", code, err, r.now[i].Log())
 	}
 }
 
@@ -114,7 +114,7 @@ func (r *replicas) request(ctx context.Context) (string, error) {
 	}
 	resp, err := r.web[int(r.n.Add(1))%len(r.web)].Do(req)
 	if err != nil {
-		return "", fmt.Errorf("no answer of Envoy: %w", errors.Unwrap(err))
+		return "", fmt.Errorf("no answer from Envoy: %w", errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
@@ -193,7 +193,7 @@ func TestKill(t *testing.T) {
 	for n := range inFlight {
 		report.NoErrors(t, fmt.Sprint("one left ", n+1))
 		if failed := report.Phase(t, fmt.Sprint("kill ", n+1)).Failed(); failed > inFlight[n]+most {
-			t.Errorf("kill %d: %d calls failed, of which %d at most were in flight, want %d more at most", n+1, failed, inFlight[n], most)
+			t.Errorf("kill %d: %d calls failed, at most %d were in flight, want at most %d more", n+1, failed, inFlight[n], most)
 		}
 	}
 }

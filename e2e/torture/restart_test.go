@@ -74,7 +74,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 		case code == -1 && said == "":
 			early++
 		case code != 0:
-			t.Errorf("start %d: exit code %d, want 0; it said:\n%s", n, code, said)
+			t.Errorf("start %d: exit code %d, want 0; its log:\n%s", n, code, said)
 		case strings.Contains(said, `"draining"`):
 			served++
 			within -= within / 8 // less than the next line adds
@@ -83,12 +83,12 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 		}
 		within += within / 16
 		if strings.Contains(said, "panic") {
-			t.Errorf("start %d: it said:\n%s", n, said)
+			t.Errorf("start %d: its log:\n%s", n, said)
 		}
 		for _, addr := range tcp {
 			l, err := net.Listen("tcp", addr)
 			if err != nil {
-				t.Fatalf("start %d: its address is not free when it has ended: %v", n, err)
+				t.Fatalf("start %d: its address is still in use after its exit: %v", n, err)
 			}
 			l.Close()
 		}
@@ -98,9 +98,9 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	}
 	report := load.Stop(t)
 	report.Errors(t, "before", "Unavailable")
-	t.Logf("%d starts: %d ended by the signal itself, %d before they served, %d after a drain", starts, early, before, served)
+	t.Logf("%d starts: %d ended by the signal, %d before they served, %d after a drain", starts, early, before, served)
 	if served == 0 || early+before == 0 {
-		t.Error("want some to end before they serve, and some after")
+		t.Error("want some exits before serving and some after")
 	}
 
 	// A socket left by kill -9 does not prevent a start.

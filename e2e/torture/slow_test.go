@@ -65,23 +65,23 @@ func TestSlowClients(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d slow clients live on", now.Files-before.Files-len(held), 4*each)
+				t.Fatalf("%d of %d slow clients stay connected", now.Files-before.Files-len(held), 4*each)
 			}
 		}
-		t.Logf("%d slow clients were ended within %v; sluice holds %v", 4*each, time.Since(start).Round(time.Second), now)
+		t.Logf("%d slow clients were disconnected within %v; sluice uses %v", 4*each, time.Since(start).Round(time.Second), now)
 		// The other clients answer PINGs, like any waiting client. Stream limits bound their memory.
 		for _, c := range held {
 			if isEnded(c) {
-				t.Error("a client without window that answers pings was ended")
+				t.Error("a client without window that answers PINGs was disconnected")
 			}
 		}
 		for _, c := range all {
 			_ = c.Close()
 		}
 	}, nil)
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 	if most := 5 * each << 20; h.more > most {
-		t.Errorf("%d MiB above before, want at most 1 for each of %d clients", h.more>>20, 5*each)
+		t.Errorf("%d MiB more than before, want at most 1 per client, %d clients", h.more>>20, 5*each)
 	}
 }
 
@@ -105,5 +105,5 @@ func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) 
 			return
 		}
 	}
-	t.Errorf("a client wrote all of %d bytes, one by one", len(text))
+	t.Errorf("a slow client wrote all %d bytes without being disconnected", len(text))
 }

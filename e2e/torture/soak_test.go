@@ -73,7 +73,7 @@ func TestSoak(t *testing.T) {
 		for _, p := range both {
 			outcome(t, p)
 		}
-		suite.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
+		suite.Eventually(t, "the rules are active", func() bool { return limitOf(t, s, "changes") == n+2 })
 		// The client that comes and goes may have one connection open.
 		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
 			now := Measure(t, s)
@@ -100,7 +100,7 @@ func TestSoak(t *testing.T) {
 		last = memoryUse{min(last.heap, h.heap), min(last.resident, h.resident)}
 	}
 	most, _ := watch.Stop(t)
-	t.Logf("%d reloads, %d visits; at rest at most %v in the first %d cycles, at least %v in the last", cycles, visited, ceiling, first, last)
+	t.Logf("%d reloads, %d visits; between attacks at most %v in the first %d cycles, at least %v in the last", cycles, visited, ceiling, first, last)
 	if most.Peak > base.RSS+mostPeak {
 		t.Errorf("%d MiB resident at most, %d before, want at most %d more", most.Peak>>20, base.RSS>>20, mostPeak>>20)
 	}
@@ -108,7 +108,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("memory grew from %v to %v", ceiling, last)
 	}
 	if least := cycles * int(cycle/time.Second); visited < least {
-		t.Errorf("%d clients came and went, want at least %d", visited, least)
+		t.Errorf("%d clients connected and disconnected, want at least %d", visited, least)
 	}
 	if got := int(suite.Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
 		t.Errorf("%d rule sets were loaded, want %d", got, cycles+1)

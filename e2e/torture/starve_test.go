@@ -63,7 +63,7 @@ func TestCPUStarvation(t *testing.T) {
 			report.AtLeast(t, MinRate, "before", "after")
 			report.NoErrors(t, "before", "starving", "recovering", "after")
 			if report.Phase(t, "starving").Answered() == 0 {
-				t.Error("nothing was answered while sluice had little time, want something")
+				t.Error("no call was answered during the starvation")
 			}
 			suite.Eventually(t, "no more files than before: "+before.String(), func() bool {
 				return Measure(t, s).Files <= before.Files

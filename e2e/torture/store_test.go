@@ -55,7 +55,7 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
 		if _, err := neighbour.ShouldRateLimit(ctx, Request(Key{"honest", "v"})); err != nil {
-			t.Errorf("a neighbour's call: %v", err)
+			t.Errorf("a call of the other client: %v", err)
 		}
 	}
 	askAtOnce := func(n int) {
@@ -74,11 +74,11 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 			askAtOnce(calls)
 		}
 		if t.Failed() {
-			t.Fatalf("after connections that ended by %s", name)
+			t.Fatalf("failed after connections that ended by %s", name)
 		}
 	}
 	if store.Must("DBSIZE") == "0" {
-		t.Error("the store has decided nothing")
+		t.Error("the store has decided no hits")
 	}
 }
 

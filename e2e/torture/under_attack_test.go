@@ -45,7 +45,7 @@ func (h harm) checkMemory(t *testing.T, more int) {
 		most *= 10
 	}
 	if h.more > most {
-		t.Errorf("%d MiB above before, want at most %d", h.more>>20, most>>20)
+		t.Errorf("%d MiB more than before, want at most %d", h.more>>20, most>>20)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestVolume(t *testing.T) {
 			of = append(of, int(page.Sum("sluice_rule_limit_requests", fmt.Sprintf("domain=%q", domain), `key1="changes"`)))
 		}
 		if of[0] != of[1] {
-			t.Fatalf("versions %v of two files are in force at once", of)
+			t.Fatalf("versions %v of the two files are active together", of)
 		}
 		return of[0]
 	}
@@ -51,7 +51,7 @@ func TestVolume(t *testing.T) {
 		look := func() bool {
 			switch got := inForce(); {
 			case got != version && got != version-1, got == version && swapped.IsZero():
-				t.Fatalf("version %d is in force, want %d, or %d after the swap", got, version-1, version)
+				t.Fatalf("version %d is active, want %d, or %d after the swap", got, version-1, version)
 			case got == version && took == 0:
 				took = time.Since(swapped)
 			}
@@ -80,7 +80,7 @@ func TestVolume(t *testing.T) {
 			steps, pause = volumetest.Steps(dir, files(version), version%4 < 2), -1
 		}
 		play(steps, pause)
-		suite.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
+		suite.Eventually(t, fmt.Sprintf("version %d is active", version), look)
 		latest, sum = max(latest, took), sum+took
 	}
 	load.AwaitAnswers(t, MinRate)
@@ -88,12 +88,12 @@ func TestVolume(t *testing.T) {
 	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
 	ledger.CheckCounters(t, s)
-	t.Logf("%d updates were in force %v after the swap in the mean, %v at most", updates, sum/time.Duration(updates), latest)
+	t.Logf("%d updates were active %v after the swap on average, %v at most", updates, sum/time.Duration(updates), latest)
 	if Long() && latest > maxReloadTime {
-		t.Errorf("one took %v, want at most %v", latest, maxReloadTime)
+		t.Errorf("an update took %v, want at most %v", latest, maxReloadTime)
 	}
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {
-		t.Errorf("%v updates were rejected, want none; sluice said:\n%s", got, s.Log())
+		t.Errorf("%v updates were rejected, want none; log of sluice:\n%s", got, s.Log())
 	}
 }

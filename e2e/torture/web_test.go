@@ -40,10 +40,10 @@ func TestHostileHTTP(t *testing.T) {
 				}
 				sent, said := sendRepeatedly(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
 				if !strings.Contains(said, " 431 ") {
-					t.Errorf("%s said %.100q, want 431", listener, said)
+					t.Errorf("%s answered %.100q, want 431", listener, said)
 				}
 				if sent > most+(8<<20) { // buffers of the kernel
-					t.Errorf("%s took %d bytes of headers", listener, sent)
+					t.Errorf("%s accepted %d bytes of headers", listener, sent)
 				}
 			}
 		})
@@ -56,7 +56,7 @@ func TestHostileHTTP(t *testing.T) {
 			}
 		})
 		t.Run("pipelining", func(t *testing.T) { pipeline(t, addr, 1000) })
-		t.Run("paths that lead elsewhere", func(t *testing.T) {
+		t.Run("unknown paths", func(t *testing.T) {
 			for _, listener := range []string{"http", "metrics"} {
 				for _, path := range []string{
 					"/../../../etc/passwd", "/healthcheck/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd",
@@ -69,15 +69,15 @@ func TestHostileHTTP(t *testing.T) {
 				}
 			}
 		})
-		t.Run("methods that are none", func(t *testing.T) {
+		t.Run("invalid methods", func(t *testing.T) {
 			for _, request := range []string{"BREW /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\x00\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 				if said := sendText(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
-					t.Errorf("%.20q was answered %.60q", request, said)
+					t.Errorf("%.20q got %.60q", request, said)
 				}
 			}
 		})
 	}, nil)
-	t.Log("harm to others: ", h)
+	t.Log("effect on other clients: ", h)
 	h.checkMemory(t, 0)
 }
 
@@ -101,7 +101,7 @@ func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 			t.Errorf("the debug listener answers at %v", network.IP)
 		}
 	}
-	t.Logf("%d addresses beside loopback", others)
+	t.Logf("%d addresses other than loopback", others)
 	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").CombinedOutput()
 	if err != nil || !strings.Contains(string(help), "127.0.0.1:6070") {
 		t.Errorf("serve --help: %v, want a default of 127.0.0.1:6070 in:\n%s", err, help)
@@ -138,7 +138,7 @@ func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said str
 		}
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("the connection took %d bytes and lives on", sent)
+		t.Fatalf("the connection accepted %d bytes and stays open", sent)
 	}
 	return sent, <-heard
 }
@@ -162,7 +162,7 @@ func sendText(t *testing.T, addr, text string) string {
 	_, _ = io.WriteString(c, text) // the connection may end before all is sent
 	said, _ := io.ReadAll(c)
 	if ctx.Err() != nil {
-		t.Fatalf("%.60q has no end of an answer", text)
+		t.Fatalf("%.60q contains no complete answer", text)
 	}
 	return string(said)
 }

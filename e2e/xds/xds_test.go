@@ -144,7 +144,7 @@ func TestRulesSurviveServerRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := s.Stop(ctx); code != 0 || err != nil {
-		t.Errorf("sluice ended with %d, %v, want 0", code, err)
+		t.Errorf("sluice exited with %d, %v, want 0", code, err)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestBadFirstRules(t *testing.T) {
 	defer cancel()
 	_, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--xds-addr", m.Addr()}, fastRetries...)})
 	if err == nil || !strings.Contains(err.Error(), "xds:d: error: the domain is empty") || !strings.Contains(err.Error(), "--on-bad-start=serve") {
-		t.Errorf("the start ends with %v, want the reason and what to do", err)
+		t.Errorf("the start failed with %v, want the reason and a remedy", err)
 	}
 	s := serve(t, "--xds-addr", m.Addr(), "--on-bad-start=serve")
 	s.expect("a", "no rate limit configuration loaded", 0)
@@ -242,7 +242,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	await(t, m, func(adstest.Request) bool { return true })
 	must.OK(t, s.Signal(syscall.SIGTERM))
 	if code, err := s.Wait(ctx); code != 0 || err != nil {
-		t.Errorf("sluice ended with %d, %v, want 0; it said:\n%s", code, err, s.Log())
+		t.Errorf("sluice exited with %d, %v, want 0; its log:\n%s", code, err, s.Log())
 	}
 }
 
@@ -255,5 +255,5 @@ func waitUntil(t *testing.T, done func() bool) {
 			return
 		}
 	}
-	t.Fatal("it did not come about")
+	t.Fatal("timed out waiting for the condition")
 }

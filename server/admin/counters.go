@@ -105,7 +105,7 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 			report.Divided = a.quotaBucketOf(time.Unix(0, int64(now)), domain, d.Entries)
 		}
 		if m.Rule.Unlimited {
-			report.Reason = "an unlimited rule has no counter"
+			report.Reason = "an unlimited rule has no counters"
 		}
 		if m.IgnoredOverride {
 			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"

@@ -162,9 +162,9 @@ func TestSpecialCounters(t *testing.T) {
 		t.Errorf("a bucket that holds replies: %+v, want room for 61", c)
 	}
 	for descriptor, reason := range map[string]string{
-		"free=alice":   "an unlimited rule has no counter",
+		"free=alice":   "an unlimited rule has no counters",
 		"nobody=alice": "no descriptor matches entry 1",
-		"parent=alice": "has no limit; only those below it do",
+		"parent=alice": "has no limit; only descriptors below it do",
 		"":             "a descriptor without entries matches nothing",
 	} {
 		if r := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor}); len(r.Counters) != 0 || !strings.Contains(r.Reason, reason) {

@@ -56,7 +56,7 @@ func TestTruncatedBodies(t *testing.T) {
 func TestRowsOfTruncatedFile(t *testing.T) {
 	_, addr, _, logs := tablesServer(t, tableRules)
 	for text, want := range map[string]string{
-		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be cut off`,
+		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be truncated`,
 		"user,requests_per_unit\nal,12\nbo,1\n": "",
 	} {
 		code, _, got := servertest.Fetch(t, http.MethodPost, "http://"+addr+admin.TablesPath+"/users", text, "Content-Type", "text/csv")

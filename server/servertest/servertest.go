@@ -221,7 +221,7 @@ func Fetch(t *testing.T, method, url, body string, header ...string) (code int, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // only read from
+	defer func() { _ = response.Body.Close() }()
 	b, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package adstest runs a management server for tests: go-control-plane's, with its
-// snapshot cache, over a real socket.
+// Package adstest runs a management server for tests: that of go-control-plane with its snapshot
+// cache, on a real socket.
 package adstest
 
 import (
@@ -34,7 +34,8 @@ type Options struct {
 	NodeID string
 }
 
-// Server is a running management server. It is safe for concurrent use. Callers must call [Server.Stop].
+// Server is a running management server. It is safe for concurrent use. Callers must call
+// [Server.Stop].
 type Server struct {
 	nodeID string
 	addr   string
@@ -67,7 +68,7 @@ func Start(o Options) (*Server, error) {
 		cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), changed: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(grpc.Creds(o.Credentials)) // nil is plain text
-	var headers sync.Map                               // of each stream
+	var headers sync.Map                               // by stream
 	ads := server.NewServer(context.Background(), s.cache, server.CallbackFuncs{
 		StreamOpenFunc: func(ctx context.Context, stream int64, _ string) error {
 			md, _ := metadata.FromIncomingContext(ctx)
@@ -83,7 +84,7 @@ func Start(o Options) (*Server, error) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(s.grpc, ads)
 	go func() {
 		defer close(s.done)
-		_ = s.grpc.Serve(l) // ends by Stop
+		_ = s.grpc.Serve(l) // returns after Stop
 	}()
 	return s, nil
 }
@@ -101,8 +102,8 @@ func (s *Server) Stop() {
 func (s *Server) Set(version string, resources ...*ratelimitv3.RateLimitConfig) error {
 	all := make([]types.Resource, len(resources))
 	for i, r := range resources {
-		// The cache knows only the published message. It keeps what that lacks as
-		// unknown fields.
+		// The cache requires the published message. Fields that it lacks are kept as unknown
+		// fields.
 		wire, err := proto.Marshal(r)
 		if err != nil {
 			return err

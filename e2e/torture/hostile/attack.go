@@ -50,7 +50,7 @@ func Find(name string, t Target) (Attack, error) {
 		for _, a := range all {
 			names = append(names, a.Name)
 		}
-		return Attack{}, fmt.Errorf("no attack %q: there are %q", name, names)
+		return Attack{}, fmt.Errorf("unknown attack %q, want one of %q", name, names)
 	}
 	return all[i], nil
 }

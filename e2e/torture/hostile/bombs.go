@@ -23,7 +23,7 @@ func bombs(t Target) []Attack {
 	return []Attack{
 		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(shouldRateLimit, request) }},
 		{Name: "gzip bomb to health", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(healthCheck, longField(1, inflated)) }},
-		{Name: "requests that are no gRPC", options: zeroWindow, begin: otherContentType},
+		{Name: "requests that are not gRPC", options: zeroWindow, begin: otherContentType},
 	}
 }
 

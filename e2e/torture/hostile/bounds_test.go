@@ -50,6 +50,7 @@ type amplifier struct{}
 func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	return make([]byte, min(maxReplyBytes-5, 40+64*len(c.Message))), h2.Status{}, nil
 }
+
 func (amplifier) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return amplifier{}, h2.Status{} }
 func (amplifier) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
 func (amplifier) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
@@ -99,10 +100,10 @@ func TestAttacksStayInBounds(t *testing.T) {
 	t.Parallel()
 	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
 	if beside := newServer(false).MaxMemoryBytes(0); beside > 40<<20 {
-		t.Errorf("a connection may hold %d bytes beside its replies; docs/threats.md says 40 MiB", beside)
+		t.Errorf("a connection may buffer %d bytes in addition to replies; docs/threats.md states 40 MiB", beside)
 	}
 	if more := newServer(true).MaxMemoryBytes(0) - newServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
-		t.Errorf("headers may take %d bytes more; docs/threats.md says 64 KiB a call", more)
+		t.Errorf("headers may take %d bytes more; docs/threats.md states 64 KiB per call", more)
 	}
 	for _, attack := range hostile.Attacks(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
 		t.Run(attack.Name, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestAttacksStayInBounds(t *testing.T) {
 			served.Wait()
 			must.OK(t, err)
 			if t.Logf("%d connections, at most %d bytes", conns, most); most > bound || most == 0 {
-				t.Errorf("a connection held %d bytes, more than %d", most, bound)
+				t.Errorf("a connection buffered %d bytes, more than %d", most, bound)
 			}
 		})
 	}
@@ -284,7 +285,7 @@ func TestBufferBounds(t *testing.T) {
 				}
 				held := c.conn.MemoryBytes()
 				if t.Logf("%d bytes of %d, %d streams, %v", held, bound, c.conn.OpenStreams(), c.err); held > bound {
-					t.Errorf("a connection holds %d bytes, more than %d", held, bound)
+					t.Errorf("a connection buffers %d bytes, more than %d", held, bound)
 				}
 				said += held
 				c.Framer, c.in, c.block, c.encoder = nil, bytes.Buffer{}, bytes.Buffer{}, nil
@@ -292,7 +293,7 @@ func TestBufferBounds(t *testing.T) {
 			}
 			// The runtime adds at most an eighth per object.
 			if used := heapInUse() - before; used > said+said/8+64<<10 {
-				t.Errorf("%d connections say that they hold %d bytes, and take %d", conns, said, used)
+				t.Errorf("%d connections report %d bytes and use %d", conns, said, used)
 			}
 			for _, c := range all {
 				c.conn.Close()

@@ -83,7 +83,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	if m.TLS != nil {
 		secured := tls.Client(raw, m.TLS)
 		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("shake hands with %s: %w", addr, err), raw.Close())
+			return nil, errors.Join(fmt.Errorf("TLS handshake with %s: %w", addr, err), raw.Close())
 		}
 		raw = secured
 	}
@@ -100,7 +100,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	}
 	hello := appendSettings([]byte(http2.ClientPreface), m.Settings...)
 	if err := errors.Join(err, c.Send(1, hello), c.Flush()); err != nil {
-		return nil, errors.Join(fmt.Errorf("begin with %s: %w", addr, err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("send the preface to %s: %w", addr, err), raw.Close())
 	}
 	return c, nil
 }

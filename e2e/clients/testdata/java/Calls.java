@@ -23,7 +23,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Makes calls by grpc-java: see calls_test.go for what it reads and prints.
+ * Makes calls with grpc-java. Input and output are described in client_test.go.
  *
  * <p>java Calls.java HOST:PORT [FILE]
  */

@@ -1,4 +1,4 @@
-// Makes calls by @grpc/grpc-js: see calls_test.go for what it reads and prints.
+// Makes calls with @grpc/grpc-js. Input and output are described in client_test.go.
 //
 //     node calls.js HOST:PORT [FILE]
 'use strict';

@@ -1,4 +1,4 @@
-"""Makes calls over gRPC's C core: see calls_test.go for what it reads and prints.
+"""Makes calls with gRPC's C core. Input and output are described in client_test.go.
 
     python3 calls.py HOST:PORT [FILE]
 """

@@ -1,4 +1,4 @@
-//! Makes calls by tonic: see calls_test.go for what it reads and prints.
+//! Makes calls with tonic. Input and output are described in client_test.go.
 //!
 //!     calls HOST:PORT [FILE]
 
