@@ -153,27 +153,27 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 			}
 			switch {
 			case m.GetHistogram() != nil:
-				e.note(name+"_bucket", true, values, "le")
-				e.note(name+"_sum", true, values, "")
-				e.note(name+"_count", true, values, "")
+				e.record(name+"_bucket", true, values, "le")
+				e.record(name+"_sum", true, values, "")
+				e.record(name+"_count", true, values, "")
 			case m.GetSummary() != nil:
-				e.note(name+"_sum", false, values, "")
-				e.note(name+"_count", false, values, "")
+				e.record(name+"_sum", false, values, "")
+				e.record(name+"_count", false, values, "")
 				for _, q := range m.GetSummary().GetQuantile() {
 					values["quantile"] = fmt.Sprint(q.GetQuantile())
-					e.note(name, false, values, "")
+					e.record(name, false, values, "")
 				}
 			default:
-				e.note(name, false, values, "")
+				e.record(name, false, values, "")
 			}
 		}
 	}
 	return nil
 }
 
-// note adds the labels of a series. If more is not empty, it is a further label, which may have any
+// record adds the labels of a series. If more is not empty, it is a further label, which may have any
 // value.
-func (e exposition) note(name string, histogram bool, values map[string]string, more string) {
+func (e exposition) record(name string, histogram bool, values map[string]string, more string) {
 	f := e[name]
 	if f == nil {
 		f = &family{histogram: histogram, values: map[string][]string{}}

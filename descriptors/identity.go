@@ -47,8 +47,8 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 	return id
 }
 
-// of returns the hash of matching entries that all counters of the rule have in common.
-func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
+// hashEntries returns the hash of matching entries that all counters of the rule have in common.
+func (id *ruleIdentity) hashEntries(entries []Entry) identity.Hasher {
 	h := id.literal
 	for _, part := range id.open {
 		e := &entries[part.level]

@@ -39,8 +39,8 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 				for _, text := range test.sets {
 					d.reload(text)
 				}
-				d.ask(begins())
-				d.ask(carries(lease, negative))
+				d.decide(begins())
+				d.decide(carries(lease, negative))
 				if used := d.used(); used != 1 {
 					t.Errorf("negative %v: a lease makes 1 hit %d", negative, used)
 				}
@@ -54,7 +54,7 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 func TestLeaseReturnedWithOverride(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
 	d := newDesk(t, onePlace)
-	lease := d.ask(own(begins())).Batch.Lease(0)
+	lease := d.decide(own(begins())).Batch.Lease(0)
 	if lease == 0 {
 		t.Fatal("no lease")
 	}
@@ -62,11 +62,11 @@ func TestLeaseReturnedWithOverride(t *testing.T) {
 	other.Entries = []Entry{{[]byte("bytes"), []byte("al")}}
 	for range 2 {
 		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
-		d.ask(own(carries(lease, false)))
-		if p := d.ask(own(begins())); p.Batch.Denied {
+		d.decide(own(carries(lease, false)))
+		if p := d.decide(own(begins())); p.Batch.Denied {
 			t.Fatalf("after the end of a request of a rule that is gone %d hits are used", p.Batch.Decisions[0].Before)
 		}
-		if p := d.ask(other); p.Matches[0].Lease > 0 || !p.Batch.Denied {
+		if p := d.decide(other); p.Matches[0].Lease > 0 || !p.Batch.Denied {
 			t.Fatal("large hits of keys that no rule gave leases for are taken for a lease")
 		}
 	}
@@ -77,13 +77,13 @@ func TestEstimatesSurviveRollback(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
 	for range 64 {
-		d.ask(carries(d.lease(), false), carries(100, false))
+		d.decide(carries(d.lease(), false), carries(100, false))
 	}
 	for range 2 {
 		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
 	}
 	d.reload(text)
-	if got := d.ask(begins()).Batch.Decisions[0].Charged; got != 100 {
+	if got := d.decide(begins()).Batch.Decisions[0].Charged; got != 100 {
 		t.Errorf("after 64 requests of 100 and a rollback one reserves %d", got)
 	}
 }

@@ -36,8 +36,8 @@ func (d *desk) reload(text string) {
 	d.set = set
 }
 
-// ask decides a request with the given descriptors.
-func (d *desk) ask(ds ...Descriptor) *Plan {
+// decide decides a request with the given descriptors.
+func (d *desk) decide(ds ...Descriptor) *Plan {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: ds}, Global{})
 	d.table.Decide(opening, &d.plan.Batch)
@@ -58,14 +58,14 @@ func carries(hits uint64, negative bool) Descriptor {
 // lease acquires a lease on the first limit.
 func (d *desk) lease() uint64 {
 	d.t.Helper()
-	p := d.ask(begins())
+	p := d.decide(begins())
 	if p.Batch.Denied || p.Batch.Lease(0) == 0 {
 		d.t.Fatalf("no lease: denied is %v", p.Batch.Denied)
 	}
 	return p.Batch.Lease(0)
 }
 
-func (d *desk) used() uint64 { return d.ask(carries(0, false)).Batch.Decisions[0].Before }
+func (d *desk) used() uint64 { return d.decide(carries(0, false)).Batch.Decisions[0].Before }
 
 const onePlace = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
 
@@ -75,13 +75,13 @@ func TestLeaseReturnedWithEitherSign(t *testing.T) {
 		d := newDesk(t, onePlace)
 		for range 3 {
 			lease := d.lease()
-			if !d.ask(begins()).Batch.Denied {
+			if !d.decide(begins()).Batch.Denied {
 				t.Fatal("a second request passes")
 			}
-			if p := d.ask(carries(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
+			if p := d.decide(carries(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
 				t.Fatalf("negative %v: the lease %d gave nothing back", negative, lease)
 			}
-			if p := d.ask(carries(lease, negative)); p.Batch.Decisions[0].Charged != 0 {
+			if p := d.decide(carries(lease, negative)); p.Batch.Decisions[0].Charged != 0 {
 				t.Fatalf("negative %v: the lease %d gave back twice", negative, lease)
 			}
 		}
@@ -95,9 +95,9 @@ func TestSettlementsOccupyNoSlot(t *testing.T) {
 		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
 	lease := d.lease()
 	for range 2 { // the second time the lease is stale
-		d.ask(carries(lease, true), carries(30, false))
+		d.decide(carries(lease, true), carries(30, false))
 	}
-	if p := d.ask(begins()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
+	if p := d.decide(begins()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
 		t.Errorf("after a request of 1 and costs of 30 and 30: denied is %v, and %d are used", p.Batch.Denied, p.Batch.Decisions[1].Before)
 	}
 }
@@ -106,11 +106,11 @@ func TestSettlementsOccupyNoSlot(t *testing.T) {
 func TestLargeHitsWithoutLeases(t *testing.T) {
 	const bytes = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 4000000000}}]}"
 	d := newDesk(t, bytes)
-	d.ask(carries(600<<20, false))
+	d.decide(carries(600<<20, false))
 	if used := d.used(); used != 600<<20 {
 		t.Errorf("%d bytes are used, want %d", used, 600<<20)
 	}
-	d.ask(carries(600<<20, true))
+	d.decide(carries(600<<20, true))
 	if used := d.used(); used != 0 {
 		t.Errorf("%d bytes are used after a refund of all", used)
 	}
@@ -125,14 +125,14 @@ func TestLeaseReturnedAfterReload(t *testing.T) {
 		lease := d.lease()
 		for range 2 {
 			d.reload(counts)
-			d.ask(begins())
+			d.decide(begins())
 		}
-		d.ask(carries(lease, negative))
+		d.decide(carries(lease, negative))
 		if used := d.used(); used != 2 {
 			t.Errorf("negative %v: a lease of the rules before makes the hits 2 %d", negative, used)
 		}
 		d.reload(onePlace)
-		if !d.ask(begins()).Batch.Denied {
+		if !d.decide(begins()).Batch.Denied {
 			t.Error("the place that was taken before both reloads is lost")
 		}
 	}
@@ -141,14 +141,14 @@ func TestLeaseReturnedAfterReload(t *testing.T) {
 func TestReservedAmounts(t *testing.T) {
 	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	lease := d.lease()
-	if p := d.ask(carries(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
+	if p := d.decide(carries(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
 		t.Error("a request of 0 hits does not reserve 400")
 	}
-	if !d.ask(begins()).Batch.Denied {
+	if !d.decide(begins()).Batch.Denied {
 		t.Error("400 can be reserved three times of 1000")
 	}
-	d.ask(carries(70, false), carries(lease, false))
-	if p := d.ask(carries(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
+	d.decide(carries(70, false), carries(lease, false))
+	if p := d.decide(carries(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
 		t.Errorf("a cost that comes alone is charged %d beside %d", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
 	}
 }
@@ -159,26 +159,26 @@ func TestEstimateFollowsCosts(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newDesk(t, text)
 	for n := range 64 {
-		p := d.ask(begins())
+		p := d.decide(begins())
 		if want := uint64(400); n < 57 && p.Batch.Decisions[0].Charged != want {
 			t.Fatalf("request %d reserves %d, want %d", n, p.Batch.Decisions[0].Charged, want)
 		}
-		d.ask(carries(p.Batch.Lease(0), false), carries(100, false))
+		d.decide(carries(p.Batch.Lease(0), false), carries(100, false))
 	}
 	d.reload(text)
-	p := d.ask(begins())
+	p := d.decide(begins())
 	if got := p.Batch.Decisions[0].Charged; got != 100 {
 		t.Errorf("after 64 requests of 100 one reserves %d", got)
 	}
 	lease := p.Batch.Lease(0)
 	for range 200 {
-		p = d.ask(begins())
-		d.ask(carries(p.Batch.Lease(0), false), carries(1, false))
+		p = d.decide(begins())
+		d.decide(carries(p.Batch.Lease(0), false), carries(1, false))
 	}
-	if got := d.ask(begins()).Batch.Decisions[0].Charged; got != 50 {
+	if got := d.decide(begins()).Batch.Decisions[0].Charged; got != 50 {
 		t.Errorf("after cheap requests one reserves %d, want an eighth of the first estimate", got)
 	}
-	d.ask(carries(lease, false))
+	d.decide(carries(lease, false))
 }
 
 // TestOverrideReservations reserves on overrides up to their capacity. They settle like the limit
@@ -188,15 +188,15 @@ func TestOverrideReservations(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
 	var leases []uint64
 	for range 25 {
-		leases = append(leases, d.ask(own(begins())).Batch.Lease(0))
+		leases = append(leases, d.decide(own(begins())).Batch.Lease(0))
 	}
-	if slices.Contains(leases, 0) || !d.ask(own(begins())).Batch.Denied {
+	if slices.Contains(leases, 0) || !d.decide(own(begins())).Batch.Denied {
 		t.Fatalf("of 10,000 not 25 times 400 can be reserved, or more: %v", leases)
 	}
 	for _, lease := range leases {
-		d.ask(own(carries(lease, false)), own(carries(100, false)))
+		d.decide(own(carries(lease, false)), own(carries(100, false)))
 	}
-	if used := d.ask(own(carries(500, false))).Batch.Decisions[0].Before; used != 2500 {
+	if used := d.decide(own(carries(500, false))).Batch.Decisions[0].Before; used != 2500 {
 		t.Errorf("25 requests of 100 have used %d", used)
 	}
 }

@@ -116,7 +116,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	if mode == limiter.Enforce && quota {
 		mode = limiter.Quota
 	}
-	h := rule.identity.of(desc.Entries)
+	h := rule.identity.hashEntries(desc.Entries)
 	replacing = replacing && rule.replaceable
 	rows := p.rows
 	for _, l := range rule.Limits {
@@ -185,7 +185,7 @@ func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, r
 			continue
 		}
 		desc := &req.Descriptors[i]
-		h := m.Rule.identity.of(desc.Entries)
+		h := m.Rule.identity.hashEntries(desc.Entries)
 		rows, first := p.rows, len(p.Batch.Charges)
 		for _, l := range m.Rule.Candidates() {
 			if replacing && p.replaced(l) {

@@ -56,7 +56,7 @@ domain: d
 descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t, reserve: {amount: 10, ttl: 1s, unsettled: %s}}}]
 `, tt.rule, tt.unsettled))
 			for range 2 {
-				if p := d.ask(of); p.Batch.Denied || p.Batch.Lease(0) == 0 {
+				if p := d.decide(of); p.Batch.Denied || p.Batch.Lease(0) == 0 {
 					t.Fatalf("%+v, %s: not two times 10 of 20 can be reserved", tt, name)
 				}
 			}
@@ -80,7 +80,7 @@ descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 10
 		for range 64 {
 			d.set.Limits[0].Reservation.RecordCost(5000)
 		}
-		if got := d.ask(begins()).Batch.Decisions[0].Charged; got != want {
+		if got := d.decide(begins()).Batch.Decisions[0].Charged; got != want {
 			t.Errorf("under a row of %s, after requests of 5000, one reserves %d, want %d", row, got, want)
 		}
 	}

@@ -32,7 +32,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: the answer is a redirect to https, for which Envoy never asks"},
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "https://a/", "shop: (generic_key, v)"},
 	} {
-		if got := ask(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
+		if got := explain(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
 			t.Errorf("%s: asks %s\nwant %s", tt.host, got, tt.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",
 		"stage: 1": "shop: nothing: no rate_limits apply here",
 	} {
-		if got := ask(t, proxy(t, host, filter), "http://a/"); got != want {
+		if got := explain(t, proxy(t, host, filter), "http://a/"); got != want {
 			t.Errorf("%s: asks %s\nwant %s", filter, got, want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestPathsThatEnvoyRewrites(t *testing.T) {
 		"/a%2fb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
 		"/a%5Cb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
 	} {
-		if got := ask(t, c, "http://a"+path); got != want {
+		if got := explain(t, c, "http://a"+path); got != want {
 			t.Errorf("%s: asks %s\nwant %s", path, got, want)
 		}
 	}

@@ -85,7 +85,7 @@ func TestDumpOfAMesh(t *testing.T) {
 	if len(found) != 0 {
 		t.Errorf("found %v, want nothing", found[0])
 	}
-	if got := ask(t, c, "http://host-7.example/a/7", "x-user: al"); got != "shop: (user, al)" {
+	if got := explain(t, c, "http://host-7.example/a/7", "x-user: al"); got != "shop: (user, al)" {
 		t.Errorf("asks %s, want shop: (user, al)", got)
 	}
 	if os.Getenv("SLUICE_MEASURE") != "" {
@@ -104,7 +104,7 @@ func TestDumpOfAnEarlierEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(t, c, "http://host-0.example/a/0", "x-user: al"); got != "shop: (user, al)" {
+	if got := explain(t, c, "http://host-0.example/a/0", "x-user: al"); got != "shop: (user, al)" {
 		t.Errorf("asks %s, want shop: (user, al)", got)
 	}
 	listener := strings.Replace(listenerText, "- name: limit\n", "- name: envoy.filters.http.rbac\n            - name: limit\n", 1)

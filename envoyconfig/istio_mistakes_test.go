@@ -30,7 +30,7 @@ const (
         routeConfiguration:
           vhost:
             name: "shop.example.com:80"
-            route: { name: reports } # of http in the VirtualService
+            route: { name: reports } # in http of the VirtualService
 `
 	settingsOfRoute = `          typed_per_filter_config:
             envoy.filters.http.rate_limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute }
@@ -77,7 +77,7 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
 	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
 	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so "shop" matches none`},
-	{"rate_limits beside route", "          route:\n            # Without this a route with rate limits of its own leaves out those of its\n            # host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
+	{"rate_limits beside route", "          route:\n            # Without this a route with its own rate limits ignores those of its host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
 	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
 	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: remove it; did you mean "domain"?`},
 	{"the group of another API", "apiVersion: networking.istio.io/v1alpha3", "apiVersion: network.istio.io/v1alpha3", `apiVersion: found "network.istio.io/v1alpha3", which has no EnvoyFilter: write networking.istio.io/v1alpha3`},

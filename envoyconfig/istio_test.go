@@ -75,7 +75,7 @@ func TestIstio(t *testing.T) {
 		if diff := cmp.Diff(tt.want, findingsOf(t, c)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if asked := ask(t, c, "http://shop/"); !strings.HasPrefix(asked, "error: ") {
+		if asked := explain(t, c, "http://shop/"); !strings.HasPrefix(asked, "error: ") {
 			t.Errorf("%s: asks %s, want an error: the route is not known", name, asked)
 		}
 	}

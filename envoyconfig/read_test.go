@@ -72,7 +72,7 @@ func TestReadKnowsEveryForm(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := ask(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+		if got := explain(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
 			t.Errorf("%s: asks %s, want shop: (user, al)", name, got)
 		}
 	}
@@ -82,8 +82,8 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// ask returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
-func ask(t *testing.T, c *Config, line string, headers ...string) string {
+// explain returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
+func explain(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)
 	if err != nil {
@@ -136,7 +136,7 @@ func TestRoutesComeByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
+	if got := explain(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
 		t.Errorf("asks %s", got)
 	}
 	c, err = Read(files[:1])
@@ -144,7 +144,7 @@ func TestRoutesComeByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main", too`
-	if got := ask(t, c, "http://a/"); got != want {
+	if got := explain(t, c, "http://a/"); got != want {
 		t.Errorf("without the routes: %s\nwant %s", got, want)
 	}
 }

@@ -26,7 +26,7 @@ func TestRuntimeLayers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := ask(t, c, "http://a/", "x-user: al"); !strings.HasPrefix(got, want.asked) {
+		if got := explain(t, c, "http://a/", "x-user: al"); !strings.HasPrefix(got, want.asked) {
 			t.Errorf("%s: %s, want %s", layers, got, want.asked)
 		}
 		found := false
@@ -43,7 +43,7 @@ func TestRuntimeLayers(t *testing.T) {
 func TestRedirectsToHTTPS(t *testing.T) {
 	host := "require_tls: ALL\nrate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	const want = "nothing: unknown: require_tls is ALL: x-forwarded-proto: whether Envoy believes"
-	if got := ask(t, proxy(t, host), "http://a/", "x-forwarded-proto: https"); !strings.HasPrefix(got, want) {
+	if got := explain(t, proxy(t, host), "http://a/", "x-forwarded-proto: https"); !strings.HasPrefix(got, want) {
 		t.Errorf("asks %s, want %s", got, want)
 	}
 }

@@ -89,7 +89,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
 				t.Errorf("findings are %q, want %q", got, test.want)
 			}
-			if asked := ask(t, c, "http://a/"); !strings.HasPrefix(asked, test.asked) {
+			if asked := explain(t, c, "http://a/"); !strings.HasPrefix(asked, test.asked) {
 				t.Errorf("asks %s, want %s", asked, test.asked)
 			}
 		})
@@ -149,7 +149,7 @@ func TestMetadataOfTheService(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "shop: unknown: metadata ns:a: the filter first sets it"
-	if got := ask(t, c, "http://a/"); !strings.Contains(got, want) {
+	if got := explain(t, c, "http://a/"); !strings.Contains(got, want) {
 		t.Errorf("asks %s, want %s", got, want)
 	}
 }

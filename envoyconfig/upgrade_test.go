@@ -38,7 +38,7 @@ func TestFiltersOfUpgrades(t *testing.T) {
 		{[]string{"x-user: al", "upgrade: other", "connection: upgrade"}, "nothing: no upgrade_configs allow upgrade: other, so Envoy answers 403"},
 		{[]string{"x-user: al", "upgrade: websocket, other", "connection: upgrade"}, "nothing: unknown: the request has upgrade: websocket, other"},
 	} {
-		if got := ask(t, c, "http://a/", test.headers...); got != test.want {
+		if got := explain(t, c, "http://a/", test.headers...); got != test.want {
 			t.Errorf("%q: %q, want %q", test.headers, got, test.want)
 		}
 	}

@@ -63,7 +63,7 @@ func TestOneMeaning(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 			continue
 		}
-		if got := ask(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+		if got := explain(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
 			t.Errorf("%s: asks %s, want shop: (user, al)", other, got)
 		}
 	}

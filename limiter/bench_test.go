@@ -116,7 +116,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 		}{{"allow", &a.admit, Time(time.Millisecond)}, {"deny", &a.deny, 0}} {
 			b.Run(fmt.Sprintf("alg=%s/op=%s", a.name, op.name), func(b *testing.B) {
 				op.p.Prepare()
-				t, batch, now := newTable(b, 0), &Batch{Charges: []Charge{take(counterID(1), op.p)}}, benchNow
+				t, batch, now := newTable(b, 0), &Batch{Charges: []Charge{oneHit(counterID(1), op.p)}}, benchNow
 				t.Decide(now, batch)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -138,9 +138,9 @@ func BenchmarkPenalty(b *testing.B) {
 				p.Penalty = NewPenalty(MaxPenalty)
 			}
 			p.Prepare()
-			t, batch, now, pace := newTable(b, 0), &Batch{Charges: []Charge{take(counterID(1), p)}}, benchNow, Time(time.Millisecond)
+			t, batch, now, pace := newTable(b, 0), &Batch{Charges: []Charge{oneHit(counterID(1), p)}}, benchNow, Time(time.Millisecond)
 			if op == "allow beside" || op == "deny" {
-				offender := &Batch{Charges: []Charge{take(counterID(map[string]int{"allow beside": 2, "deny": 1}[op]), p)}}
+				offender := &Batch{Charges: []Charge{oneHit(counterID(map[string]int{"allow beside": 2, "deny": 1}[op]), p)}}
 				offender.Charges[0].Hits = 1001
 				t.Decide(now, offender)
 			}
@@ -171,7 +171,7 @@ func BenchmarkConcurrency(b *testing.B) {
 						acquirePermit(t, benchNow, counterID(1), p)
 					}
 					decide := func(next func() bool) {
-						takes := &Batch{Charges: []Charge{take(counterID(1), p)}}
+						takes := &Batch{Charges: []Charge{oneHit(counterID(1), p)}}
 						gives := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Refund: true}}}
 						for next() {
 							t.Decide(benchNow, takes)

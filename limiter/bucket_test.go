@@ -255,8 +255,8 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 		t.Errorf("capacity = %d, want 10", got)
 	}
 	tab, id := newTable(t, MinBytes), counterID(1)
-	decide(tab, 0, take(id, p))
-	if got, want := decide(tab, 0, take(id, &q)).Decisions[0].Remaining, uint64(1); got != want {
+	decide(tab, 0, oneHit(id, p))
+	if got, want := decide(tab, 0, oneHit(id, &q)).Decisions[0].Remaining, uint64(1); got != want {
 		t.Errorf("the changed copy leaves %d hits after two, want %d", got, want)
 	}
 	q.Prepare()
@@ -280,11 +280,11 @@ func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	for i := range 500 {
 		now := Time(i) * Time(40*24*time.Hour)
 		decide(tab, now, Charge{ID: counterID(2 * i), Policy: coarse, Hits: 450_000})
-		if d := decide(tab, now, take(counterID(2*i), fine)).Decisions[0]; d.Before < 890_000 || d.Before > 910_000 {
+		if d := decide(tab, now, oneHit(counterID(2*i), fine)).Decisions[0]; d.Before < 890_000 || d.Before > 910_000 {
 			t.Fatalf("at %d: half a second's hits are %d at twice the rate, want about 900000", now, d.Before)
 		}
 		decide(tab, now, Charge{ID: counterID(2*i + 1), Policy: fine, Hits: 900_000})
-		if d := decide(tab, now, take(counterID(2*i+1), coarse)).Decisions[0]; d.Before < 440_000 || d.Before > 460_000 {
+		if d := decide(tab, now, oneHit(counterID(2*i+1), coarse)).Decisions[0]; d.Before < 440_000 || d.Before > 460_000 {
 			t.Fatalf("at %d: half a second's hits are %d at half the rate, want about 450000", now, d.Before)
 		}
 	}

@@ -92,6 +92,6 @@ func floorMod(a, b int64) int64 {
 type withCells struct{ counting }
 
 func (withCells) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
-	end = Time(s.note(index).end.Load())
+	end = Time(s.noteAt(index).end.Load())
 	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a counter ends up to one window and one sub-window after it began
 }

@@ -23,7 +23,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 			c.ID, c.Policy = counterID(1), &p
 			b := &Batch{Charges: []Charge{c}, Budget: time.Minute}
 			if r.IntN(2) == 0 && !c.Refund && c.Hits > 0 { // denied by another counter
-				b.Charges = append(b.Charges, take(counterID(2), perMinute(0)))
+				b.Charges = append(b.Charges, oneHit(counterID(2), perMinute(0)))
 			}
 			tab.Decide(now, b)
 			return b.Decisions[0]

@@ -211,13 +211,13 @@ func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 		fill := func(now Time, of Time) { // reclaims the earlier counters
 			for _, id := range samePair(2 * ways) {
 				id.Hi ^= uint64(of) << 32
-				decide(tab, now, take(id, p))
+				decide(tab, now, oneHit(id, p))
 			}
 		}
 		fill(min1, 1)
 		fill(min1+jump, 2)
 		fill(min1+2*jump, 3)
-		if d := decide(tab, 2*min1, take(counterID(1), p)).Decisions[0]; d.Over || d.Reset > time.Minute {
+		if d := decide(tab, 2*min1, oneHit(counterID(1), p)).Decisions[0]; d.Over || d.Reset > time.Minute {
 			t.Errorf("%v ahead: a new counter: %+v", time.Duration(jump), d)
 		}
 		if h := Time(tab.horizon.Load()); h <= 2*min1+3600*sec {
@@ -239,8 +239,8 @@ func TestShortMonthOfAClockThatWasAhead(t *testing.T) {
 		for _, early := range []time.Duration{59 * time.Minute, 61 * time.Minute, 30 * time.Hour, 47 * time.Hour} {
 			tab, p := newTable(t, MinBytes), &Policy{Algorithm: FixedWindow, Limit: 1, Window: 30 * 24 * time.Hour, Calendar: c}
 			p.Prepare()
-			decide(tab, february, take(counterID(1), p))
-			d := decide(tab, february-Time(early), take(counterID(1), p)).Decisions[0]
+			decide(tab, february, oneHit(counterID(1), p))
+			d := decide(tab, february-Time(early), oneHit(counterID(1), p)).Decisions[0]
 			if want := early <= time.Hour; d.Over != want || !want && d.Reset != early {
 				t.Errorf("%s, %v before February, which was hit by a clock that was ahead: %+v, want denied: %v", zone, early, d, want)
 			}

@@ -201,7 +201,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	case ps.mayHaveExpired(now):
 		ps.rescan(now) // not earlier, since decide has chosen a cell before
 	}
-	note := s.note(index)
+	note := s.noteAt(index)
 	note.end.Store(ps.end)
 	note.past.Store(ps.firstBeforeEnd()<<(permitBits+nonceBits) | ps.hint<<nonceBits | ps.leasesGiven&nonceMask)
 	return ps.high<<permitBits | ps.count

@@ -155,10 +155,10 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 // TestALaterGroupDeniesPermits denies groups that acquire permits by a later group, or by quotas.
 func TestALaterGroupDeniesPermits(t *testing.T) {
 	for name, b := range map[string]*Batch{
-		"full":  {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1}}},
-		"quota": {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: Quota}}},
+		"full":  {Charges: []Charge{oneHit(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1}}},
+		"quota": {Charges: []Charge{oneHit(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: Quota}}},
 		"all or nothing": {Charges: []Charge{
-			take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: perMinute(9), Hits: 1}, {ID: counterID(3), Policy: perMinute(0), Hits: 1},
+			oneHit(counterID(1), atOnce(1)), {ID: counterID(2), Policy: perMinute(9), Hits: 1}, {ID: counterID(3), Policy: perMinute(0), Hits: 1},
 		}},
 	} {
 		tab := newTable(t, 1<<20)
@@ -171,7 +171,7 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 	}
 	for mode, admits := range map[Mode]bool{Shadow: true, Watch: true, Enforce: false} {
 		tab := newTable(t, 1<<20)
-		b := &Batch{Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: mode}}}
+		b := &Batch{Charges: []Charge{oneHit(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: mode}}}
 		if tab.Decide(benchNow, b); b.Denied == admits || (b.Lease(0) > 0) != admits || b.Lease(1) > 0 {
 			t.Errorf("mode %d: denied is %v, leases %d and %d", mode, b.Denied, b.Lease(0), b.Lease(1))
 		}
@@ -325,7 +325,7 @@ func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 	for n := range Time(9) {
 		acquirePermit(tab, benchNow+n*sec/10, id, p)
 	}
-	b := &Batch{Charges: []Charge{take(id, p)}, table: tab}
+	b := &Batch{Charges: []Charge{oneHit(id, p)}, table: tab}
 	for n := range Time(9) {
 		b.read(benchNow, 0, &b.view)
 		ps := b.view.permits(p)

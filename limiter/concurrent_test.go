@@ -33,18 +33,18 @@ func TestConcurrentTotal(t *testing.T) {
 		tab := newTable(t, MinBytes)
 		ids, p := samePair(1+strangers), perMinute(limit)
 		for range 10 {
-			decide(tab, min1, take(ids[0], p))
+			decide(tab, min1, oneHit(ids[0], p))
 		}
 		var passed atomic.Int64
 		together(func(w int, r *rand.Rand) {
 			b := &Batch{Charges: make([]Charge, 1)}
 			for range tries {
-				b.Charges[0] = take(ids[0], p)
+				b.Charges[0] = oneHit(ids[0], p)
 				if tab.Decide(min1, b); !b.Denied {
 					passed.Add(1)
 				}
 				if storm && w%2 == 0 {
-					b.Charges[0] = take(ids[1+r.IntN(strangers)], p)
+					b.Charges[0] = oneHit(ids[1+r.IntN(strangers)], p)
 					tab.Decide(min1, b)
 				}
 			}
@@ -146,7 +146,7 @@ func TestConcurrentInsert(t *testing.T) {
 	together(func(int, *rand.Rand) {
 		for n := range counters {
 			meet(&arrived, n)
-			if !decide(tab, min1, take(counterID(n), perMinute(1))).Denied {
+			if !decide(tab, min1, oneHit(counterID(n), perMinute(1))).Denied {
 				passed[n].Add(1)
 			}
 		}
@@ -195,7 +195,7 @@ func TestConcurrentReclaim(t *testing.T) {
 			if r.IntN(10) == 0 {
 				runtime.Gosched()
 			}
-			d := decide(tab, Time(now), take(id, p)).Decisions[0]
+			d := decide(tab, Time(now), oneHit(id, p)).Decisions[0]
 			late := int((now+int64(d.Reset))/int64(sec)) - 1 - w
 			switch {
 			case d.Over || late >= spread:
@@ -233,7 +233,7 @@ func TestConcurrentStrangers(t *testing.T) {
 		for {
 			if w%2 == 0 {
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1}, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true, Group: 1})
-				decide(tab, min1, take(ids[w], p))
+				decide(tab, min1, oneHit(ids[w], p))
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true})
 				if next.Load() >= strangers {
 					return
@@ -244,7 +244,7 @@ func TestConcurrentStrangers(t *testing.T) {
 			if n >= strangers {
 				return
 			}
-			if d := decide(tab, min1, take(ids[8+n], p)).Decisions[0]; d.Before != 0 {
+			if d := decide(tab, min1, oneHit(ids[8+n], p)).Decisions[0]; d.Before != 0 {
 				t.Errorf("counter %d has used %d before its first hit", n, d.Before)
 			}
 			if d := decide(tab, min1, Charge{ID: ids[8+n], Policy: p}).Decisions[0]; d.Before > 1 {

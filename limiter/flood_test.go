@@ -118,7 +118,7 @@ func TestFloodsEvictLikeRandomValues(t *testing.T) {
 			h := empty
 			h.AddBytes(text(i))
 			b.Reset()
-			b.Charges = append(b.Charges, take(h.Sum(), day))
+			b.Charges = append(b.Charges, oneHit(h.Sum(), day))
 			tab.Decide(benchNow, b)
 		}
 		return half, tab.Stats().Evicted

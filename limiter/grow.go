@@ -222,8 +222,8 @@ func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 	payload := word &^ generationBit
 	if s.size > 0 {
 		payload = word & payloadMask
-		s.note(to).end.Store(s.note(from).end.Load())
-		s.note(to).past.Store(s.note(from).past.Load())
+		s.noteAt(to).end.Store(s.noteAt(from).end.Load())
+		s.noteAt(to).past.Store(s.noteAt(from).past.Load())
 		there := s.cellsOf(to)
 		for i := range s.cellsOf(from) {
 			there[i].Store(s.cell(from, uint64(i)).Load())

@@ -36,7 +36,7 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 				switch r.IntN(4) {
 				case 0:
 					if used[n] < 7 {
-						decide(tab, min1, take(counterID(n), p))
+						decide(tab, min1, oneHit(counterID(n), p))
 						used[n]++
 					}
 				case 1:
@@ -85,7 +85,7 @@ func TestConcurrentMoves(t *testing.T) {
 				for range rounds {
 					if w > 1 {
 						n := r.IntN(counters)
-						if !decide(tab, min1, take(counterID(n), p)).Denied {
+						if !decide(tab, min1, oneHit(counterID(n), p)).Denied {
 							admitted[n].Add(1)
 						}
 						continue
@@ -120,7 +120,7 @@ func TestConcurrentMoves(t *testing.T) {
 // counters touch all of it.
 func TestLargeTableBeginsSmall(t *testing.T) {
 	tab := newTable(t, 1<<30)
-	decide(tab, 0, take(counterID(1), perMinute(1)))
+	decide(tab, 0, oneHit(counterID(1), perMinute(1)))
 	if used := tab.Stats().Used; used != 4<<20 {
 		t.Errorf("one counter takes %d bytes, want 4 MiB", used)
 	}
@@ -150,7 +150,7 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 			}
 			bytes, n := int64(0), 0
 			hit := func(p *Policy) {
-				decide(tab, min1, take(counterID(n), p))
+				decide(tab, min1, oneHit(counterID(n), p))
 				bytes += int64(CounterBytes(*p))
 				n++
 			}
@@ -187,7 +187,7 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 		before := tab.Stats().Evicted
 		n := bytes * 8 / 10 / CounterBytes(*p)
 		for i := range n {
-			decide(tab, now, take(counterID(from+i), p))
+			decide(tab, now, oneHit(counterID(from+i), p))
 		}
 		if lost := tab.Stats().Evicted - before; lost > 0 {
 			t.Errorf("%d counters of %d bytes evicted of %d", lost, CounterBytes(*p), n)
@@ -221,12 +221,12 @@ func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 			}
 			tab := newTable(t, bytes)
 			for i := range 2 * bytes / CounterBytes(*flooded) {
-				decide(tab, min1, take(counterID(i), flooded))
+				decide(tab, min1, oneHit(counterID(i), flooded))
 			}
 			n := bytes / 3 / CounterBytes(*late)
 			for i := range n {
-				decide(tab, min1, take(counterID(1<<28+i), late))
-				decide(tab, min1, take(counterID(2<<28+i), flooded))
+				decide(tab, min1, oneHit(counterID(1<<28+i), late))
+				decide(tab, min1, oneHit(counterID(2<<28+i), flooded))
 			}
 			lost := 0
 			for i := range n {
@@ -247,8 +247,8 @@ func TestClasses(t *testing.T) {
 	own := reserve(t, tab, "own", 100)
 	policies := growPolicies()
 	for i := range 10 {
-		decide(tab, min1, take(counterID(i), policies[2]))
-		tab.Decide(min1, &Batch{Charges: []Charge{take(counterID(i), policies[0])}, Partition: own})
+		decide(tab, min1, oneHit(counterID(i), policies[2]))
+		tab.Decide(min1, &Batch{Charges: []Charge{oneHit(counterID(i), policies[0])}, Partition: own})
 	}
 	free := int64(1<<20 - 10*72 - 10*16)
 	want := []ClassStats{

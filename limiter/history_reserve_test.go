@@ -19,8 +19,8 @@ import (
 type budget interface {
 	// reserve returns the lease of a reservation, 0 if it is denied.
 	reserve(hits uint64) (lease uint64)
-	// end returns a lease, with a cost unless that is negative, and returns the hits that it held.
-	end(lease uint64, cost int64) (held uint64)
+	// settleLease returns a lease, with a cost unless that is negative, and returns the hits that it held.
+	settleLease(lease uint64, cost int64) (held uint64)
 	// used returns the used and reserved hits while no other client is active.
 	used() uint64
 }
@@ -118,7 +118,7 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 				if o.hits > 0 {
 					o.lease = b.reserve(o.hits)
 				} else {
-					result = b.end(o.lease, o.cost)
+					result = b.settleLease(o.lease, o.cost)
 				}
 				op.Input, op.Output, op.Return = o, result, clock.Add(1)
 				mu.Lock()
@@ -223,7 +223,7 @@ func (t *tableBudget) reserve(hits uint64) uint64 {
 	return t.decide(limiter.Charge{Hits: hits, Reserve: true}).Lease(0)
 }
 
-func (t *tableBudget) end(lease uint64, cost int64) uint64 {
+func (t *tableBudget) settleLease(lease uint64, cost int64) uint64 {
 	charges := []limiter.Charge{{Hits: lease, Refund: true}}
 	if cost >= 0 {
 		charges = append(charges, limiter.Charge{Hits: uint64(cost)})
@@ -300,7 +300,7 @@ func (m *budgetMutant) reserve(hits uint64) uint64 {
 	return 0
 }
 
-func (m *budgetMutant) end(lease uint64, cost int64) uint64 {
+func (m *budgetMutant) settleLease(lease uint64, cost int64) uint64 {
 	held := m.leases[lease]
 	if held == 0 {
 		return 0

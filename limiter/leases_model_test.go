@@ -25,7 +25,7 @@ type modelHold struct {
 	end         Time
 }
 
-func (m leaseModel) of(c *Charge) *leasedCounter {
+func (m leaseModel) counterOf(c *Charge) *leasedCounter {
 	if m[c.ID] == nil {
 		m[c.ID] = &leasedCounter{counter: newOracle(c.Policy.Algorithm)}
 	}
@@ -60,9 +60,9 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.MaxReservations()), d.Before + held
 }
 
-// end returns a lease. It returns the held hits, 0 if the lease is not valid any more. A negative cost is
+// endLease returns a lease. It returns the held hits, 0 if the lease is not valid any more. A negative cost is
 // unknown.
-func (l *leasedCounter) end(now Time, c Charge, cost int64) (held uint64) {
+func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 	l.heldHits(now)
 	at := slices.IndexFunc(l.holds, func(h modelHold) bool { return h.lease == c.Hits })
 	if at < 0 {
@@ -150,7 +150,7 @@ func (t *leaseTrial) begin() error {
 	denied := false
 	for i, c := range t.b.Charges {
 		d := &t.b.Decisions[i]
-		over, full, before := t.model.of(&c).start(t.now, c)
+		over, full, before := t.model.counterOf(&c).start(t.now, c)
 		denied = denied || over || full
 		// A group that is denied in any case does not count the requests.
 		if d.Over != (over || full) && (!full || !d.Denied) || d.Before != before {
@@ -162,7 +162,7 @@ func (t *leaseTrial) begin() error {
 	}
 	var request modelRequest
 	for i, c := range t.b.Charges {
-		lease, l := t.b.Lease(i), t.model.of(&c)
+		lease, l := t.b.Lease(i), t.model.counterOf(&c)
 		if (lease > 0) != (!denied && c.Hits > 0) || slices.ContainsFunc(l.holds, func(h modelHold) bool { return h.lease == lease }) {
 			return fmt.Errorf("denied is %v and the lease of %d hits is %d, holds %v", denied, c.Hits, lease, l.holds)
 		}
@@ -183,8 +183,8 @@ func (t *leaseTrial) begin() error {
 	return nil
 }
 
-// end ends a request, or returns leases of one that has already ended.
-func (t *leaseTrial) end() error {
+// finish ends a request, or returns leases of one that has already ended.
+func (t *leaseTrial) finish() error {
 	if len(t.running) == 0 {
 		return nil
 	}
@@ -215,7 +215,7 @@ func (t *leaseTrial) end() error {
 	t.table.Decide(t.now, &t.b)
 	for i, at := range leases {
 		c := t.b.Charges[at]
-		held := t.model.of(&c).end(t.now, c, costs[i])
+		held := t.model.counterOf(&c).endLease(t.now, c, costs[i])
 		if got := t.b.Decisions[at].Charged; got != held {
 			return fmt.Errorf("a returned lease held %d, want %d", got, held)
 		}
@@ -238,7 +238,7 @@ func TestLeasesOfManyTenants(t *testing.T) {
 			trial.now += Time(trial.r.IntN(300) * int(time.Millisecond))
 			does := trial.begin
 			if trial.r.IntN(5) < 2 {
-				does = trial.end
+				does = trial.finish
 			}
 			if err := does(); err != nil {
 				t.Fatalf("seed %d, step %d at %d: %v\n%s", seed, step, trial.now, err, describe(trial.b.Charges))

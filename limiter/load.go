@@ -246,7 +246,7 @@ func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []b
 		tag |= secondBit
 	}
 	if s.size > 0 {
-		note := s.note(index)
+		note := s.noteAt(index)
 		note.end.Store(int64(binary.LittleEndian.Uint64(b[16:]))) //nolint:gosec // bits
 		note.past.Store(binary.LittleEndian.Uint64(b[24:]))
 		cells := s.cellsOf(index)

@@ -142,8 +142,8 @@ func TestFixedMutants(t *testing.T) {
 		name   string
 		mended func(*turn) mutant
 	}{
-		{"table that does not look at the tag again", carefulTable},
-		{"map that deletes what is taken", keepingMap},
+		{"table that does not check the tag again", carefulTable},
+		{"map that deletes counters in use", keepingMap},
 	} {
 		all := mutants()
 		m := all[slices.IndexFunc(all, func(m mutantTest) bool { return m.name == tt.name })]
@@ -151,7 +151,7 @@ func TestFixedMutants(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 1))
 		for n := range mutantHistories {
 			if ok, rec := m.survives(r, m.plan(r)); !ok {
-				t.Fatalf("%s, mended, is found out in history %d:\n%s", tt.name, n, describe(rec.ops))
+				t.Fatalf("%s, mended, is detected in history %d:\n%s", tt.name, n, describe(rec.ops))
 			}
 		}
 	}

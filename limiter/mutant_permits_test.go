@@ -36,10 +36,10 @@ func (m *permitsMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	b.Decisions, b.Denied = make([]limiter.Decision, 1), false
 	c, d := &b.Charges[0], &b.Decisions[0]
 	if c.Refund {
-		d.Charged = m.give(c.Hits)
+		d.Charged = m.release(c.Hits)
 		return
 	}
-	d.Before = m.take(uint64(c.Policy.Limit))
+	d.Before = m.acquire(uint64(c.Policy.Limit))
 	d.Over = d.Before == 0
 	b.Denied, d.Denied = d.Over, d.Over
 }
@@ -53,7 +53,7 @@ func (m *permitsMutant) free() int {
 	return 0
 }
 
-func (m *permitsMutant) take(limit uint64) (lease uint64) {
+func (m *permitsMutant) acquire(limit uint64) (lease uint64) {
 	for {
 		cell := m.free()
 		if m.looksBefore {
@@ -80,7 +80,7 @@ func (m *permitsMutant) take(limit uint64) (lease uint64) {
 	}
 }
 
-func (m *permitsMutant) give(lease uint64) (freed uint64) {
+func (m *permitsMutant) release(lease uint64) (freed uint64) {
 	cell := &m.cells[lease>>16%4]
 	for {
 		word := m.word.Load()

@@ -195,8 +195,8 @@ func TestCountersMoveWithAllTheirHits(t *testing.T) {
 		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)
 		for i, bound := range []int64{100, 0, 100, 0, 0, 100, 100, 0, 0, 0, 0, 0} {
 			now := min1 + Time(i)*8*sec
-			want := decide(alone, now, take(counterID(1), p)).Decisions[0]
-			b := &Batch{Charges: []Charge{take(counterID(1), p)}, Partition: reserve(t, tab, "d", bound)}
+			want := decide(alone, now, oneHit(counterID(1), p)).Decisions[0]
+			b := &Batch{Charges: []Charge{oneHit(counterID(1), p)}, Partition: reserve(t, tab, "d", bound)}
 			if tab.Decide(now, b); b.Decisions[0] != want {
 				t.Errorf("algorithm %d, bound %d: %+v, want %+v", p.Algorithm, bound, b.Decisions[0], want)
 			}
@@ -266,7 +266,7 @@ func TestALowerBoundWaitsForWriters(t *testing.T) {
 func TestReservedMemory(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	for n := range 100_000 {
-		decide(tab, min1, take(counterID(n), perMinute(5)))
+		decide(tab, min1, oneHit(counterID(n), perMinute(5)))
 	}
 	partition := reserve(t, tab, "d", 4000)
 	for n := range 3600 {

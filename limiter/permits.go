@@ -22,7 +22,7 @@ type permits struct {
 // permits decodes the permits of v's slot. Numbers are clamped to the cells, since the word may have been
 // read while the slot changed its owner.
 func (v *view) permits(p *Policy) permits {
-	note := v.class.note(v.index)
+	note := v.class.noteAt(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	ps := permits{
 		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), leasesGiven: past & nonceMask,

@@ -16,7 +16,7 @@ func (t *Table) Prefetch(b *Batch) {
 		i := way(c.ID)
 		prefetch(&sc.blocks[first][i].tag)
 		if sc.size > 0 {
-			prefetch(&sc.note(first*ways + i).past)
+			prefetch(&sc.noteAt(first*ways + i).past)
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (g *budget) reserve(now Time, hits uint64) uint64 {
 	return b.Lease(0)
 }
 
-// end returns a lease, with a cost if that is not negative, and returns the hits it held.
-func (g *budget) end(now Time, lease uint64, cost int64) uint64 {
+// settleLease returns a lease, with a cost if that is not negative, and returns the hits it held.
+func (g *budget) settleLease(now Time, lease uint64, cost int64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: lease, Refund: true}}}
 	if cost >= 0 {
 		b.Charges = append(b.Charges, Charge{ID: g.id, Policy: g.p, Hits: uint64(cost), Group: 1})
@@ -76,11 +76,11 @@ func TestReservationsAreSettled(t *testing.T) {
 				want uint64
 			}{
 				{"used with both held", g.used(benchNow), 80},
-				{"the first ends at 5", g.end(benchNow, first, 5), 40},
+				{"the first ends at 5", g.settleLease(benchNow, first, 5), 40},
 				{"used after it", g.used(benchNow), 45},
-				{"the first ends again", g.end(benchNow, first, 0), 0},
+				{"the first ends again", g.settleLease(benchNow, first, 0), 0},
 				{"used after that", g.used(benchNow), 45},
-				{"the second ends at 90", g.end(benchNow, second, 90), 40},
+				{"the second ends at 90", g.settleLease(benchNow, second, 90), 40},
 				{"used beyond the limit", g.used(benchNow), 95},
 			} {
 				if step.got != step.want {
@@ -99,7 +99,7 @@ func TestOverdraftIsWhatCostsExceed(t *testing.T) {
 	for name, p := range reserving(100, 10, false) {
 		t.Run(name, func(t *testing.T) {
 			g := newBudget(t, p)
-			if g.end(benchNow, g.reserve(benchNow, 60), 130) != 60 {
+			if g.settleLease(benchNow, g.reserve(benchNow, 60), 130) != 60 {
 				t.Error("a cost beyond the limit does not settle")
 			}
 			if used := g.used(benchNow); used != 130 {
@@ -118,7 +118,7 @@ func TestUnsettledReservations(t *testing.T) {
 			t.Run(name+"/"+algorithm, func(t *testing.T) {
 				g := newBudget(t, p)
 				lease := g.reserve(benchNow, 40)
-				if held := g.end(benchNow, lease, -1); held != 40 {
+				if held := g.settleLease(benchNow, lease, -1); held != 40 {
 					t.Errorf("a lease returned without a cost held %d", held)
 				}
 				want := uint64(40)
@@ -148,7 +148,7 @@ func TestReservationsRace(t *testing.T) {
 						amount := 10 + r.Uint64N(20)
 						if lease := g.reserve(benchNow, amount); lease > 0 {
 							cost := int64(r.Uint64N(3)) - 1
-							if g.end(benchNow, lease, cost) != amount {
+							if g.settleLease(benchNow, lease, cost) != amount {
 								t.Errorf("lease %d held other than %d", lease, amount)
 							}
 							spent[n] += uint64(max(cost, 0))
@@ -223,7 +223,7 @@ func TestHoldsOutliveWindows(t *testing.T) {
 	if used := g.used(later); used != 80 {
 		t.Errorf("in a later window %d are used, want the 80 that are held", used)
 	}
-	if g.end(later, lease, 30); g.used(later) != 30 {
+	if g.settleLease(later, lease, 30); g.used(later) != 30 {
 		t.Errorf("the cost is not in the window of its end: %d", g.used(later))
 	}
 	if used := g.used(later + Time(2*time.Second)); used != 0 {

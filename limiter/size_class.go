@@ -103,7 +103,7 @@ func (s *sizeClass) bytes() int64 { return int64(s.inUse()) * s.blockSize() } //
 // stride is size as a number of cells.
 func (s *sizeClass) stride() uint64 { return uint64(s.size) } //nolint:gosec // not negative
 
-func (s *sizeClass) note(index uint64) *note { return &s.notes[index] }
+func (s *sizeClass) noteAt(index uint64) *note { return &s.notes[index] }
 
 // cell returns the nth cell of a slot.
 func (s *sizeClass) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
@@ -117,7 +117,7 @@ func (s *sizeClass) cellsOf(index uint64) []atomic.Uint64 {
 // loadCells brings the note and the first cells of a slot into the cache in parallel: each atomic store
 // would otherwise wait for the memory of the one before.
 func (s *sizeClass) loadCells(index uint64) {
-	s.note(index).end.Load()
+	s.noteAt(index).end.Load()
 	s.cell(index, 0).Load()
 }
 
@@ -125,7 +125,7 @@ func (s *sizeClass) loadCells(index uint64) {
 func (s *sizeClass) prefetchSlot(id identity.ID) {
 	first, _ := s.blockPair(id)
 	index := first*ways + way(id)
-	prefetch(&s.note(index).past)
+	prefetch(&s.noteAt(index).past)
 	prefetch(s.cell(index, 0))
 }
 

@@ -38,7 +38,7 @@ func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
 	count, window := min(v.word&logCountMask, v.class.stride()), p.window()
 	pause(beforeCellLoad)
-	written := v.class.note(v.index).end.Load() - window
+	written := v.class.noteAt(v.index).end.Load() - window
 	if !begunAhead(written, now) {
 		v.num = max(now, written)
 		v.past = v.log().countAfter(min(count, logLimit(p)), v.num-window)
@@ -131,7 +131,7 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 	for range after.used {
 		to.next = to.push(after.num)
 	}
-	s.note(index).end.Store(after.num + p.window())
+	s.noteAt(index).end.Store(after.num + p.window())
 	return logPayload(to.next, after.past+after.used)
 }
 

@@ -12,7 +12,7 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
 	table := newTable(t, MinBytes)
-	hit := func(now Time, n int) *Decision { return &decide(table, now, take(counterID(n), p)).Decisions[0] }
+	hit := func(now Time, n int) *Decision { return &decide(table, now, oneHit(counterID(n), p)).Decisions[0] }
 	hit(0, 0)
 	if d := hit(min1-1, 0); d.Before != 1 {
 		t.Fatalf("Before = %d at the second hit, want 1", d.Before)
@@ -38,17 +38,17 @@ func TestALogNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	give := map[string]func(tab *Table, now Time, p *Policy){
 		"refund": func(tab *Table, now Time, p *Policy) {
-			decide(tab, now, take(counterID(0), p))
+			decide(tab, now, oneHit(counterID(0), p))
 			decide(tab, now, Charge{ID: counterID(0), Policy: p, Hits: 1, Refund: true})
 		},
 		"roll-back": func(tab *Table, now Time, p *Policy) { // after all charges are decided
-			quota := take(counterID(1), perMinute(0))
+			quota := oneHit(counterID(1), perMinute(0))
 			quota.Mode = Quota
 			refund := Charge{ID: counterID(2), Policy: p, Refund: true, Group: 1}
-			decide(tab, now, take(counterID(0), p), quota, refund)
+			decide(tab, now, oneHit(counterID(0), p), quota, refund)
 		},
 		"reset": func(tab *Table, now Time, p *Policy) {
-			b := decide(tab, now, take(counterID(0), p))
+			b := decide(tab, now, oneHit(counterID(0), p))
 			tab.Reset(now, b, 0)
 		},
 	}
@@ -65,7 +65,7 @@ func TestALogNeverGoesBack(t *testing.T) {
 			if d := decide(table, later-1, three).Decisions[0]; d.Over || d.Before != 0 || d.Reset != p.Window+1 {
 				t.Errorf("the late hits: %+v, want that they pass and count as if they were in time", d)
 			}
-			if d := decide(table, later+Time(p.Window)-1, take(counterID(0), p)).Decisions[0]; !d.Over || d.Before != 3 {
+			if d := decide(table, later+Time(p.Window)-1, oneHit(counterID(0), p)).Decisions[0]; !d.Over || d.Before != 3 {
 				t.Errorf("a window after the late hits: %+v, want that they still count", d)
 			}
 		})
@@ -77,7 +77,7 @@ func TestLogAfterClockSetBack(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
 	table, ahead := newTable(t, 0), benchNow+3600*sec
-	hit := func(now Time, n int) *Decision { return &decide(table, now, take(counterID(n), p)).Decisions[0] }
+	hit := func(now Time, n int) *Decision { return &decide(table, now, oneHit(counterID(n), p)).Decisions[0] }
 	hit(ahead, 0)
 	if d := hit(benchNow, 0); d.Before != 1 || d.Reset != time.Duration(ahead-benchNow)+p.Window {
 		t.Errorf("an hour late: Before = %d, Reset = %v, want 1 until the newest hit ceases to count", d.Before, d.Reset)

@@ -153,7 +153,7 @@ func TestRingExample(t *testing.T) {
 		{18828, map[int]uint64{8: 1}, 0},
 	} {
 		now := base + s.at*ms
-		d := decide(tab, now, take(counterID(1), &p)).Decisions[0]
+		d := decide(tab, now, oneHit(counterID(1), &p)).Decisions[0]
 		total := s.extra
 		for _, n := range s.counts {
 			total += n

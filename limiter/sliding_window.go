@@ -52,7 +52,7 @@ func (slidingWindow) fresh(_, from Time, p *Policy) state {
 
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	r := p.Ring()
-	note := v.class.note(v.index)
+	note := v.class.noteAt(v.index)
 	end, past := note.end.Load(), note.past.Load()
 	v.head = end/r.length - r.k - 1
 	switch {
@@ -104,9 +104,9 @@ func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st st
 			need -= n
 			continue
 		}
-		return time.Duration(r.end(x) - at.stamp()), v.unchanged()
+		return time.Duration(r.subWindowEnd(x) - at.stamp()), v.unchanged()
 	}
-	return time.Duration(r.end(st.num) - at.stamp()), v.unchanged()
+	return time.Duration(r.subWindowEnd(st.num) - at.stamp()), v.unchanged()
 }
 
 func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
@@ -123,11 +123,11 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 			x--
 		}
 	}
-	d.Reset = time.Duration(max(1, r.end(x)-at.stamp()))
+	d.Reset = time.Duration(max(1, r.subWindowEnd(x)-at.stamp()))
 }
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	r, note := p.Ring(), s.note(index)
+	r, note := p.Ring(), s.noteAt(index)
 	s.loadCells(index)
 	switch {
 	case v.reported != nil: // copy the counts of the store
@@ -153,12 +153,12 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 		}
 	}
 	note.past.Store(after.past)
-	note.end.Store(r.end(after.num))
+	note.end.Store(r.subWindowEnd(after.num))
 	return after.used
 }
 
 func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
-	return word&payloadMask + s.note(index).past.Load()
+	return word&payloadMask + s.noteAt(index).past.Load()
 }
 
 func (slidingWindow) importState(v *view, at Time, p *Policy) {
@@ -205,8 +205,8 @@ func (r Ring) start(number int64) int64 {
 	return number * r.length
 }
 
-// end returns when the hits of a sub-window cease to count.
-func (r Ring) end(number int64) int64 {
+// subWindowEnd returns when the hits of a sub-window cease to count.
+func (r Ring) subWindowEnd(number int64) int64 {
 	if number += r.k + 1; r.calendar != nil {
 		return r.calendar.partStart(number, r.k)
 	}

@@ -238,7 +238,7 @@ func (s *sizeClass) appendCounter(b []byte, index, tag, word uint64) []byte {
 		return binary.LittleEndian.AppendUint64(b, word&^generationBit)
 	}
 	b = binary.LittleEndian.AppendUint64(b, word&payloadMask)
-	note := s.note(index)
+	note := s.noteAt(index)
 	b = binary.LittleEndian.AppendUint64(b, uint64(note.end.Load())) //nolint:gosec // bits
 	b = binary.LittleEndian.AppendUint64(b, note.past.Load())
 	cells := s.cellsOf(index)

@@ -60,7 +60,7 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 				if got := again.used(benchNow); got != want {
 					t.Errorf("restored %v: %d are used and held, want %d", restored, got, want)
 				}
-				again.end(benchNow, leases[0], 70) // the cost counts in any case
+				again.settleLease(benchNow, leases[0], 70) // the cost counts in any case
 				if got, want := again.used(benchNow), map[bool]uint64{false: 120, true: 420}[restored]; got != want {
 					t.Errorf("restored %v: after a cost of 70 %d are used and held, want %d", restored, got, want)
 				}

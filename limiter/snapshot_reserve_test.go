@@ -43,7 +43,7 @@ func TestASnapshotLosesNoSettlement(t *testing.T) {
 			w := &writes{before: func() {
 				for range 150 {
 					if settled < budgets {
-						all[settled].end(now, leases[settled], held)
+						all[settled].settleLease(now, leases[settled], held)
 						settled++
 					}
 				}

@@ -175,7 +175,7 @@ func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(2)
-	decide(tab, min1, take(counterID(1), p))
+	decide(tab, min1, oneHit(counterID(1), p))
 	decide(tab, min1, Charge{ID: counterID(2), Policy: p, Hits: 1}, Charge{ID: counterID(2), Policy: p, Hits: 1, Refund: true, Group: 1})
 	for _, tt := range []struct {
 		now  Time
@@ -186,7 +186,7 @@ func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 		if err != nil || saved.Counters != tt.want || loaded.Live(min1) != tt.want {
 			t.Errorf("at %v: %+v, %v, want %d counters", tt.now, saved, err, tt.want)
 		}
-		late := decide(loaded, min1+10*sec, take(counterID(1), p)).Decisions[0]
+		late := decide(loaded, min1+10*sec, oneHit(counterID(1), p)).Decisions[0]
 		if reset := 50 * time.Second; tt.want == 0 && late.Reset != reset+time.Minute || tt.want == 1 && (late.Reset != reset || late.Before != 1) {
 			t.Errorf("a late call on the snapshot of %v: %+v", tt.now, late)
 		}
@@ -326,7 +326,7 @@ func TestAFullSnapshot(t *testing.T) {
 	for _, p := range growPolicies() {
 		tab := newTable(t, 1<<20)
 		for n := range 2 << 20 / CounterBytes(*p) {
-			decide(tab, min1, take(counterID(n), p))
+			decide(tab, min1, oneHit(counterID(n), p))
 		}
 		loaded := load(t, snapshot(t, tab, min1), 1<<20)
 		if got, want := loaded.Live(min1), tab.Live(min1); got != want || loaded.Stats().Evicted > 0 {

@@ -61,7 +61,7 @@ func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
 			if now = max(now, Time(v.num)); v.slot != nil { // also if it began too far ahead
-				now = max(now, Time(v.class.note(v.index).end.Load()-b.Charges[i].Policy.window()))
+				now = max(now, Time(v.class.noteAt(v.index).end.Load()-b.Charges[i].Policy.window()))
 			}
 		}
 	}

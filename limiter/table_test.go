@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-func take(id identity.ID, p *Policy) Charge { return Charge{ID: id, Policy: p, Hits: 1} }
+func oneHit(id identity.ID, p *Policy) Charge { return Charge{ID: id, Policy: p, Hits: 1} }
 
 func perMinute(limit uint32) *Policy {
 	return &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Minute}
@@ -52,10 +52,10 @@ func TestReclaim(t *testing.T) {
 		if n%64 == 0 {
 			now += min1
 		}
-		if d := decide(tab, now, take(counterID(n), p)).Decisions[0]; d.Before != 0 {
+		if d := decide(tab, now, oneHit(counterID(n), p)).Decisions[0]; d.Before != 0 {
 			t.Fatalf("counter %d has used %d before its first hit", n, d.Before)
 		}
-		if d := decide(tab, now, take(counterID(n), p)).Decisions[0]; d.Before != 1 {
+		if d := decide(tab, now, oneHit(counterID(n), p)).Decisions[0]; d.Before != 1 {
 			t.Fatalf("counter %d has used %d before its second hit, want 1", n, d.Before)
 		}
 	}
@@ -157,13 +157,13 @@ func TestGiveUpOrder(t *testing.T) {
 			ids := samePair(slots + 1)
 			for i, id := range ids[:slots] {
 				for range tt.hits(i) {
-					decide(tab, 0, take(id, tt.p(i)))
+					decide(tab, 0, oneHit(id, tt.p(i)))
 				}
 			}
 			if s := tab.Stats(); s.Evicted != 0 || tab.Live(0) != slots {
 				t.Fatalf("before: %+v, %d live, want none evicted and %d live", s, tab.Live(0), slots)
 			}
-			decide(tab, 0, take(ids[slots], perMinute(99)))
+			decide(tab, 0, oneHit(ids[slots], perMinute(99)))
 			if s := tab.Stats(); s.Evicted != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
 				t.Errorf("after: %+v, %d live, want 1 evicted and %d live", s, tab.Live(0), slots)
 			}
@@ -199,11 +199,11 @@ func TestFlood(t *testing.T) {
 			tab := newTable(t, size)
 			for n := range established {
 				for range 3 {
-					decide(tab, min1, take(counterID(n), steady))
+					decide(tab, min1, oneHit(counterID(n), steady))
 				}
 			}
 			for n := range flood {
-				decide(tab, min1, take(counterID(established+n), flooding))
+				decide(tab, min1, oneHit(counterID(established+n), flooding))
 			}
 			lost := 0
 			for n := range established {
@@ -227,13 +227,13 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 	ids := samePair(2*ways + 1)
 	p := perMinute(9)
 	for _, id := range ids[:2*ways] {
-		decide(tab, 0, take(id, p))
+		decide(tab, 0, oneHit(id, p))
 	}
 	decide(tab, 0, Charge{ID: ids[5], Policy: p, Hits: 1, Refund: true})
 	if got := tab.Live(0); got != 2*ways-1 {
 		t.Errorf("Live = %d, want %d", got, 2*ways-1)
 	}
-	decide(tab, 0, take(ids[2*ways], p))
+	decide(tab, 0, oneHit(ids[2*ways], p))
 	if s := tab.Stats(); s.Evicted != 0 || s.Reclaimed != 1 {
 		t.Errorf("%+v, want 1 reclaimed and none evicted", s)
 	}
@@ -245,17 +245,17 @@ func TestLateAfterReclaim(t *testing.T) {
 	ids := samePair(2*ways + 1)
 	p := perMinute(1)
 	for _, id := range ids[:2*ways] {
-		decide(tab, 2*min1-1, take(id, p))
+		decide(tab, 2*min1-1, oneHit(id, p))
 	}
-	decide(tab, 2*min1, take(ids[2*ways], p)) // takes the slot of one counter
+	decide(tab, 2*min1, oneHit(ids[2*ways], p)) // takes the slot of one counter
 	for i, id := range ids[:2*ways] {
-		d := decide(tab, 2*min1-1, take(id, p)).Decisions[0]
+		d := decide(tab, 2*min1-1, oneHit(id, p)).Decisions[0]
 		if late := d.Reset > 1; d.Over == late {
 			t.Errorf("counter %d: decision %+v, want over, or counted in the next window", i, d)
 		}
 	}
 	// Hours late means that the clock was set back.
-	d := decide(tab, min1-2*3600*sec, take(counterID(1), p)).Decisions[0]
+	d := decide(tab, min1-2*3600*sec, oneHit(counterID(1), p)).Decisions[0]
 	if d.Reset > time.Minute {
 		t.Errorf("after the clock was set back: decision %+v, want the current window", d)
 	}
@@ -268,13 +268,13 @@ func TestStalledCharge(t *testing.T) {
 	ids := samePair(2*ways + 1)
 	p := perMinute(9)
 	for _, id := range ids[:2*ways] {
-		decide(tab, 0, take(id, p))
+		decide(tab, 0, oneHit(id, p))
 	}
 	var seen [2 * ways]view
 	for i, id := range ids[:2*ways] {
 		(&Batch{table: tab, Charges: []Charge{{ID: id, Policy: p}}}).read(0, 0, &seen[i])
 	}
-	decide(tab, 0, take(ids[2*ways], p))
+	decide(tab, 0, oneHit(ids[2*ways], p))
 	failed := 0
 	for i, id := range ids[:2*ways] {
 		after := seen[i].state

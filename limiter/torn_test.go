@@ -23,8 +23,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	full := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
 	changeLog := func(decide func(time.Duration, Charge)) {
 		decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
-		decide(time.Second/2, take(id, log))
-		decide(time.Second/2, take(id, log))
+		decide(time.Second/2, oneHit(id, log))
+		decide(time.Second/2, oneHit(id, log))
 	}
 	for _, tc := range []struct {
 		name   string
@@ -64,8 +64,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 				}
 				onPause.Store(&f)
 				defer onPause.Store(nil)
-				decide(-2*time.Second, take(id, tc.p))
-				decide(-time.Second, take(id, tc.p))
+				decide(-2*time.Second, oneHit(id, tc.p))
+				decide(-time.Second, oneHit(id, tc.p))
 				for _, c := range tc.asks[1:] {
 					decide(0, c)
 				}
@@ -108,18 +108,18 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 		hits := func(id identity.ID, p *Policy) uint64 {
 			return decide(tab, benchNow, Charge{ID: id, Policy: p}).Decisions[0].Before
 		}
-		decide(tab, benchNow, take(first, p), take(second, limit)) // now both have their slots
+		decide(tab, benchNow, oneHit(first, p), oneHit(second, limit)) // now both have their slots
 		points := 0
 		f := func(p point) {
 			if p != betweenCharges {
 				return
 			}
 			if points++; points == 2 {
-				decide(tab, benchNow, take(second, limit))
+				decide(tab, benchNow, oneHit(second, limit))
 			}
 		}
 		onPause.Store(&f)
-		denied := decide(tab, benchNow, take(first, p), take(second, limit)).Denied
+		denied := decide(tab, benchNow, oneHit(first, p), oneHit(second, limit)).Denied
 		onPause.Store(nil)
 		log, counter := hits(first, p), hits(second, limit)
 		if denied != tc.denied || log != tc.log || counter != tc.counter || points < 2 {
@@ -133,11 +133,11 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 func TestMovingLogIsNotAbsent(t *testing.T) {
 	tab, small, large := newTable(t, 1<<20), logOf(2), logOf(100)
 	id, moved := counterID(1), false
-	decide(tab, benchNow, take(id, small))
+	decide(tab, benchNow, oneHit(id, small))
 	f := func(p point) {
 		if p == beforeElsewhere && !moved {
 			moved = true
-			decide(tab, benchNow, take(id, large))
+			decide(tab, benchNow, oneHit(id, large))
 		}
 	}
 	onPause.Store(&f)
@@ -153,7 +153,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
 	tab, ids := newTable(t, MinBytes), samePair(2*ways+1)
 	for _, id := range ids[:2*ways] {
-		decide(tab, benchNow, take(id, p))
+		decide(tab, benchNow, oneHit(id, p))
 	}
 	const later = benchNow + sec // all have expired
 	var old identity.ID
@@ -172,7 +172,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 			expected.Store(true)
 			go func(id identity.ID) {
 				defer close(done)
-				decide(tab, later, take(id, p))
+				decide(tab, later, oneHit(id, p))
 			}(old)
 			<-seen
 			for range 1000 { // if it did not wait, it would be done now
@@ -183,7 +183,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	}
 	onPause.Store(&f)
 	defer onPause.Store(nil)
-	decide(tab, later, take(ids[2*ways], p))
+	decide(tab, later, oneHit(ids[2*ways], p))
 	<-done
 	if got := decide(tab, later, Charge{ID: old, Policy: p}).Decisions[0].Before; got != 1 {
 		t.Errorf("the counter has used %d, want the hit", got)

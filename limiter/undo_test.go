@@ -24,14 +24,14 @@ func held(t *Table, now Time, charges ...Charge) *Batch {
 // TestOwnDecisions checks that a caller may provide the memory of the decisions.
 func TestOwnDecisions(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
-	decide(tab, 0, take(counterID(1), p))
+	decide(tab, 0, oneHit(counterID(1), p))
 	own := make([]Decision, 1)
-	b := &Batch{Charges: []Charge{take(counterID(1), p)}, Decisions: own, Budget: time.Minute}
+	b := &Batch{Charges: []Charge{oneHit(counterID(1), p)}, Decisions: own, Budget: time.Minute}
 	if tab.Decide(0, b); own[0].Wait != 10*time.Millisecond {
 		t.Errorf("a call behind another waits %v, want 10ms", own[0].Wait)
 	}
 	tab.Cancel(0, b)
-	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 10*time.Millisecond {
+	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 10*time.Millisecond {
 		t.Errorf("a call behind one that is cancelled waits %v, want 10ms", got)
 	}
 }
@@ -43,7 +43,7 @@ func TestBatchUsedAgain(t *testing.T) {
 		for _, charges := range []int{3, n} {
 			b.Charges = b.Charges[:0]
 			for i := range charges {
-				b.Charges = append(b.Charges, take(counterID(i), perDay(100)))
+				b.Charges = append(b.Charges, oneHit(counterID(i), perDay(100)))
 			}
 			if tab.Decide(0, b); len(b.Decisions) != charges {
 				t.Errorf("%d decisions on %d charges", len(b.Decisions), charges)
@@ -59,12 +59,12 @@ func TestCancel(t *testing.T) {
 	id := counterID(1)
 	calls := make([]*Batch, 4)
 	for i := range calls {
-		if calls[i] = held(tab, 0, take(id, p)); calls[i].Wait != time.Duration(i)*step {
+		if calls[i] = held(tab, 0, oneHit(id, p)); calls[i].Wait != time.Duration(i)*step {
 			t.Fatalf("call %d waits %v", i, calls[i].Wait)
 		}
 	}
 	next := func(now Time) time.Duration { // the delay of a call, which is then cancelled
-		b := held(tab, now, take(id, p))
+		b := held(tab, now, oneHit(id, p))
 		w := b.Wait
 		tab.Cancel(now, b)
 		if d := b.Decisions[0]; d.Charged != 0 || d.Wait != 0 || b.Wait != 0 {
@@ -122,7 +122,7 @@ func TestCancelSeveral(t *testing.T) {
 // TestBudget checks that a call whose delay exceeds its budget is denied at once.
 func TestBudget(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
-	c := take(counterID(1), p)
+	c := oneHit(counterID(1), p)
 	held(tab, 0, c)
 	for _, s := range []struct {
 		budget time.Duration
@@ -141,7 +141,7 @@ func TestBudget(t *testing.T) {
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := slots10(0), slots10(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
-	group := []Charge{take(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, take(counterID(3), perMinute(1))}
+	group := []Charge{oneHit(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, oneHit(counterID(3), perMinute(1))}
 	if b := held(tab, 0, group...); b.Denied || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
 		t.Errorf("Denied = %v, Wait = %v: %+v", b.Denied, b.Wait, b.Decisions)
 	}
@@ -154,13 +154,13 @@ func TestWaitingGroups(t *testing.T) {
 			t.Errorf("charge %d of a denied group: %+v", i, d)
 		}
 	}
-	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 50*time.Millisecond {
+	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 50*time.Millisecond {
 		t.Errorf("the next waits %v, want 50ms", got)
 	}
 	// Other groups of one charge are charged, but the call is not delayed.
-	other := take(counterID(1), p)
+	other := oneHit(counterID(1), p)
 	other.Group = 1
-	b = held(tab, 0, take(counterID(3), perMinute(1)), other)
+	b = held(tab, 0, oneHit(counterID(3), perMinute(1)), other)
 	if !b.Denied || b.Wait != 0 || b.Decisions[1].Wait != 60*time.Millisecond {
 		t.Errorf("Denied = %v, Wait = %v: %+v", b.Denied, b.Wait, b.Decisions)
 	}
@@ -183,7 +183,7 @@ func TestRollBack(t *testing.T) {
 			before := decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 3}).Decisions[0]
 			// The quota is within its limit until the first group charges it, so the second group charges c
 			// and undoes that.
-			first := take(counterID(3), perMinute(1))
+			first := oneHit(counterID(3), perMinute(1))
 			quota := first
 			quota.Mode, quota.Group = Quota, 1
 			c.Group = 1
@@ -238,13 +238,13 @@ func TestRollBackDrained(t *testing.T) {
 // TestRollBackWaiting checks that a delayed hit that others wait behind is not given back.
 func TestRollBackWaiting(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
-	b := held(tab, 0, take(counterID(1), p))
-	other := held(tab, 0, take(counterID(1), p))
+	b := held(tab, 0, oneHit(counterID(1), p))
+	other := held(tab, 0, oneHit(counterID(1), p))
 	b.undoCharge(0, 0)
 	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
 		t.Errorf("decision %+v, want it charged still", d)
 	}
-	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 20*time.Millisecond {
+	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 20*time.Millisecond {
 		t.Errorf("the next waits %v, want 20ms", got)
 	}
 }
@@ -257,7 +257,7 @@ func TestWaitingIsReservedLast(t *testing.T) {
 		if i%3 == 0 {
 			p = slots10(0)
 		}
-		b.Charges = append(b.Charges, take(counterID(i), p))
+		b.Charges = append(b.Charges, oneHit(counterID(i), p))
 	}
 	b.sortMembers(0, len(b.Charges))
 	for i, m := range b.members {

@@ -12,8 +12,8 @@ import (
 // hour.
 const hour0 = 472_222 * 3600 * sec
 
-// ask decides one charge and returns the decision.
-func ask(t *Table, now Time, p *Policy, hits uint64) Decision {
+// decideOne decides one charge and returns the decision.
+func decideOne(t *Table, now Time, p *Policy, hits uint64) Decision {
 	return decide(t, now, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
 }
 
@@ -21,7 +21,7 @@ func ask(t *Table, now Time, p *Policy, hits uint64) Decision {
 func admit(t *Table, now Time, p *Policy, n int) int {
 	admitted := 0
 	for range n {
-		if !ask(t, now, p, 1).Over {
+		if !decideOne(t, now, p, 1).Over {
 			admitted++
 		}
 	}
@@ -110,16 +110,16 @@ func TestExampleMinuteAndDay(t *testing.T) {
 func TestExampleDebt(t *testing.T) {
 	p := Policy{Algorithm: TokenBucket, Limit: 10000, Window: time.Hour, Burst: 10000, CountRefused: true}
 	tab := newTable(t, MinBytes)
-	if d := ask(tab, hour0, &p, 9000); d.Remaining != 1000 {
+	if d := decideOne(tab, hour0, &p, 9000); d.Remaining != 1000 {
 		t.Errorf("first: %d left, want 1000", d.Remaining)
 	}
-	if d := ask(tab, hour0, &p, 4000); !d.Over || d.Charged != 4000 {
+	if d := decideOne(tab, hour0, &p, 4000); !d.Over || d.Charged != 4000 {
 		t.Errorf("answer: %+v, want over and charged", d)
 	}
-	if d := ask(tab, hour0, &p, 0); !d.Over || d.RetryAfter != 18*time.Minute || d.Before != 13000 {
+	if d := decideOne(tab, hour0, &p, 0); !d.Over || d.RetryAfter != 18*time.Minute || d.Before != 13000 {
 		t.Errorf("peek: %+v, want over for 18m", d)
 	}
-	if d := ask(tab, hour0+Time(18*time.Minute), &p, 0); d.Over {
+	if d := decideOne(tab, hour0+Time(18*time.Minute), &p, 0); d.Over {
 		t.Errorf("18 minutes later: %+v, want room", d)
 	}
 }
@@ -156,7 +156,7 @@ func TestExampleWaiting(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	var waits []time.Duration
 	for range 10 {
-		b := &Batch{Charges: []Charge{take(counterID(1), &p)}, Budget: time.Minute}
+		b := &Batch{Charges: []Charge{oneHit(counterID(1), &p)}, Budget: time.Minute}
 		if tab.Decide(hour0, b); !b.Denied {
 			waits = append(waits, b.Wait/time.Millisecond)
 		}

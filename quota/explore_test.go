@@ -46,7 +46,7 @@ func events() []event {
 					return false
 				}
 				written := len(l.down)
-				w.take(l, 10)
+				w.receive(l, 10)
 				return len(l.down) > written
 			},
 			func(w *world) bool { // actions arrive
@@ -108,7 +108,7 @@ func newSettledWorld(peers bool, who int) *world {
 					e.link.up[0]()
 				}
 				w.d.Tick(w.now)
-				w.take(e.link, 10)
+				w.receive(e.link, 10)
 				for len(e.link.down) > 0 {
 					w.deliver(e.link)
 				}

@@ -149,7 +149,7 @@ func (w *world) step(choose chooser) {
 		l.up = l.up[1:]
 		w.d.Tick(w.clock())
 	case what < 32 && l != nil && l.atServer:
-		w.take(l, []int{1, 100}[choose(2)])
+		w.receive(l, []int{1, 100}[choose(2)])
 	case what < 36:
 		few, some, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
 		w.advance([]time.Duration{
@@ -216,7 +216,7 @@ func (w *world) usage(e *envoy, i int) {
 	})
 }
 
-func (w *world) take(l *link, most int) {
+func (w *world) receive(l *link, most int) {
 	if l.e.silent {
 		return
 	}

@@ -34,20 +34,20 @@ func TestBridgedUnary(t *testing.T) {
 	conn := r.dial(t)
 	for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
 		for _, m := range []string{"", "hello", strings.Repeat("long", 200_000)} {
-			if got, err := say(t, conn, m, options...); got != m || err != nil {
+			if got, err := sendMessage(t, conn, m, options...); got != m || err != nil {
 				t.Errorf("%d bytes: the reply has %d, %v", len(m), len(got), err)
 			}
 		}
 	}
 	var header, trailer metadata.MD
-	_, err := say(t, conn, "fail", grpc.Header(&header))
+	_, err := sendMessage(t, conn, "fail", grpc.Header(&header))
 	if h := header.Get("h"); len(h) != 1 || h[0] != "3" {
 		t.Errorf("a call that fails has the header %v", header)
 	}
 	if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
 		t.Errorf("the failure is %v, %v", err, st.Details())
 	}
-	if _, err := say(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
+	if _, err := sendMessage(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
 		t.Errorf("the panic is answered %v, want INTERNAL", err)
 	}
 	if n, logged := testutil.ToFloat64(s.Metrics().Panics), r.logs.FilterMessage(panicLine).Len(); n != 1 || logged != 1 {

@@ -35,7 +35,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 				dial = func(addr string) (net.Conn, error) { return dialer.DialContext(t.Context(), "tcp", addr) }
 			}
 			r := serve(t, s, options)
-			if err := r.ask(t, creds); err != nil {
+			if err := r.request(t, creds); err != nil {
 				t.Fatal(err)
 			}
 			conn, err := dial(r.addr["grpc"])
@@ -57,7 +57,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 			if diff := cmp.Diff(map[string]float64{"flood": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
-			if err := r.ask(t, creds); err != nil {
+			if err := r.request(t, creds); err != nil {
 				t.Errorf("a neighbour's call: %v", err)
 			}
 		})

@@ -192,13 +192,13 @@ func TestGRPCGoChecksClients(t *testing.T) {
 		TLS:       serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san}),
 	})
 	client := write(t, issue(t, ca, testcert.Leaf{Names: []string{san}}), ca.PEM)
-	if err := r.ask(t, clientTLS(t, access.TLSOptions{Cert: client.Cert, Key: client.Key, CA: files.CA})); err != nil {
+	if err := r.request(t, clientTLS(t, access.TLSOptions{Cert: client.Cert, Key: client.Key, CA: files.CA})); err != nil {
 		t.Errorf("with a certificate: %v", err)
 	}
-	if err := r.ask(t, clientTLS(t, access.TLSOptions{CA: files.CA})); status.Code(err) != codes.Unavailable {
+	if err := r.request(t, clientTLS(t, access.TLSOptions{CA: files.CA})); status.Code(err) != codes.Unavailable {
 		t.Errorf("without a certificate: %v, want UNAVAILABLE", err)
 	}
-	if err := r.ask(t, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
+	if err := r.request(t, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
 		t.Errorf("without TLS: %v, want UNAVAILABLE", err)
 	}
 }

@@ -74,9 +74,9 @@ func serveRights(t *testing.T) *rightsServer {
 	return g
 }
 
-// ask sends a request as from another machine, to the listener's own name. Authorization is the
+// request sends a request as from another machine, to the listener's own name. Authorization is the
 // value of the header; who is the name of a certificate, or empty.
-func (g *rightsServer) ask(t *testing.T, method, path, who, authorization string, header ...string) (int, http.Header, string, error) {
+func (g *rightsServer) request(t *testing.T, method, path, who, authorization string, header ...string) (int, http.Header, string, error) {
 	t.Helper()
 	options := access.TLSOptions{CA: g.names["alice"].CA}
 	if who != "" {
@@ -160,7 +160,7 @@ func TestRights(t *testing.T) {
 			if what.method != "GET" {
 				want = a.change
 			}
-			code, header, body, err := g.ask(t, what.method, what.path, a.certificate, a.authorization)
+			code, header, body, err := g.request(t, what.method, what.path, a.certificate, a.authorization)
 			if err != nil || code != want {
 				t.Errorf("%+v: %s %s = %d %s %v, want %d", a, what.method, what.path, code, body, err, want)
 			}
@@ -169,14 +169,14 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if code, _, _, err := g.ask(t, "GET", admin.StatePath, "stranger", ""); err == nil {
+	if code, _, _, err := g.request(t, "GET", admin.StatePath, "stranger", ""); err == nil {
 		t.Errorf("a certificate of another authority = %d, want a failed handshake", code)
 	}
-	_, header, _, _ := g.ask(t, "GET", "/", "", "", "Accept", "text/html")
+	_, header, _, _ := g.request(t, "GET", "/", "", "", "Accept", "text/html")
 	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
 		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
 	}
-	code, _, body, _ := g.ask(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	code, _, body, _ := g.request(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
 		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
 	}
@@ -206,16 +206,16 @@ func TestResetsAreAttributed(t *testing.T) {
 		for range 5 {
 			servertest.Hit(t, g.service, "user", "al", 1, nil)
 		}
-		_, _, body, err := g.ask(t, "POST", admin.ResetPath+"?domain=d", a.certificate, a.authorization)
+		_, _, body, err := g.request(t, "POST", admin.ResetPath+"?domain=d", a.certificate, a.authorization)
 		_, token, _ := strings.Cut(body, `"token": "`)
 		token, _, _ = strings.Cut(token, `"`)
 		if err != nil || token == "" {
 			t.Fatalf("the preview is %s, %v", body, err)
 		}
-		if code, _, body, err := g.ask(t, "POST", admin.ResetPath+"?domain=d&token="+token, a.certificate, a.authorization); code != 200 || err != nil {
+		if code, _, body, err := g.request(t, "POST", admin.ResetPath+"?domain=d&token="+token, a.certificate, a.authorization); code != 200 || err != nil {
 			t.Fatalf("the reset is %d %s, %v", code, body, err)
 		}
-		if code, _, body, err := g.ask(t, "DELETE", "/counters?domain=d&descriptor=user=al", a.certificate, a.authorization); code != 200 || err != nil {
+		if code, _, body, err := g.request(t, "DELETE", "/counters?domain=d&descriptor=user=al", a.certificate, a.authorization); code != 200 || err != nil {
 			t.Fatalf("the reset is %d %s, %v", code, body, err)
 		}
 		for _, line := range []string{"counters reset", "counter reset"} {
@@ -225,8 +225,8 @@ func TestResetsAreAttributed(t *testing.T) {
 			}
 		}
 	}
-	_, _, _, _ = g.ask(t, "GET", admin.StatePath, "", "Bearer "+nobodys)
-	_, _, state, _ := g.ask(t, "GET", admin.StatePath, "", "Bearer "+writeToken)
+	_, _, _, _ = g.request(t, "GET", admin.StatePath, "", "Bearer "+nobodys)
+	_, _, state, _ := g.request(t, "GET", admin.StatePath, "", "Bearer "+writeToken)
 	for _, token := range []string{readToken, writeToken, nobodys} {
 		if strings.Contains(state, token) || strings.Contains(fmt.Sprint(g.logs.All()), token) {
 			t.Error("a token is told")
@@ -241,7 +241,7 @@ func TestPageWithoutRightToWrite(t *testing.T) {
 		servertest.Hit(t, g.service, "user", "al", 1, nil)
 	}
 	for token, want := range map[string]bool{readToken: false, writeToken: true} {
-		code, _, body, err := g.ask(t, "GET", "/", "", "Bearer "+token, "Accept", "text/html")
+		code, _, body, err := g.request(t, "GET", "/", "", "Bearer "+token, "Accept", "text/html")
 		if got := strings.Contains(body, "data-reset="); code != 200 || err != nil || got != want || !strings.Contains(body, "<!doctype html>") {
 			t.Errorf("with %s the page = %d, %v, buttons: %t, want %t", token, code, err, got, want)
 		}

@@ -80,7 +80,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 			if options.TLS != nil {
 				creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
 			}
-			if err := r.ask(t, creds); err != nil {
+			if err := r.request(t, creds); err != nil {
 				t.Errorf("the next client gets %v", err)
 			}
 		})

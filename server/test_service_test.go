@@ -178,7 +178,7 @@ func serveKinds(t *testing.T) (*running, *callEvents, *answer.Service) {
 	return serve(t, s, Options{Register: d.register}), d, s
 }
 
-func say(t *testing.T, conn *grpc.ClientConn, message string, options ...grpc.CallOption) (string, error) {
+func sendMessage(t *testing.T, conn *grpc.ClientConn, message string, options ...grpc.CallOption) (string, error) {
 	t.Helper()
 	reply := new(text)
 	err := conn.Invoke(t.Context(), "/test.Kinds/Unary", &text{Value: message}, reply, options...)

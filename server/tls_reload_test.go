@@ -248,7 +248,7 @@ func TestRotationFailsNoCall(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case fresh <- r.ask(t, client):
+			case fresh <- r.request(t, client):
 			}
 		}
 	})

@@ -87,8 +87,8 @@ func clientTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	return c
 }
 
-// ask sends one request over a new connection.
-func (r *running) ask(t *testing.T, creds credentials.TransportCredentials) error {
+// request sends one request over a new connection.
+func (r *running) request(t *testing.T, creds credentials.TransportCredentials) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(creds))
 	if err != nil {
@@ -178,7 +178,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 				want string
 			}{{"mutual", mutual, tt.mutual}, {"one-sided", oneSided, tt.oneSided}} {
 				before := testutil.ToFloat64(metrics.HandshakeErrors)
-				err := side.to.ask(t, tt.creds)
+				err := side.to.request(t, tt.creds)
 				if side.want == "" {
 					if err != nil {
 						t.Errorf("%s: error is %v, want an answer", side.name, err)

@@ -37,7 +37,7 @@ func TestAwait(t *testing.T) {
 		for i := range charges {
 			charges[i] = oneHit(uint64(i+1), hugeBucket)
 		}
-		must.OK(t, c.ask(s, charges...))
+		must.OK(t, c.decide(s, charges...))
 		if fallback, _ := o.decisions(); fallback > 0 || c.b.Denied {
 			t.Errorf("%s: the fallback decided %d charges of the first request", name, fallback)
 		}

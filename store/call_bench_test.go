@@ -36,7 +36,7 @@ func BenchmarkCalls(b *testing.B) {
 						}
 						one := oneHit(uint64(i%10000), p)
 						one.ID.Hi, one.ID.Lo = one.ID.Lo*0x9e3779b97f4a7c15, one.ID.Lo*0xbf58476d1ce4e5b9
-						if err := c.ask(s, one); err != nil {
+						if err := c.decide(s, one); err != nil {
 							b.Error(err)
 						}
 					}

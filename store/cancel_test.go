@@ -111,7 +111,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		all = append(all, charge)
 		var c caller
 		for {
-			must.OK(t, c.ask(s, charge))
+			must.OK(t, c.decide(s, charge))
 			if c.b.Decisions[0].Over {
 				break
 			}
@@ -125,7 +125,7 @@ func TestResetAndTheFallback(t *testing.T) {
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for _, charge := range all {
 		var c caller
-		if err := c.ask(s, charge); err != nil || c.b.Decisions[0].Over {
+		if err := c.decide(s, charge); err != nil || c.b.Decisions[0].Over {
 			t.Errorf("counter %d, algorithm %d: decided %+v, %v, want room", charge.ID.Lo, charge.Policy.Algorithm, c.b.Decisions, err)
 		}
 	}

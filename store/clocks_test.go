@@ -47,7 +47,7 @@ func TestClocksAnHourApart(t *testing.T) {
 					c := caller{clock: r.clock}
 					for i := range 20 * len(policies) {
 						n := i % len(policies)
-						if err := c.ask(r.Store, oneHit(round+uint64(n+1), policies[n])); err != nil {
+						if err := c.decide(r.Store, oneHit(round+uint64(n+1), policies[n])); err != nil {
 							t.Error(err)
 						}
 						if !c.b.Denied {

@@ -35,7 +35,7 @@ func newTraffic(tb testing.TB, s *Store) *traffic {
 				for k := range 1 + i%2 {
 					charges = append(charges, oneHit(uint64((i*7+k)%len(l.admitted)+1), hugeFixedWindow))
 				}
-				if err := c.ask(s, charges...); err != nil {
+				if err := c.decide(s, charges...); err != nil {
 					tb.Errorf("answered %v", err)
 				}
 				for k := range charges {
@@ -117,7 +117,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	for n := range l.admitted {
 		peek := oneHit(uint64(n+1), hugeFixedWindow)
 		peek.Hits = 0
-		must.OK(t, c.ask(s, peek))
+		must.OK(t, c.decide(s, peek))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
 		if got < want || got > want && late == 0 {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)

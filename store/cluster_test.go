@@ -50,7 +50,7 @@ func TestClusterShare(t *testing.T) {
 						charges = append(charges, oneHit(uint64(m+1), policies[m%5]))
 						charges[k].Group = int32(k)
 					}
-					if err := c.ask(s, charges...); err != nil {
+					if err := c.decide(s, charges...); err != nil {
 						t.Error(err)
 					}
 					for k := range charges {

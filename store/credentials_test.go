@@ -201,7 +201,7 @@ func TestSentinelOverTLS(t *testing.T) {
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
-	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
+	if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
 	}
 	storetest.Eventually(t, "both connections to Sentinel", func() bool {

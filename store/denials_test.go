@@ -50,7 +50,7 @@ func TestCachedDenials(t *testing.T) {
 				c, d := caller{clock: clock}, caller{clock: clock}
 				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
-					must.OK(t, c.ask(s, charges...))
+					must.OK(t, c.decide(s, charges...))
 				}
 				charge := oneHit(1, &tt.p)
 				charge.Hits = 8
@@ -116,12 +116,12 @@ func TestLimitOnOutcomes(t *testing.T) {
 	var c caller
 	admitted := 0
 	for range 100 {
-		must.OK(t, c.ask(s, peek))
+		must.OK(t, c.decide(s, peek))
 		if c.b.Denied {
 			continue
 		}
 		admitted++
-		must.OK(t, c.ask(s, charge))
+		must.OK(t, c.decide(s, charge))
 	}
 	if admitted != 6 {
 		t.Errorf("%d of 100 failures were admitted, want 6, as in memory: the limit of 5, and the one that exceeds it", admitted)
@@ -140,7 +140,7 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	var c caller
 	ask := func(charges ...limiter.Charge) []limiter.Decision {
 		t.Helper()
-		must.OK(t, c.ask(s, charges...))
+		must.OK(t, c.decide(s, charges...))
 		return c.b.Decisions
 	}
 	ask(oneHit(1, small))
@@ -205,7 +205,7 @@ func TestCachedDenialAllocatesNothing(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	none := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow})
-	if err := c.ask(s, none); err != nil || !c.b.Denied {
+	if err := c.decide(s, none); err != nil || !c.b.Denied {
 		t.Fatal(err, c.b.Denied)
 	}
 	now := limiter.Time(time.Now().UnixNano())

@@ -41,7 +41,7 @@ func TestHitsLostByFailover(t *testing.T) {
 					case <-tick.C:
 					}
 					var c caller
-					if err := c.ask(s, oneHit(1, hugeFixedWindow)); err == nil && !c.b.Denied {
+					if err := c.decide(s, oneHit(1, hugeFixedWindow)); err == nil && !c.b.Denied {
 						admitted++
 					}
 				}
@@ -58,7 +58,7 @@ func TestHitsLostByFailover(t *testing.T) {
 			var c caller
 			peek := oneHit(1, hugeFixedWindow)
 			peek.Hits = 0
-			must.OK(t, c.ask(s, peek))
+			must.OK(t, c.decide(s, peek))
 			lost := admitted - int(c.b.Decisions[0].Before)
 			t.Logf("%d of %d hits lost: %v of hits", lost, admitted, time.Duration(lost)*each)
 		})

@@ -180,7 +180,7 @@ func TestScriptFlush(t *testing.T) {
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
-		must.OK(t, c.ask(s, oneHit(1, hugeBucket)))
+		must.OK(t, c.decide(s, oneHit(1, hugeBucket)))
 	}
 	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
 		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
@@ -341,7 +341,7 @@ func TestFallbacks(t *testing.T) {
 		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: tt.fallback, Table: newTable(t)})
 		must.OK(t, err)
 		var c caller
-		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {
+		if err := c.decide(s, charges...); !errors.Is(err, tt.err) {
 			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)
 		}
 		if c.b.Denied != tt.denied {

@@ -70,7 +70,7 @@ func TestForeignKeys(t *testing.T) {
 					if charges[0].Group > charges[len(charges)-1].Group {
 						charges[1].Group = 2
 					}
-					if err := c.ask(s, charges...); !errors.Is(err, ErrUnavailable) {
+					if err := c.decide(s, charges...); !errors.Is(err, ErrUnavailable) {
 						t.Errorf("%s %.20q: answered %v, want the fallback", key, wrote, err)
 					}
 					want++
@@ -79,7 +79,7 @@ func TestForeignKeys(t *testing.T) {
 			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE cannot distinguish an empty string from a missing key
 				peek := bad
 				peek.Hits = 0
-				if err := c.ask(s, peek); !errors.Is(err, ErrUnavailable) {
+				if err := c.decide(s, peek); !errors.Is(err, ErrUnavailable) {
 					t.Errorf("%s %.20q: a peek was answered %v, want the fallback", key, wrote, err)
 				}
 				want++
@@ -88,7 +88,7 @@ func TestForeignKeys(t *testing.T) {
 				n := srv.Must("EXISTS", partner)
 				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
 			})
-			if err := c.ask(s, good); err != nil {
+			if err := c.decide(s, good); err != nil {
 				t.Errorf("%s %.20q: answered %v, on another counter", key, wrote, err)
 			}
 			if after := srv.Must("DUMP", key); after != before {

@@ -52,7 +52,7 @@ func TestOddCounters(t *testing.T) {
 		admitted := 0
 		var c caller
 		for range 3 * most {
-			must.OK(t, c.ask(s, charge))
+			must.OK(t, c.decide(s, charge))
 			if !c.b.Denied {
 				admitted++
 			}
@@ -109,11 +109,11 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	charge := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
-	must.OK(t, c.ask(s, charge))
+	must.OK(t, c.decide(s, charge))
 	r.cut(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
-		if err := c.ask(s, charge); err != nil || c.b.Denied {
+		if err := c.decide(s, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
 		}
 	}

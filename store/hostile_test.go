@@ -256,7 +256,7 @@ func TestHostileServers(t *testing.T) {
 				}
 				var c caller
 				storetest.Eventually(t, "failed twice, and logged "+reply.named, func() bool {
-					if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
+					if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 						t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 					}
 					n := 0
@@ -338,7 +338,7 @@ func TestHostileMemory(t *testing.T) {
 			storetest.Eventually(t, "it has failed several times", func() bool {
 				most = max(most, processMemory())
 				var c caller
-				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
+				if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
 				s.main.requestRefresh() // query again at once
@@ -383,7 +383,7 @@ func TestHostileRedirections(t *testing.T) {
 				all.Go(func() {
 					var c caller
 					for i := range 300 {
-						if err := c.ask(s, oneHit(uint64(n*300+i), hugeBucket)); err != nil || !c.b.Denied {
+						if err := c.decide(s, oneHit(uint64(n*300+i), hugeBucket)); err != nil || !c.b.Denied {
 							t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 						}
 						if name == "not yet" && i > 10 { // each request waits until its deadline

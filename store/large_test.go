@@ -49,7 +49,7 @@ func TestLargeRequest(t *testing.T) {
 	before := scriptCalls(t, srv)
 	for n := range 3 {
 		var c caller
-		must.OK(t, c.ask(s, charges...))
+		must.OK(t, c.decide(s, charges...))
 		for i := range charges {
 			if d := c.b.Decisions[i]; d.Over != (n > 0) || d.Before != min(uint64(n)*3, 3) {
 				t.Fatalf("request %d, charge %d: decided %+v", n, i, d)
@@ -79,7 +79,7 @@ func TestTooLargeRequest(t *testing.T) {
 		"rings": manyCharges(1, 1000, ringOf60, 1),
 	} {
 		before := o.decidedBy(byTooLarge)
-		if err := c.ask(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
+		if err := c.decide(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
 			t.Errorf("%s: answered %v", name, err)
 		}
 		if got := o.decidedBy(byTooLarge) - before; got != len(charges) {
@@ -92,7 +92,7 @@ func TestTooLargeRequest(t *testing.T) {
 	// The store is charged later, in several runs.
 	peek := manyCharges(1, 1, ringOf60, 0)[0]
 	storetest.Eventually(t, "charged", func() bool {
-		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == 1
+		return c.decide(s, peek) == nil && c.b.Decisions[0].Before == 1
 	})
 }
 

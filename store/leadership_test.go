@@ -167,7 +167,7 @@ func TestHostileLeadershipReplies(t *testing.T) {
 					}
 				}
 				var c caller
-				if err := c.ask(s, oneHit(1, hugeBucket)); err != nil {
+				if err := c.decide(s, oneHit(1, hugeBucket)); err != nil {
 					t.Errorf("a request gets %v", err)
 				}
 			}

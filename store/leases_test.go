@@ -25,7 +25,7 @@ func permitCharge(counter uint64, n uint32) limiter.Charge {
 // acquirePermit acquires a permit and returns its lease, 0 if all permits are held.
 func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 	return c.b.Lease(0)
 }
 
@@ -33,7 +33,7 @@ func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) u
 func (c *caller) releasePermit(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
@@ -223,7 +223,7 @@ func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease u
 		paid.Hits = uint64(cost)
 		charges = append(charges, paid)
 	}
-	must.OK(tb, c.ask(s, charges...))
+	must.OK(tb, c.decide(s, charges...))
 	return c.b.Decisions[0].Charged
 }
 
@@ -232,7 +232,7 @@ func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uin
 	tb.Helper()
 	charge := oneHit(1, p)
 	charge.Hits, charge.Reserve = 0, true
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -352,10 +352,10 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
 			before := srv.Must("DUMP", key)
 			var c caller
-			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrUnavailable) {
+			if charge.Reserve = true; !errors.Is(c.decide(s, charge), ErrUnavailable) {
 				t.Errorf("%d, %q: decided %+v, want the fallback", n, wrote, c.b.Decisions)
 			}
-			if charge.Reserve = false; c.ask(s, charge) != nil {
+			if charge.Reserve = false; c.decide(s, charge) != nil {
 				t.Errorf("%d, %q: the counter itself is not decided", n, wrote)
 			}
 			if srv.Must("DUMP", key) != before {
@@ -405,7 +405,7 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 			if charge.Refund = refund; refund {
 				charge.Hits = held
 			}
-			if err := c.ask(s, charge); err != nil {
+			if err := c.decide(s, charge); err != nil {
 				t.Fatal(name, err)
 			}
 			if d := c.b.Decisions[0]; d.Charged > 1 || d.Remaining > 9 || d.Before > 1<<62 {

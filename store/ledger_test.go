@@ -183,11 +183,11 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
 	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
 		for n := range uint64(8) {
-			must.OK(t, c.ask(s, oneHit(n+1, second)))
+			must.OK(t, c.decide(s, oneHit(n+1, second)))
 		}
 	}
 	for range 5 {
-		must.OK(t, c.ask(s, oneHit(100, hugeFixedWindow)))
+		must.OK(t, c.decide(s, oneHit(100, hugeFixedWindow)))
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

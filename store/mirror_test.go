@@ -38,18 +38,18 @@ func TestMirror(t *testing.T) {
 			var a, b caller
 			charge := oneHit(1, tt.p)
 			charge.Hits = 40
-			if err := b.ask(other, charge); err != nil || b.b.Denied {
+			if err := b.decide(other, charge); err != nil || b.b.Denied {
 				t.Fatal(err, b.b.Denied)
 			}
 			charge.Hits = 50
-			if err := a.ask(mine, charge); err != nil || a.b.Denied {
+			if err := a.decide(mine, charge); err != nil || a.b.Denied {
 				t.Fatal(err, a.b.Denied)
 			}
 			srv.Stop()
 			charge.Hits = 1
 			admitted := 0
 			for range 100 {
-				must.OK(t, a.ask(mine, charge))
+				must.OK(t, a.decide(mine, charge))
 				if !a.b.Denied {
 					admitted++
 				}
@@ -60,7 +60,7 @@ func TestMirror(t *testing.T) {
 			srv.Continue()
 			storetest.Eventually(t, "up", mine.Up)
 			charge.Hits = 0
-			must.OK(t, a.ask(mine, charge))
+			must.OK(t, a.decide(mine, charge))
 			// The first hit may have reached the store before the connection was lost, and count
 			// twice. The debt of a bucket is at most one window, and a log has at most its limit.
 			if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {

@@ -45,7 +45,7 @@ func TestOutages(t *testing.T) {
 				peek := oneHit(100, policies[0])
 				peek.Hits = 0
 				for _, s := range replicas { // a request notices the outage
-					must.OK(t, c.ask(s, peek))
+					must.OK(t, c.decide(s, peek))
 				}
 				return !replicas[0].Up() && !replicas[1].Up()
 			}
@@ -57,7 +57,7 @@ func TestOutages(t *testing.T) {
 					for n, p := range policies {
 						c.exceeded = func(hits uint64) { exceeded[n].Add(int64(hits)) }
 						for range times {
-							must.OK(t, c.ask(s, oneHit(uint64(n+1), p)))
+							must.OK(t, c.decide(s, oneHit(uint64(n+1), p)))
 							if !c.b.Denied {
 								admitted[n]++
 							}
@@ -104,7 +104,7 @@ func TestOutages(t *testing.T) {
 				var c caller
 				peek := oneHit(uint64(n+1), p)
 				peek.Hits = 0
-				if err := c.ask(replicas[0], peek); err != nil || int(c.b.Decisions[0].Before) != want {
+				if err := c.decide(replicas[0], peek); err != nil || int(c.b.Decisions[0].Before) != want {
 					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
 				}
 			}

@@ -18,7 +18,7 @@ func (l *traffic) compareCounts(tb testing.TB, late int) {
 	for n := range l.admitted {
 		peek := oneHit(uint64(n+1), hugeFixedWindow)
 		peek.Hits = 0
-		must.OK(tb, c.ask(l.s, peek))
+		must.OK(tb, c.decide(l.s, peek))
 		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
 		if got < want {
 			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)
@@ -76,12 +76,12 @@ func TestServerDisappears(t *testing.T) {
 	r.pause(true)
 	storetest.Eventually(t, "unavailable, even without requests", func() bool { return !s.Up() })
 	var c caller
-	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
+	if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 		t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 	}
 	r.pause(false)
 	storetest.Eventually(t, "up again", s.Up)
-	if err := c.ask(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
+	if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
 	}
 }

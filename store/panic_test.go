@@ -146,7 +146,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 	permit := permitCharge(3, 5)
 	o.armed.Store(true)
 	var c, other caller
-	if err := c.ask(s, day, second1, permit); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
+	if err := c.decide(s, day, second1, permit); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
 		t.Fatal(err, c.b.Decisions)
 	}
 	if o.armed.Load() {

@@ -37,7 +37,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		passed, counted := 0, 0
 		counts := func() bool { return there.usedHits(t, other, good) == counted && s.unsyncedCounters() == 0 }
 		for range requests {
-			must.OK(t, c.ask(s, bad, good))
+			must.OK(t, c.decide(s, bad, good))
 			if !c.b.Decisions[1].Over {
 				passed++
 			}
@@ -85,7 +85,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		tt.gone.Kill()
 		var c caller
 		storetest.Eventually(t, "unavailable", func() bool {
-			_ = c.ask(s, tt.lost)
+			_ = c.decide(s, tt.lost)
 			return !s.Up()
 		})
 		var number uint64
@@ -106,7 +106,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			}
 			gone := tt.lost
 			for _, gone.Group = range []int32{0, 1} { // in one group, and in two
-				if err := c.ask(s, part, gone); !errors.Is(err, ErrUnavailable) {
+				if err := c.decide(s, part, gone); !errors.Is(err, ErrUnavailable) {
 					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}

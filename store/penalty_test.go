@@ -43,7 +43,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 				t.Helper()
 				charge := oneHit(1, &p)
 				charge.Hits = hits
-				must.OK(t, c.ask(s, charge))
+				must.OK(t, c.decide(s, charge))
 				return c.b.Decisions[0]
 			}
 			ask(other, 2)
@@ -106,7 +106,7 @@ func TestPenaltyKeys(t *testing.T) {
 		s.denied.clear()
 		charge := oneHit(1, p)
 		charge.Hits = 3
-		must.OK(t, c.ask(s, charge))
+		must.OK(t, c.decide(s, charge))
 		return c.b.Decisions[0]
 	}
 	if d := ask(); !d.PenaltyStarted {

@@ -26,7 +26,7 @@ func TestPerSecond(t *testing.T) {
 		charges[i].Group = int32(i)
 	}
 	var c caller
-	if err := c.ask(s, charges...); err != nil || c.b.Denied {
+	if err := c.decide(s, charges...); err != nil || c.b.Denied {
 		t.Fatal(err, c.b.Denied)
 	}
 	const keys = `return #redis.call('KEYS', 's1{?}*')`
@@ -35,10 +35,10 @@ func TestPerSecond(t *testing.T) {
 	}
 	second.Kill()
 	storetest.Eventually(t, "the second is unavailable", func() bool {
-		_ = c.ask(s, charges[0])
+		_ = c.decide(s, charges[0])
 		return !s.Up()
 	})
-	if err := c.ask(s, charges...); err != nil || !c.b.Decisions[0].Over || c.b.Decisions[1].Over || c.b.Decisions[2].Over {
+	if err := c.decide(s, charges...); err != nil || !c.b.Decisions[0].Over || c.b.Decisions[1].Over || c.b.Decisions[2].Over {
 		t.Errorf("decided %+v, %v, want the first alone to be denied by the fallback", c.b.Decisions, err)
 	}
 	// As one group they are denied, and the first store refunds its hits.
@@ -46,12 +46,12 @@ func TestPerSecond(t *testing.T) {
 	for i := range charges {
 		charges[i].Group = 0
 	}
-	if err := c.ask(s, charges...); err != nil || !c.b.Denied || c.b.Decisions[1].Charged != 0 || !c.b.Decisions[1].Denied {
+	if err := c.decide(s, charges...); err != nil || !c.b.Denied || c.b.Decisions[1].Charged != 0 || !c.b.Decisions[1].Denied {
 		t.Errorf("decided %+v, %v, want the group to be denied", c.b.Decisions, err)
 	}
 	peek := charges[1]
 	peek.Hits = 0
 	storetest.Eventually(t, "the charge is refunded", func() bool {
-		return c.ask(s, peek) == nil && c.b.Decisions[0].Before == before+1
+		return c.decide(s, peek) == nil && c.b.Decisions[0].Before == before+1
 	})
 }

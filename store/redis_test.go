@@ -83,7 +83,9 @@ func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
 
 func (c *caller) Decided(err error) { c.decided <- err }
 
-func (c *caller) ask(s *Store, charges ...limiter.Charge) error { return c.askWithin(s, 0, charges...) }
+func (c *caller) decide(s *Store, charges ...limiter.Charge) error {
+	return c.askWithin(s, 0, charges...)
+}
 
 func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
 	done, err := c.start(s, budget, charges...)
@@ -161,7 +163,7 @@ func testSharing(t *testing.T, replicas int) {
 				var c caller
 				for i := range 100 * len(policies) {
 					n := i % len(policies)
-					if err := c.ask(s, oneHit(uint64(n+1), policies[n])); err != nil {
+					if err := c.decide(s, oneHit(uint64(n+1), policies[n])); err != nil {
 						t.Error(err)
 					}
 					if !c.b.Denied {

@@ -66,14 +66,14 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if refundFirst {
 						charges[0], charges[1] = charges[1], charges[0]
 					}
-					must.OK(t, c.ask(tt.s, append(charges, tt.denies...)...))
+					must.OK(t, c.decide(tt.s, append(charges, tt.denies...)...))
 				}
 				before := oneHit(number, p)
 				if before.Hits = 5; tt.denies == nil {
 					before.Hits = 9
 				}
 				used := before.Hits
-				must.OK(t, c.ask(tt.s, before))
+				must.OK(t, c.decide(tt.s, before))
 				for _, refund := range []uint64{3, 9} { // the second is larger than the used hits
 					if tt.denies == nil {
 						refund = 1
@@ -115,7 +115,7 @@ func TestLateRefunds(t *testing.T) {
 			before := oneHit(number, p)
 			before.Hits = 5
 			var c, there caller
-			must.OK(t, c.ask(s, before))
+			must.OK(t, c.decide(s, before))
 			used := func() int { return there.usedHits(t, other, before) }
 			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
 			if d := c.b.Decisions[1]; d.Charged != 3 {
@@ -176,7 +176,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			plain.Charges = append(plain.Charges, charge)
 			group += random.Int32N(2)
 		}
-		must.OK(t, c.ask(s, plain.Charges...))
+		must.OK(t, c.decide(s, plain.Charges...))
 		memory.Decide(now, &plain)
 		what := fmt.Sprintf("seed %d, request %d", seed, n)
 		for i, want := range plain.Decisions {
@@ -192,7 +192,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			var there caller
 			there.clock = clock
 			storetest.Eventually(t, what+"\n"+describe(plain.Charges), func() bool {
-				err := there.ask(s, charge)
+				err := there.decide(s, charge)
 				return err == nil && there.b.Decisions[0].Before == peek.Decisions[0].Before && there.b.Decisions[0].Penalty == peek.Decisions[0].Penalty
 			})
 		}

@@ -93,7 +93,7 @@ func TestPasswordIsReread(t *testing.T) {
 	srv.Must("CLIENT", "KILL", "USER", "sluice")
 	storetest.Eventually(t, "refused", func() bool {
 		var c caller
-		_ = c.ask(s, oneHit(1, hugeBucket))
+		_ = c.decide(s, oneHit(1, hugeBucket))
 		mu.Lock()
 		defer mu.Unlock()
 		return line != ""

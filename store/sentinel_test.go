@@ -36,7 +36,7 @@ func TestSentinel(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			var c caller
 			once := oneHit(99, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow})
-			if err := c.ask(s, once); err != nil || c.b.Denied {
+			if err := c.decide(s, once); err != nil || c.b.Denied {
 				t.Fatal(err, c.b.Denied)
 			}
 			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
@@ -53,7 +53,7 @@ func TestSentinel(t *testing.T) {
 				defer o.mu.Unlock()
 				return o.decided[byStore] > before
 			})
-			if err := c.ask(s, once); err != nil || !c.b.Denied {
+			if err := c.decide(s, once); err != nil || !c.b.Denied {
 				t.Errorf("the counter was lost: %+v, %v", c.b.Decisions, err)
 			}
 			o.mu.Lock()

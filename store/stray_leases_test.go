@@ -128,7 +128,7 @@ func leaseCharges() map[string]limiter.Charge {
 func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -136,7 +136,7 @@ func (c *caller) heldHits(tb testing.TB, s *Store, charge limiter.Charge) uint64
 func (c *caller) returnLease(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
 	tb.Helper()
 	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 }
 
 // Before a store ends, it releases the leases that it has granted to denied callers, over its

@@ -41,7 +41,7 @@ func TestTryAgain(t *testing.T) {
 		callers.Go(func() {
 			var c caller
 			for !stop.Load() {
-				if err := c.ask(s, charges...); err != nil {
+				if err := c.decide(s, charges...); err != nil {
 					t.Error(err)
 				}
 				if !c.b.Denied {
@@ -85,7 +85,7 @@ func TestTryAgain(t *testing.T) {
 		charges[i].Hits = 0
 	}
 	var c caller
-	must.OK(t, c.ask(s, charges...))
+	must.OK(t, c.decide(s, charges...))
 	for i := range charges {
 		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)

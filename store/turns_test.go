@@ -78,7 +78,7 @@ func TestReset(t *testing.T) {
 	srv.Kill()
 	storetest.Eventually(t, "unavailable", func() bool {
 		var a caller
-		_ = a.ask(s, oneHit(1, hugeBucket))
+		_ = a.decide(s, oneHit(1, hugeBucket))
 		return !s.Up()
 	})
 	if _, err := reset(s, hugeBucket, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {

@@ -26,7 +26,7 @@ func (s *Store) unsyncedCounters() int {
 func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
-	must.OK(tb, c.ask(s, charge))
+	must.OK(tb, c.decide(s, charge))
 	return int(c.b.Decisions[0].Before)
 }
 
@@ -107,11 +107,11 @@ func TestDroppedHits(t *testing.T) {
 		return !s.Up()
 	})
 	for n := range uint64(4) {
-		must.OK(t, c.ask(s, oneHit(n+1, hugeFixedWindow)))
+		must.OK(t, c.decide(s, oneHit(n+1, hugeFixedWindow)))
 	}
 	five := oneHit(5, log)
 	five.Hits = 7
-	if err := c.ask(s, five); err != nil || o.dropped != 7 {
+	if err := c.decide(s, five); err != nil || o.dropped != 7 {
 		t.Errorf("%d hits dropped, %v, want the 7 that have no room", o.dropped, err)
 	}
 	foreign := oneHit(2, hugeFixedWindow)
@@ -142,7 +142,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			r.cut(true)
 			var c caller
 			storetest.Eventually(t, "unavailable", func() bool {
-				_ = c.ask(s, oneHit(2, p))
+				_ = c.decide(s, oneHit(2, p))
 				return !s.Up()
 			})
 			charge := oneHit(1, p)
@@ -151,7 +151,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			denied := withRefund(1, p, 2)
 			denied[0].Hits = 6
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
-				must.OK(t, c.ask(s, charges...))
+				must.OK(t, c.decide(s, charges...))
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up again", s.Up)
@@ -277,7 +277,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	})
 	for n := range uint64(40) {
 		for range 5 {
-			must.OK(t, c.ask(s, oneHit(n+1, hugeFixedWindow)))
+			must.OK(t, c.decide(s, oneHit(n+1, hugeFixedWindow)))
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
@@ -302,7 +302,7 @@ func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	for _, p := range []*limiter.Policy{hugeFixedWindow, hugeBucket, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
 		var c caller
 		charge := oneHit(1, p)
-		must.OK(t, c.ask(s, charge))
+		must.OK(t, c.decide(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
 		if n := testing.AllocsPerRun(1000, func() {
@@ -341,7 +341,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		must.OK(t, s.options.fallBack(at, &c.b))
 		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
-	must.OK(t, c.ask(s, charge))
+	must.OK(t, c.decide(s, charge))
 	owe()
 	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -323,7 +323,7 @@ func (k RuleKey) text() string { return k.Domain + "\x00" + k.Limit + "\x00" + k
 // bound, costs neither an allocation nor a lock.
 func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1End, key2End int) (*RuleCounters, []byte) {
 	if len(key) > maxRuntimeKey {
-		return r.other(domain), scratch
+		return r.otherSeries(domain), scratch
 	}
 	scratch = append(scratch[:0], domain...)
 	scratch = append(append(scratch, 0), limit...)
@@ -334,7 +334,7 @@ func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1En
 	}
 	// Labels must be valid UTF-8.
 	if len(runtime) >= MaxRuntime || !utf8.Valid(key) || !utf8.ValidString(limit) {
-		return r.other(domain), scratch
+		return r.otherSeries(domain), scratch
 	}
 	return r.addRuntime(NewRuleKey(domain, limit, key, key1End, key2End)), scratch
 }
@@ -347,7 +347,7 @@ func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 		return s.counters
 	}
 	if len(old) >= MaxRuntime {
-		return r.other(k.Domain)
+		return r.otherSeries(k.Domain)
 	}
 	next := make(map[string]*runtimeRule, len(old)+1)
 	maps.Copy(next, old)
@@ -362,8 +362,8 @@ func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 	return s.counters
 }
 
-// other returns the overflow counters of a domain.
-func (r *Rules) other(domain string) *RuleCounters {
+// otherSeries returns the overflow counters of a domain.
+func (r *Rules) otherSeries(domain string) *RuleCounters {
 	r.spill.Add(1)
 	if c := (*r.overflow.Load())[domain]; c != nil {
 		return c

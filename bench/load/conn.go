@@ -16,7 +16,7 @@ import (
 
 // conn is a connection to the service or to an Envoy.
 type conn interface {
-	ask(ctx context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error)
+	request(ctx context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error)
 	io.Closer
 }
 
@@ -52,7 +52,7 @@ type grpcConn struct {
 	client rls.RateLimitServiceClient
 }
 
-func (c *grpcConn) ask(ctx context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error) {
+func (c *grpcConn) request(ctx context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error) {
 	response, err := c.client.ShouldRateLimit(ctx, request)
 	return response.GetOverallCode(), err
 }
@@ -65,7 +65,7 @@ type httpConn struct {
 	out []byte
 }
 
-func (c *httpConn) ask(_ context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error) {
+func (c *httpConn) request(_ context.Context, request *rls.RateLimitRequest) (rls.RateLimitResponse_Code, error) {
 	c.out = append(c.out[:0], "GET / HTTP/1.1\r\nhost: bench\r\n"...)
 	for _, d := range request.GetDescriptors() {
 		for _, e := range d.GetEntries() {

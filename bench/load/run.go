@@ -209,7 +209,7 @@ func (w *worker) call(ctx context.Context, t time.Time) bool {
 		ctx, cancel = context.WithTimeout(ctx, w.config.Timeout)
 		defer cancel()
 	}
-	code, err := w.conns[w.next].ask(ctx, request)
+	code, err := w.conns[w.next].request(ctx, request)
 	w.next = (w.next + 1) % len(w.conns)
 	if err != nil {
 		w.tally.errors++

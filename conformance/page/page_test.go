@@ -142,11 +142,11 @@ func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 // hit sends n requests with one descriptor to the domain shop.
 func hit(t *testing.T, s *sluice.Sluice, key, value string, times int) {
 	t.Helper()
-	ask(t, s, "shop", key, value, times)
+	sendRequests(t, s, "shop", key, value, times)
 }
 
-// ask sends n requests with one descriptor.
-func ask(t *testing.T, s *sluice.Sluice, domain, key, value string, times int) {
+// sendRequests sends n requests with one descriptor.
+func sendRequests(t *testing.T, s *sluice.Sluice, domain, key, value string, times int) {
 	t.Helper()
 	for range times {
 		body := fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, domain, key, value)

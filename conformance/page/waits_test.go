@@ -17,7 +17,7 @@ func TestPageWaits(t *testing.T) {
 	addr := s.Addr("debug")
 	ctx, wrong := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.EmulateViewport(375, 800), chromedp.Navigate("http://"+addr+"/"))
-	ask := func(user string) { ask(t, s, long, "user", user, 4) }
+	ask := func(user string) { sendRequests(t, s, long, "user", user, 4) }
 	ask("alice")
 	await(ctx, t, "user=alice")
 

@@ -24,7 +24,7 @@ func (p *parser) eachMap(path string, f field, list, item string, each func(here
 	defer p.leave()
 	items := slices.All(f.value.Content)
 	if p.list != nil && f.value == p.list.node {
-		items = p.list.all()
+		items = p.list.eachItem()
 	}
 	for i, at := range items {
 		if p.stopped {

@@ -129,8 +129,8 @@ func (l *longList) laterKey(root *yaml.Node, i int) bool {
 	return i+2 < len(root.Content) && root.Content[i+2].Line < l.first
 }
 
-// all yields the items of the list. It stops if a piece does not parse.
-func (l *longList) all() iter.Seq2[int, *yaml.Node] {
+// eachItem yields the items of the list. It stops if a piece does not parse.
+func (l *longList) eachItem() iter.Seq2[int, *yaml.Node] {
 	return func(yield func(int, *yaml.Node) bool) {
 		n, line := 0, l.first
 		for rest := l.text; len(rest) > 0; {

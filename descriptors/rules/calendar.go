@@ -50,7 +50,7 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 // machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New("Local depends on the machine")
+		return nil, errors.New(`"Local" depends on the machine`)
 	}
 	return time.LoadLocation(name)
 }

@@ -65,8 +65,8 @@ func tableFiles(all *tables.Registry) (paths []string) {
 	return paths
 }
 
-// all returns all paths to read. The file of defaults is the last.
-func (p *locations) all() []string {
+// allPaths returns all paths to read. The file of defaults is the last.
+func (p *locations) allPaths() []string {
 	if p.defaults == "" {
 		return p.paths
 	}
@@ -88,7 +88,7 @@ func (p *locations) read() (sources, error) {
 		case err != nil:
 			return sources{}, addUser(err)
 		default:
-			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(p.all(), ", "))
+			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(p.allPaths(), ", "))
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (p *locations) list() ([]foundFile, error) {
 		}
 	}
 	var all []foundFile
-	for _, path := range p.all() {
+	for _, path := range p.allPaths() {
 		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err

@@ -150,7 +150,7 @@ func (s *Files) read() reading {
 
 // changingReading returns the error for files that keep changing.
 func (s *Files) changingReading() reading {
-	err := fmt.Errorf("read %s: %w", strings.Join(s.locations().all(), ", "), errChanging)
+	err := fmt.Errorf("read %s: %w", strings.Join(s.locations().allPaths(), ", "), errChanging)
 	return reading{sum: Digest([]byte(err.Error())), err: err}
 }
 

@@ -95,7 +95,7 @@ type changes struct {
 	tables []bool
 }
 
-func (c changes) any() bool { return c.rules || slices.Contains(c.tables, true) }
+func (c changes) hasAny() bool { return c.rules || slices.Contains(c.tables, true) }
 
 // changed returns the members that differ from their last reading.
 func (g *Group) changed(now *snapshot) changes {
@@ -187,7 +187,7 @@ func (g *Group) watchOptions() watchOptions {
 // until it is read.
 func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 	before, unsettled, waited := g.snapshot(), 0, stopwatch()
-	for g.changed(&before).any() {
+	for g.changed(&before).hasAny() {
 		if !w.waitQuiet(ctx, g.watchOptions().settle) {
 			return
 		}
@@ -197,7 +197,7 @@ func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 		if !all {
 			unsettled++
 		}
-		if settled.any() && (all || unsettled >= maxUnstableRounds) {
+		if settled.hasAny() && (all || unsettled >= maxUnstableRounds) {
 			if tables, same := g.readTables(&now, settled); same {
 				_ = g.apply(&now, settled, tables, false) // OnLoad reports the error
 				if all {
@@ -282,7 +282,7 @@ func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bo
 // dirs returns the directories to watch, sorted.
 func (g *Group) dirs() (all []string) {
 	if g.files != nil {
-		all = watchedDirs(g.files.locations().all())
+		all = watchedDirs(g.files.locations().allPaths())
 	}
 	for _, f := range g.tables {
 		all = append(all, fileDirs(f.opt.Path)...)

@@ -44,7 +44,7 @@ func newGrouped(t *testing.T, settle time.Duration, files map[string]string) *gr
 		return NewTableFile(TableOptions{Table: tables.New(name), Path: filepath.Join(w.dir, name+".csv")})
 	}
 	rules := NewFiles(Options{Paths: []string{filepath.Join(w.dir, "rules.yaml")}, Settle: settle, Poll: time.Hour})
-	w.group = NewGroup(rules, []*TableFile{member("0"), member("1")}, w.take)
+	w.group = NewGroup(rules, []*TableFile{member("0"), member("1")}, w.apply)
 	return w
 }
 
@@ -53,7 +53,7 @@ func (w *grouped) mount(files map[string]string) {
 	must.OK(w.t, volumetest.Update(w.dir, files))
 }
 
-func (w *grouped) take(c Change) error {
+func (w *grouped) apply(c Change) error {
 	w.changes = append(w.changes, c)
 	if c.Rules != nil && c.Rules.Err == nil {
 		w.rules = versionOf(*c.Rules)
@@ -70,10 +70,10 @@ func (w *grouped) take(c Change) error {
 	return nil
 }
 
-// look calls next after the first snapshot.
-func (w *grouped) look(next func()) { w.group.applyChanges(w.t.Context(), &watcher{}, next) }
+// poll calls next after the first snapshot.
+func (w *grouped) poll(next func()) { w.group.applyChanges(w.t.Context(), &watcher{}, next) }
 
-func (w *grouped) want(when string, rules, first, second int) {
+func (w *grouped) expect(when string, rules, first, second int) {
 	w.t.Helper()
 	if got, want := fmt.Sprint(w.rules, w.rows), fmt.Sprint(rules, [2]int{first, second}); got != want {
 		w.t.Errorf("%s: the versions of the rules and of the rows are %s, want %s", when, got, want)
@@ -84,11 +84,11 @@ func (w *grouped) want(when string, rules, first, second int) {
 func TestVolumeUpdateIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	must.OK(t, w.group.Load(t.Context()))
-	w.want("at first", 1, 1, 1)
+	w.expect("at first", 1, 1, 1)
 	for version := 2; version < 20; version++ {
 		steps := volumetest.Steps(w.dir, volumeOf(version, version, version), version%2 > 0)
 		for len(steps) > 0 {
-			w.look(func() {
+			w.poll(func() {
 				if len(steps) > 0 {
 					must.OK(t, steps[0].Do())
 					steps = steps[1:]
@@ -102,8 +102,8 @@ func TestVolumeUpdateIsOneChange(t *testing.T) {
 				t.Fatalf("rules of version %d are active with rows of the versions %v", w.rules, w.rows)
 			}
 		}
-		w.look(func() {})
-		w.want("at the end", version, version, version)
+		w.poll(func() {})
+		w.expect("at the end", version, version, version)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestVolumeKeepsChanging(t *testing.T) {
 	replaced := make(chan struct{})
 	done := make(chan struct{})
 	w.group.onLoad = func(c Change) error {
-		err := w.take(c)
+		err := w.apply(c)
 		if w.rules != w.rows[0] || w.rules != w.rows[1] {
 			t.Errorf("rules of version %d are active with rows of the versions %v", w.rules, w.rows)
 		}
@@ -164,11 +164,11 @@ func TestChangingFilesDelayOthers(t *testing.T) {
 		write(t, tableOf(2)+fmt.Sprint("b,", rounds), busy)
 		must.OK(t, os.Truncate(busy, int64(len(tableOf(2))+rounds)))
 	})
-	w.want("while a table is written", 2, 1, 1)
+	w.expect("while a table is written", 2, 1, 1)
 	if len(w.changes) != 2 {
 		t.Errorf("%d changes are loaded, want the first and that of the rules", len(w.changes))
 	}
-	w.look(func() {})
+	w.poll(func() {})
 	if last := w.changes[len(w.changes)-1]; last.Rules != nil || len(last.Tables) != 1 {
 		t.Errorf("after the end of writing the change has rules %v and %d tables, want the table alone", last.Rules, len(last.Tables))
 	}
@@ -193,8 +193,8 @@ func TestGroupReportsChangedMembers(t *testing.T) {
 	} {
 		w.changes = nil
 		step.change()
-		w.look(func() {})
-		w.look(func() {})
+		w.poll(func() {})
+		w.poll(func() {})
 		if len(w.changes) != 1 {
 			t.Fatalf("step %d: %d changes, want one", i, len(w.changes))
 		}
@@ -225,13 +225,13 @@ func TestRulesWaitForUnfinishedTable(t *testing.T) {
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
 	rounds := 0
-	w.look(func() {
-		w.want("while a table is unfinished", 1, 1, 1)
+	w.poll(func() {
+		w.expect("while a table is unfinished", 1, 1, 1)
 		if rounds++; rounds > 2*maxUnstableRounds {
 			w.group.tables[0].unchanged = func() time.Duration { return unfinishedTime }
 		}
 	})
-	w.want("when it has not changed for long", 2, 2, 2)
+	w.expect("when it has not changed for long", 2, 2, 2)
 	if len(w.changes) != 2 {
 		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
 	}
@@ -244,12 +244,12 @@ func TestUnfinishedTableIsReplaced(t *testing.T) {
 	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
 	rounds := 0
-	w.look(func() {
+	w.poll(func() {
 		if rounds++; rounds == 2*maxUnstableRounds {
 			w.mount(volumeOf(2, 3, 3))
 		}
 	})
-	w.want("after that", 2, 3, 3)
+	w.expect("after that", 2, 3, 3)
 	if len(w.changes) != 2 {
 		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
 	}
@@ -270,7 +270,7 @@ func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 			name string
 			take func()
 		}{
-			{"at a reload", func() { w.look(func() {}) }},
+			{"at a reload", func() { w.poll(func() {}) }},
 			{"at the start", func() { check(t, w.group.Load(t.Context())) }},
 		} {
 			w.mount(volumeOf(1, 1, 1))
@@ -278,7 +278,7 @@ func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 			w.mountUnfinished("1.csv")
 			opened = 0
 			took(t, unfinishedTime, unfinishedTime+3*settled, step.take)
-			w.want(step.name, 2, 2, 2)
+			w.expect(step.name, 2, 2, 2)
 			if opened > 2 {
 				t.Errorf("%s: the complete file was read %d times, want at most twice", step.name, opened)
 			}
@@ -303,6 +303,6 @@ func TestRulesKeepChangingAtStart(t *testing.T) {
 				t.Errorf("%v, want %s", err, want)
 			}
 		})
-		w.want("after the start", 0, 1, 1)
+		w.expect("after the start", 0, 1, 1)
 	})
 }

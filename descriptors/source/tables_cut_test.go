@@ -51,7 +51,7 @@ func TestUnfinishedTable(t *testing.T) {
 		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be truncated`
 
 		write(t, tableOf(2)+"b,1", k.path)
-		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
+		took(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
 		if got := k.last(2); !strings.HasPrefix(got, cut) {
 			t.Errorf("a file that ends within a line: %s", got)
 		}
@@ -69,7 +69,7 @@ func TestUnfinishedTable(t *testing.T) {
 				write(t, tableOf(3)+"b,12\n", k.path)
 			}
 		}
-		took(t, 4*time.Second, 4*time.Second+3*settled, func() { k.look(finish) })
+		took(t, 4*time.Second, 4*time.Second+3*settled, func() { k.poll(finish) })
 		if n, _ := k.number("b"); k.last(3) != "" || n != 12 {
 			t.Errorf("a file that is completed: %s, the row is %d", k.last(3), n)
 		}
@@ -79,7 +79,7 @@ func TestUnfinishedTable(t *testing.T) {
 		parts := 0
 		write(t, tableOf(4)+"b,1", k.path)
 		took(t, 19*time.Second, 20*time.Second+2*settled, func() {
-			k.look(func() {
+			k.poll(func() {
 				if n := int(time.Since(start) / time.Second); n > parts && n <= 15 {
 					parts = n
 					write(t, tableOf(4)+strings.Repeat("\n", n)+"b,1", k.path)
@@ -95,7 +95,7 @@ func TestUnfinishedTable(t *testing.T) {
 		written := false
 		start = time.Now()
 		took(t, time.Second, time.Second+4*settled, func() {
-			k.look(func() {
+			k.poll(func() {
 				if !written && time.Since(start) >= time.Second {
 					written = true
 					write(t, tableOf(4)+"b,77\n", k.path)
@@ -108,7 +108,7 @@ func TestUnfinishedTable(t *testing.T) {
 
 		// An invalid row may be an incomplete one.
 		write(t, tableOf(5)+"b,many", k.path)
-		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
+		took(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
 		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
 			t.Errorf("a bad row: %s", got)
 		}
@@ -130,12 +130,12 @@ func TestTableKeepsChanging(t *testing.T) {
 				write(t, tableOf(2)+strings.Repeat("\n", n)+end, k.path)
 			}
 			next()
-			k.look(next)
+			k.poll(next)
 			if got := k.last(2); got != "read "+k.path+": the file keeps changing; write to another file and rename it" {
 				t.Errorf("ends with %q: %s", end, got)
 			}
 		}
-		took(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.look(nil) })
+		took(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.poll(nil) })
 		if n, _ := k.number("a"); n != 3 {
 			t.Errorf("the row is %d", n)
 		}
@@ -234,7 +234,7 @@ func TestTableLosesRows(t *testing.T) {
 			{0, "error: the file has no rows, but the table has 4 rows"},
 		} {
 			write(t, tableOfRows(step.rows), k.path)
-			k.look(nil)
+			k.poll(nil)
 			if got := k.last(i + 1); got != step.want && got != k.path+": "+step.want {
 				t.Errorf("%d: %d rows: %s, want %s", i, step.rows, got, step.want)
 			}
@@ -243,7 +243,7 @@ func TestTableLosesRows(t *testing.T) {
 			t.Errorf("the table has %d rows, want those before the loss", n)
 		}
 		k.follow(TableOptions{Table: k.file.opt.Table, AllowEmpty: true})
-		k.look(nil)
+		k.poll(nil)
 		if got := k.last(1); k.file.opt.Table.Rows().Len() != 0 || !strings.Contains(got, "warning: the file has no rows") {
 			t.Errorf("what is allowed: %s", got)
 		}
@@ -268,7 +268,7 @@ func TestTruncatedTable(t *testing.T) {
 					k.file.opt.Table.Replace(whole)
 					write(t, text[:cut], k.path)
 					start := time.Now()
-					k.look(nil)
+					k.poll(nil)
 					u := k.updates[len(k.updates)-1]
 					waited := time.Since(start) >= unfinishedTime
 					if ends := cut > 0 && text[cut-1] == '\n'; waited == ends {

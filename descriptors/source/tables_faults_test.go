@@ -64,9 +64,9 @@ func (k *fakedTable) activate(c Change) error {
 	return u.Err
 }
 
-// look checks the file for changes several times, as after several events. next, if not nil, is
+// poll checks the file for changes several times, as after several events. next, if not nil, is
 // called whenever it waits.
-func (k *fakedTable) look(next func()) {
+func (k *fakedTable) poll(next func()) {
 	if next == nil {
 		next = func() {}
 	}
@@ -144,12 +144,12 @@ func TestTableReadErrors(t *testing.T) {
 				must.OK(t, k.group.Load(t.Context()))
 				k.fake = tt.fake
 				write(t, long, k.path)
-				k.look(nil)
+				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
 					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
 				}
 				k.fake = nil
-				k.look(nil)
+				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
 					t.Errorf("%+v, the row is %d; want that the file is read again", k.updates[2:], n)
 				}
@@ -195,14 +195,14 @@ func TestTableReplacedByOtherFileType(t *testing.T) {
 					if do != nil {
 						check(t, do(k.path))
 					}
-					k.look(nil)
+					k.poll(nil)
 				}
 				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
 					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
 				}
 				check(t, os.RemoveAll(k.path))
 				write(t, tableOf(2), k.path)
-				k.look(nil)
+				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
 					t.Errorf("%+v, the row is %d; want the rows of the new file", k.updates[2:], n)
 				}
@@ -218,10 +218,10 @@ func TestTableMissingAtStart(t *testing.T) {
 		if err := k.group.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("no file: %v", err)
 		}
-		k.look(nil)
+		k.poll(nil)
 		k.last(1)
 		write(t, tableOf(2), k.path)
-		k.look(nil)
+		k.poll(nil)
 		if n, _ := k.number("a"); k.last(2) != "" || n != 2 {
 			t.Errorf("the row is %d", n)
 		}
@@ -259,7 +259,7 @@ func TestTableChangesDuringRead(t *testing.T) {
 				return n, err
 			}
 		}
-		k.look(nil)
+		k.poll(nil)
 		if n, _ := k.number("a"); len(k.updates) != 1 || k.updates[0].Err != nil || n != 3 {
 			t.Errorf("%+v, the row is %d; want the last file alone", k.updates, n)
 		}

@@ -48,7 +48,7 @@ func newTorn(t *testing.T, text string) *torn {
 	t.Helper()
 	w := &torn{t: t, path: filepath.Join(t.TempDir(), "rules.yaml")}
 	w.write(text)
-	w.source = NewFiles(Options{Paths: []string{w.path}, Settle: time.Nanosecond, OnLoad: w.take})
+	w.source = NewFiles(Options{Paths: []string{w.path}, Settle: time.Nanosecond, OnLoad: w.apply})
 	start(t, w.source)
 	if w.inForce.Set == nil {
 		t.Fatal(w.errors)
@@ -60,7 +60,7 @@ func (w *torn) write(text string) {
 	must.OK(w.t, os.WriteFile(w.path, []byte(text), 0o600))
 }
 
-func (w *torn) take(u Update) error {
+func (w *torn) apply(u Update) error {
 	if u.Err != nil {
 		w.errors = append(w.errors, u.Err)
 		return u.Err
@@ -69,8 +69,8 @@ func (w *torn) take(u Update) error {
 	return nil
 }
 
-// look reads the file until two readings agree; next is done between two.
-func (w *torn) look(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
+// poll reads the file until two readings agree; next is done between two.
+func (w *torn) poll(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
 
 // holds checks that all active limits are of the given version, and none is missing.
 func (w *torn) holds(when string, version int) {
@@ -101,7 +101,7 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 			for n := 0; n < len(next); n += stride(1 + 4*zeros) {
 				w.write(next[:n] + strings.Repeat("\x00", zeros*(len(next)-n)))
 				w.errors = nil
-				w.look(func() {})
+				w.poll(func() {})
 				when := fmt.Sprintf("%d of %d bytes, %s", n, len(next), name)
 				w.holds(when, 1)
 				if len(w.errors) != 1 || !placeInFile.MatchString(w.errors[0].Error()) {
@@ -109,7 +109,7 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 				}
 			}
 			w.write(next)
-			w.look(func() {})
+			w.poll(func() {})
 			w.holds("whole", 2)
 		})
 	}
@@ -124,7 +124,7 @@ func TestEveryPauseOfWriter(t *testing.T) {
 			t.Parallel()
 			w := newTorn(t, text(1))
 			taken := 0
-			w.source.reload.OnLoad = func(u Update) error { taken++; return w.take(u) }
+			w.source.reload.OnLoad = func(u Update) error { taken++; return w.apply(u) }
 			for n := 0; n <= len(text(2)); n += stride(9) {
 				version := 2 + n%2
 				next := text(version)
@@ -133,9 +133,9 @@ func TestEveryPauseOfWriter(t *testing.T) {
 					w.write(next[:n]) // after a truncation
 				}
 				taken = 0
-				w.look(func() { w.write(next) })
+				w.poll(func() { w.write(next) })
 				w.write(next) // the change was not seen before
-				w.look(func() {})
+				w.poll(func() {})
 				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
 				w.holds(when, version)
 				if taken != 1 || len(w.errors) > 0 {
@@ -189,14 +189,14 @@ func TestFileAppearsAndDisappears(t *testing.T) {
 	} {
 		w.errors = nil
 		step.do()
-		w.look(func() {})
-		w.look(func() {})
+		w.poll(func() {})
+		w.poll(func() {})
 		w.holds(step.name, 1)
 		if step.rejected == "" && len(w.errors) > 0 || step.rejected != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.rejected)) {
 			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.rejected)
 		}
 	}
 	w.write(fileOf(2))
-	w.look(func() {})
+	w.poll(func() {})
 	w.holds("at last", 2)
 }

@@ -82,8 +82,8 @@ const (
 	full
 )
 
-// left returns the smallest and the greatest number of hits that may still be admitted.
-func (c *counter) left(l *limit, n number) (least, most float64) {
+// remaining returns the smallest and the greatest number of hits that may still be admitted.
+func (c *counter) remaining(l *limit, n number) (least, most float64) {
 	if l.algorithm == concurrency {
 		free := float64(n.n - len(c.held))
 		return free, free
@@ -94,7 +94,7 @@ func (c *counter) left(l *limit, n number) (least, most float64) {
 
 // admits decides hits after descriptors of the same request have charged taken hits.
 func (c *counter) admits(l *limit, n number, taken, hits int) verdict {
-	switch least, most := c.left(l, n); {
+	switch least, most := c.remaining(l, n); {
 	case n.n == 0 || float64(taken+hits) > most:
 		return full
 	case float64(taken+hits) > least:

@@ -303,7 +303,7 @@ func (w *world) compareRemaining(descs []descriptor, reply *rls.RateLimitRespons
 		}
 		low, top := 1e18, 1e18
 		for _, l := range limits {
-			least, most := w.counter(a, l).left(l, a.number(l))
+			least, most := w.counter(a, l).remaining(l, a.number(l))
 			low, top = min(low, max(0, least)), min(top, max(0, most))
 		}
 		if got := float64(reply.GetStatuses()[i].GetLimitRemaining()); got < low-1 || got > top || low == top && got != low {

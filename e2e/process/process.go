@@ -115,4 +115,5 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

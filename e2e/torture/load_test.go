@@ -189,7 +189,7 @@ func (l *Load) AwaitAnswers(tb testing.TB, answers int) {
 // Stop stops the load, waits for unfinished calls, and prints and returns the report.
 func (l *Load) Stop(tb testing.TB) Report {
 	tb.Helper()
-	l.end()
+	l.finish()
 	for _, p := range l.report {
 		if p.due.Load() > 0 {
 			tb.Log(p)
@@ -207,7 +207,7 @@ func (l *Load) ended() bool {
 	}
 }
 
-func (l *Load) end() {
+func (l *Load) finish() {
 	if !l.ended() {
 		close(l.stop)
 		l.paced.Wait()

@@ -88,7 +88,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 			}
 		}
 	})
-	tb.Cleanup(func() { w.end() })
+	tb.Cleanup(func() { w.shutDown() })
 	return w
 }
 
@@ -102,7 +102,7 @@ func (w *Watch) add(u Usage) {
 // Stop returns the maximum of each value, and all samples. Goroutines are not sampled.
 func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
 	tb.Helper()
-	w.end()
+	w.shutDown()
 	if len(w.seen) == 0 {
 		tb.Fatal("nothing was seen of the process")
 	}
@@ -110,7 +110,7 @@ func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
 	return w.most, w.seen
 }
 
-func (w *Watch) end() {
+func (w *Watch) shutDown() {
 	select {
 	case <-w.stop:
 	default:

@@ -51,7 +51,7 @@ func refunds(b *bout) {
 			case 2: // the attack
 				batch.Charges = append(batch.Charges, back)
 			default:
-				w.take(t, clock, n, c)
+				w.charge(t, clock, n, c)
 				continue
 			}
 			t.Decide(epoch, batch)
@@ -183,7 +183,7 @@ func waiting(b *bout) {
 			if n%16 == 0 {
 				clock.advance(step)
 			}
-			if !w.take(t, clock, 0, limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}) {
+			if !w.charge(t, clock, 0, limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}) {
 				continue
 			}
 			d := &w.batch.Decisions[0]
@@ -260,7 +260,7 @@ func realTime(b *bout) {
 			case what == 1:
 				w.decide(t, clock.now(), limiter.Charge{ID: counterID(k*counters+n, false), Policy: p})
 			default:
-				w.take(t, clock, k*counters+n, limiter.Charge{
+				w.charge(t, clock, k*counters+n, limiter.Charge{
 					ID: counterID(k*counters+n, false), Policy: p, Hits: 1 + w.rand.Uint64N(2),
 				})
 			}

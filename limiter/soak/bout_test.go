@@ -146,8 +146,8 @@ func (w *worker) decide(t *limiter.Table, now limiter.Time, c limiter.Charge) *l
 	return &b.Decisions[0]
 }
 
-// take charges hits to counter n at the clock's time and records them if they are admitted.
-func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) bool {
+// charge charges hits to counter n at the clock's time and records them if they are admitted.
+func (w *worker) charge(t *limiter.Table, clock *clock, n int, c limiter.Charge) bool {
 	now := clock.now()
 	return w.takeAt(t, clock, now, n, c)
 }

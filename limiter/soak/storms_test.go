@@ -125,7 +125,7 @@ func flood(b *bout) {
 	}
 	first := &worker{bout: b}
 	for n := range established {
-		first.take(t, clock, n, single(n, 10))
+		first.charge(t, clock, n, single(n, 10))
 	}
 	var next atomic.Int64
 	crew := b.together(func(w *worker) {
@@ -137,11 +137,11 @@ func flood(b *bout) {
 		}
 		for next.Load() < values {
 			n := w.rand.IntN(established)
-			w.take(t, clock, n, single(n, w.rand.Uint64N(3)))
+			w.charge(t, clock, n, single(n, w.rand.Uint64N(3)))
 		}
 	})
 	for n := range established { // charge the rest of each
-		for first.take(t, clock, n, single(n, 1)) {
+		for first.charge(t, clock, n, single(n, 1)) {
 		}
 		got := sum(collectGrants(append(crew, first), n))
 		b.admitted += got

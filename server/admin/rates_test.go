@@ -50,8 +50,8 @@ func (r *reloaded) serve(rules string) {
 	}
 }
 
-// ask makes a request of user al, with the given hits or one.
-func (r *reloaded) ask(hits ...uint64) {
+// requestHits makes a request of user al, with the given hits or one.
+func (r *reloaded) requestHits(hits ...uint64) {
 	r.t.Helper()
 	request := servertest.OneDescriptor("user", "al")
 	for _, n := range hits {
@@ -102,7 +102,7 @@ func TestRatesAcrossReloads(t *testing.T) {
 					}
 				}
 			}
-			r.ask(1_000_000)
+			r.requestHits(1_000_000)
 			wait(60)
 			shown(1_000_000, 0)
 			for _, text := range loads[1:] {
@@ -112,7 +112,7 @@ func TestRatesAcrossReloads(t *testing.T) {
 			if len(loads) == 2 {
 				shown(1_000_000, 0)
 			}
-			r.ask(7)
+			r.requestHits(7)
 			shown(1_000_007, 1.4)
 			r.serve(loads[len(loads)-1])
 			shown(1_000_007, 1.4)
@@ -126,7 +126,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 	r := newReloaded(t, `{domain: d, descriptors: [
 		{key: user, value: "al", rate_limit: {requests_per_unit: 5, unit: second}},
 		{key: user_al, rate_limit: {requests_per_unit: 5, unit: second}}]}`)
-	r.ask(50)
+	r.requestHits(50)
 	d := r.State(r.time(), admin.AllRules).Domains[0]
 	if sum := d.Rules[0].Hits + d.Rules[1].Hits; d.Rules[0].TotalHits != 50 || d.Rules[1].TotalHits != 50 || sum != 2*d.Hits {
 		t.Errorf("the domain has %v hits a second, its limits %v and %v, want each as many", d.Hits, d.Rules[0].Hits, d.Rules[1].Hits)
@@ -137,7 +137,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	r := newReloaded(t, "{domain: shop, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
 	unknown := func() int { return len(r.State(r.time(), admin.AllRules).UnknownDomains) }
-	if r.ask(); unknown() != 1 {
+	if r.requestHits(); unknown() != 1 {
 		t.Fatalf("%d unknown domains, want d", unknown())
 	}
 	r.serve("{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
@@ -181,7 +181,7 @@ func TestDeniedDescriptorsOfAList(t *testing.T) {
 		now := r.time().Add(time.Duration(i) * 5 * time.Second)
 		r.Tick(now)
 		for range 50 {
-			r.ask()
+			r.requestHits()
 		}
 		d := r.State(now, admin.AllRules).Domains[0]
 		if len(d.DeniedKeys) != 2 || d.DeniedKeys[0].Share != 1 || d.DeniedKeys[1].Share != 1 || d.DeniedRequests != d.DeniedKeys[0].PerSecond {

@@ -33,7 +33,7 @@ func TestCalendarResets(t *testing.T) {
 		s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {"+test.words+", calendar: true, requests_per_unit: 1}}]}")
 		expect := func(at time.Time, code rls.RateLimitResponse_Code) {
 			t.Helper()
-			st := ask(t, s, at)
+			st := requestStatus(t, s, at)
 			if left := reset.Sub(at); left > 0 {
 				if got, want := st.GetDurationUntilReset().AsDuration(), (left + time.Second - 1).Truncate(time.Second); got != want {
 					t.Errorf("%s at %v: reset in %v, want %v", test.words, at, got, want)
@@ -60,8 +60,8 @@ func instant(t *testing.T, text string) time.Time {
 	return at
 }
 
-// ask returns the status of one hit on the descriptor (k, v) of the domain d.
-func ask(t *testing.T, s *Service, at time.Time) *rls.RateLimitResponse_DescriptorStatus {
+// requestStatus returns the status of one hit on the descriptor (k, v) of the domain d.
+func requestStatus(t *testing.T, s *Service, at time.Time) *rls.RateLimitResponse_DescriptorStatus {
 	t.Helper()
 	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")},
@@ -101,7 +101,7 @@ func TestReloadOfACalendar(t *testing.T) {
 		if err := s.SetRules(0, rules(step.words, step.number)); err != nil {
 			t.Fatal(err)
 		}
-		if left := ask(t, s, at).GetLimitRemaining(); left != step.left {
+		if left := requestStatus(t, s, at).GetLimitRemaining(); left != step.left {
 			t.Errorf("step %d, %q: %d left, want %d", i, step.words, left, step.left)
 		}
 	}
@@ -127,7 +127,7 @@ func TestCalendarOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, want := instant(t, "2026-11-23T12:00:00Z"), instant(t, "2026-12-04T15:00:00Z")
-	if got := ask(t, s, at).GetDurationUntilReset().AsDuration(); got != want.Sub(at) {
+	if got := requestStatus(t, s, at).GetDurationUntilReset().AsDuration(); got != want.Sub(at) {
 		t.Errorf("reset in %v, want %v", got, want.Sub(at))
 	}
 }

@@ -36,9 +36,9 @@ func newLogin(t *testing.T, settings Settings) *login {
 	return &login{s, t}
 }
 
-// ask reports whether a descriptor with the given hits is admitted, after how many seconds it would
+// requestAt reports whether a descriptor with the given hits is admitted, after how many seconds it would
 // be, and the value of Retry-After.
-func (s *login) ask(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
+func (s *login) requestAt(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
 	s.t.Helper()
 	var x Exchange
 	b, _, err := s.Answer(noon+limiter.Time(at), 0, &x, marshal(s.t, &rls.RateLimitRequest{Domain: "login", Descriptors: []*rlcommon.RateLimitDescriptor{{
@@ -84,11 +84,11 @@ func TestPenaltyInReplies(t *testing.T) {
 		{(421 + 659) * time.Second, 3, false, 600, "600"},  // the last step repeats
 		{(421 + 1319) * time.Second, 3, false, 120, "120"}, // more than a window later, the steps restart
 	} {
-		if passes, reset, retry := s.ask(step.at, "ip", "a", step.hits, nil); passes != step.passes || reset != step.reset || retry != step.retry {
+		if passes, reset, retry := s.requestAt(step.at, "ip", "a", step.hits, nil); passes != step.passes || reset != step.reset || retry != step.retry {
 			t.Errorf("%v: %d hits: pass %v, reset %d, Retry-After %q; want %+v", step.at, step.hits, passes, reset, retry, step)
 		}
 	}
-	if passes, _, _ := s.ask(0, "ip", "b", 2, nil); !passes {
+	if passes, _, _ := s.requestAt(0, "ip", "b", 2, nil); !passes {
 		t.Error("another client is denied")
 	}
 	count := s.rules.Load().counters.Get(0).Hits()
@@ -104,17 +104,17 @@ func TestPenaltyInReplies(t *testing.T) {
 func TestPenaltyOfAnOverride(t *testing.T) {
 	s := newLogin(t, Settings{})
 	own := &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_HOUR}
-	s.ask(0, "ip", "a", 1, own)
-	if _, reset, _ := s.ask(55*time.Minute, "ip", "a", 1, own); reset != 300 {
+	s.requestAt(0, "ip", "a", 1, own)
+	if _, reset, _ := s.requestAt(55*time.Minute, "ip", "a", 1, own); reset != 300 {
 		t.Errorf("five minutes before the hour's end: reset in %d", reset)
 	}
-	if passes, reset, _ := s.ask(58*time.Minute, "ip", "a", 1, own); passes || reset != 300 {
+	if passes, reset, _ := s.requestAt(58*time.Minute, "ip", "a", 1, own); passes || reset != 300 {
 		t.Errorf("two minutes before: %v, reset in %d", passes, reset)
 	}
-	if passes, reset, _ := s.ask(61*time.Minute, "ip", "a", 1, own); passes || reset != 120 {
+	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 1, own); passes || reset != 120 {
 		t.Errorf("in the next hour, which has room: %v, reset in %d", passes, reset)
 	}
-	if passes, reset, _ := s.ask(61*time.Minute, "ip", "a", 2, own); passes || reset != 59*60 {
+	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 2, own); passes || reset != 59*60 {
 		t.Errorf("in the next hour: %v, reset in %d", passes, reset)
 	}
 }
@@ -124,15 +124,15 @@ func TestPenaltyOfAnOverride(t *testing.T) {
 func TestPenaltyAndShadowMode(t *testing.T) {
 	s := newLogin(t, Settings{})
 	for range 5 {
-		if passes, reset, _ := s.ask(0, "tried", "a", 1, nil); !passes || reset > 60 {
+		if passes, reset, _ := s.requestAt(0, "tried", "a", 1, nil); !passes || reset > 60 {
 			t.Errorf("a rule in shadow mode: pass %v, reset in %d", passes, reset)
 		}
 	}
 	s = newLogin(t, Settings{ShadowMode: true})
 	for range 3 {
-		s.ask(0, "ip", "a", 1, nil)
+		s.requestAt(0, "ip", "a", 1, nil)
 	}
-	passes, _, _ := s.ask(time.Minute, "ip", "a", 1, nil)
+	passes, _, _ := s.requestAt(time.Minute, "ip", "a", 1, nil)
 	rules, err := s.Active()
 	if err != nil {
 		t.Fatal(err)

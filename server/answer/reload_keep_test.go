@@ -24,7 +24,7 @@ func TestLimitGetsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.service.TablesChanged()
-	r.end(open)
+	r.endRequests(open)
 	e.Delete([]string{"al"})
 	r.service.TablesChanged()
 	r.wantFull(held)

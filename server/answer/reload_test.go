@@ -79,8 +79,8 @@ func (r *reloaded) request(hits ...uint64) []byte {
 	return marshal(r.t, request)
 }
 
-// ask returns the lease that a request acquired, 0 for none, and whether it was denied.
-func (r *reloaded) ask(hits ...uint64) (lease uint64, denied bool) {
+// send returns the lease that a request acquired, 0 for none, and whether it was denied.
+func (r *reloaded) send(hits ...uint64) (lease uint64, denied bool) {
 	r.t.Helper()
 	var x Exchange
 	if _, _, err := r.service.Answer(r.now, time.Minute, &x, r.request(hits...)); err != nil {
@@ -96,7 +96,7 @@ func (r *reloaded) ask(hits ...uint64) (lease uint64, denied bool) {
 func (r *reloaded) begin(n int) (leases []uint64) {
 	r.t.Helper()
 	for i := range n {
-		lease, denied := r.ask()
+		lease, denied := r.send()
 		if denied {
 			r.t.Fatalf("request %d of %d is denied", i+1, n)
 		}
@@ -105,11 +105,11 @@ func (r *reloaded) begin(n int) (leases []uint64) {
 	return leases
 }
 
-// end returns leases at a cost of 1.
-func (r *reloaded) end(leases []uint64) {
+// endRequests returns leases at a cost of 1.
+func (r *reloaded) endRequests(leases []uint64) {
 	r.t.Helper()
 	for _, lease := range leases {
-		r.ask(lease, 1)
+		r.send(lease, 1)
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *reloaded) end(leases []uint64) {
 func (r *reloaded) wantFull(n int) {
 	r.t.Helper()
 	r.begin(n)
-	if _, denied := r.ask(); !denied {
+	if _, denied := r.send(); !denied {
 		r.t.Errorf("more than %d requests can begin", n)
 	}
 }
@@ -170,13 +170,13 @@ func TestRollbackFindsNoOldLeases(t *testing.T) {
 						t.Errorf("%v are in flight by the metric", out)
 					}
 					if end == "meanwhile" {
-						r.end(leases)
+						r.endRequests(leases)
 					}
 					r.serve(first)
 					switch got := r.begin(held - 1); end {
 					case "after":
-						r.end(leases)
-						r.end(got)
+						r.endRequests(leases)
+						r.endRequests(got)
 						r.begin(held - 1)
 					default:
 						r.begin(1)
@@ -237,7 +237,7 @@ func TestAnEditKeepsLeases(t *testing.T) {
 					t.Fatal("leases get another partition than that of their domain")
 				}
 				b.ResetCall(1)
-				r.end(leases)
+				r.endRequests(leases)
 				r.wantGranted(0)
 				if got := gathered(t, r.service, "sluice_leases_released_total"); got != held {
 					t.Errorf("%v leases came back, want %d", got, held)
@@ -259,7 +259,7 @@ func TestARollbackOfOverrides(t *testing.T) {
 				}
 				r.wantFull(3)
 				r.serve(strings.Replace(first, "16", "22", 1))
-				if _, denied := r.ask(); !denied {
+				if _, denied := r.send(); !denied {
 					t.Error("an edit drops leases")
 				}
 				r.serve(second)
@@ -347,7 +347,7 @@ func TestLeaseGrantedAfterRuleRemoved(t *testing.T) {
 				if !stays {
 					r.begin(1)
 				}
-				if _, denied := r.ask(); !denied {
+				if _, denied := r.send(); !denied {
 					t.Error("more than one request can begin")
 				}
 			})

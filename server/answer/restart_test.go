@@ -32,7 +32,7 @@ func TestRestartReleasesLeases(t *testing.T) {
 		old := r.begin(held)
 		r.restart(rules, false)
 		now := r.begin(held / 2)
-		r.end(old)
+		r.endRequests(old)
 		if got := gathered(t, r.service, "sluice_leases_ignored_total"); got != held {
 			t.Errorf("%v leases of before are ignored, want %d", got, held)
 		}
@@ -40,7 +40,7 @@ func TestRestartReleasesLeases(t *testing.T) {
 			t.Errorf("%v are in flight, want %d", got, held/2)
 		}
 		r.wantFull(held - held/2)
-		r.end(now[:1])
+		r.endRequests(now[:1])
 		r.wantFull(1)
 	}
 }
@@ -52,7 +52,7 @@ func TestRestartKeepsLeases(t *testing.T) {
 		old := r.begin(held)
 		r.restart(rules, true)
 		r.wantFull(0)
-		r.end(old[:3])
+		r.endRequests(old[:3])
 		r.wantFull(3)
 	}
 }

@@ -32,7 +32,7 @@ func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server)
 			n.Must(add...)
 		}
 	}
-	know(tb, nodes)
+	introduceNodes(tb, nodes)
 	for i, n := range nodes[primaries:] {
 		id := nodes[i].Must("CLUSTER", "MYID")
 		Eventually(tb, "a node is a replica", func() bool {
@@ -59,8 +59,8 @@ func TakeOver(nodes []*Server) {
 	}
 }
 
-// know waits until all nodes know each other.
-func know(tb testing.TB, nodes []*Server) {
+// introduceNodes waits until all nodes know each other.
+func introduceNodes(tb testing.TB, nodes []*Server) {
 	tb.Helper()
 	for _, n := range nodes {
 		Eventually(tb, "all nodes know all", func() bool {
@@ -82,7 +82,7 @@ func JoinCluster(tb testing.TB, nodes []*Server) *Server {
 	tb.Helper()
 	n := startNode(tb)
 	n.Must("CLUSTER", "MEET", "127.0.0.1", nodes[0].Port())
-	know(tb, append(slices.Clip(nodes), n))
+	introduceNodes(tb, append(slices.Clip(nodes), n))
 	ready(tb, []*Server{n})
 	return n
 }

@@ -239,10 +239,12 @@ func (c *Conn) Open(stream uint32) error {
 	return errors.Join(c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, block(shouldRateLimit))), c.Flush())
 }
 
+// Call sends a complete call on the given stream.
 func (c *Conn) Call(stream uint32, message []byte) error {
 	return errors.Join(c.Send(2, appendCall(nil, stream, block(shouldRateLimit), message)), c.Flush())
 }
 
+// Ping sends a PING.
 func (c *Conn) Ping() error {
 	return errors.Join(c.Send(1, appendFrame(nil, http2.FramePing, 0, 0, make([]byte, 8))), c.Flush())
 }

@@ -239,7 +239,7 @@ func (x *rateLimitCall) recordCancelLocked(took time.Duration) {
 	}
 	err := status.FromContextError(context.Canceled).Err()
 	x.recordEndLocked(took, err)
-	x.trace.end(err)
+	x.trace.endSpan(err)
 }
 
 // recordEndLocked counts a call that has ended.

@@ -64,11 +64,11 @@ func (t *callTrace) answered(reply []byte, err error) {
 		})
 	}
 	t.report(&stats.OutTrailer{})
-	t.end(err)
+	t.endSpan(err)
 }
 
-// end ends the trace of a call, after its reply or without one.
-func (t *callTrace) end(err error) {
+// endSpan ends the trace of a call, after its reply or without one.
+func (t *callTrace) endSpan(err error) {
 	if t != nil {
 		t.report(&stats.End{BeginTime: t.startedAt, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
 	}

@@ -102,10 +102,10 @@ type inFlight struct{ begun, open atomic.Int64 }
 func (f *inFlight) begin() (end func()) {
 	f.open.Add(1)
 	f.begun.Add(1)
-	return f.end
+	return f.endCall
 }
 
-func (f *inFlight) end() { f.open.Add(-1) }
+func (f *inFlight) endCall() { f.open.Add(-1) }
 
 // messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So requests that are
 // slightly too large reach the handler, which rejects them with an error that names the flag, counts them and
