@@ -13,22 +13,23 @@ type action struct {
 	value func(x *exchange) outcome
 }
 
-// shape describes the entries that an action can make, for any request.
+// shape describes the entries that an action can make, independently of a request.
 type shape struct {
 	key string
 	// anyKey is true if the key is unknown; anyValue is true if the value varies or is unknown.
 	anyKey, anyValue bool
 	value            string
-	// optional is true if the descriptor is sent without the entry if its value is absent.
+	// optional is true if Envoy sends the descriptor without the entry when the value is absent.
 	optional bool
 }
 
 // outcome is the result of an action for a request.
 type outcome struct {
 	value string
-	// present is true if there is an entry. Some actions add none, and the descriptor is sent without it.
+	// present is true if the action makes an entry. If it makes none and absent is empty, Envoy sends the descriptor
+	// without the entry.
 	present bool
-	// absent is the reason why no descriptor is sent; empty if one is.
+	// absent is the reason why Envoy does not send the descriptor; empty if Envoy sends it.
 	absent string
 	// unknown is the reason why the result cannot be computed.
 	unknown string
@@ -50,7 +51,7 @@ func (a *action) entry(x *exchange) outcome {
 	}
 }
 
-// unknowable is the value function of an action that cannot be computed.
+// unknowable returns the value function of an action whose result cannot be computed.
 func unknowable(why string) func(*exchange) outcome {
 	return func(*exchange) outcome { return outcome{unknown: why} }
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Unknowable is the prefix of a reason if it is unknown whether Envoy asks.
+// Unknowable is the prefix of a reason for which it cannot be determined whether Envoy asks the service.
 const Unknowable = "unknown: "
 
 // OnlyConnections is the value of Calls.NotCalled if only network filters ask.
@@ -24,7 +24,8 @@ type Calls struct {
 	VirtualHost, Route string
 	// Pos is the position of the route.
 	Pos rules.Pos
-	// NotCalled is the reason why no filter asks; empty if one may. It begins with [Unknowable] if that is unknown.
+	// NotCalled is the reason why no filter asks; empty if one may ask. It begins with [Unknowable] if it is unknown
+	// whether one asks.
 	NotCalled string
 	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
@@ -39,7 +40,8 @@ type Call struct {
 	Domain string
 	// Filter is the position of the filter.
 	Filter rules.Pos
-	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if that is unknown.
+	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if it is unknown whether the
+	// filter asks.
 	NotCalled string
 	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
@@ -92,7 +94,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	return calls, nil
 }
 
-// find returns the virtual host and route of a request. none is the reason if there is no route.
+// find returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.
 func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
@@ -132,7 +134,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 	switch {
 	case len(found) > 0 && found[0].fragments:
-		return nil, fmt.Errorf("%v: parts of a configuration do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.Pos())
+		return nil, fmt.Errorf("%v: these parts of a configuration do not determine the route of a request: give the answer of /config_dump of the proxy", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
@@ -150,7 +152,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	case r.Listener == "":
 		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
 	default:
-		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep the one in question", r.Listener)
+		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep only the one that handles the request", r.Listener)
 	}
 }
 
@@ -181,7 +183,8 @@ func (f *filter) connectionCall() Call {
 	return c
 }
 
-// callOf returns the filter's call for a request on a route. The call is unknown if it differs between branches.
+// callOf returns the filter's call for a request on a route. The call is unknown if it differs between the route's
+// branches, the entries of weighted_clusters.
 func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if len(r.branches) == 0 {
 		return f.call(x, m, h, r)
@@ -232,17 +235,17 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	return c
 }
 
-// noClusterReason returns why Envoy does not ask for lack of an upstream cluster; empty if there is one or may be
-// one.
+// noClusterReason returns the reason if Envoy does not ask because the request has no upstream cluster; empty if it has
+// or may have one.
 func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {
 	case unknown != "":
 		return ""
 	case name == "":
-		return "the request has no cluster to go to, since it lacks the header " + x.route.At("route", "cluster_header").Describe()
+		return "the request has no upstream cluster, since it lacks the header " + x.route.At("route", "cluster_header").Describe()
 	case len(c.clusters) > 0 && c.clusters[name] == nil:
-		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only where it has it"
+		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only if the cluster exists"
 	default:
 		return ""
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// typeMismatchReason returns why a filter with this request_type does not ask for the request; empty if it does. It
-// begins with [Unknowable] if that is unknown.
+// typeMismatchReason returns why a filter with this request_type does not ask about the request; empty if it asks. The
+// reason begins with [Unknowable] if it is unknown whether the request is internal.
 func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
@@ -93,10 +93,10 @@ func (x *exchange) forwardedFor() (value string, there bool) {
 	return value[:max(0, i)], i >= 0
 }
 
-// unknownRemoteReason returns how to provide the peer's address.
+// unknownRemoteReason returns why the peer's address is unknown and how to provide it.
 func (x *exchange) unknownRemoteReason() string {
 	if x.Logged != nil {
-		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
+		return "the log does not contain it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}
 	return "it is the address that connects to Envoy: give it with --remote ADDRESS"
 }

@@ -13,17 +13,18 @@ import (
 // quotaOrder is the key of the bucket ID entry that lists the other keys in the order of the descriptor.
 const quotaOrder = "sluice"
 
-// assignable is the regular expression for client values in bucket IDs. Other values, such as binary ones, may make
-// IDs to which no service can assign a quota, so that nothing limits their requests.
+// assignable is the regular expression for client values in bucket IDs. Other values, such as binary ones, may result
+// in IDs to which no service can assign a quota. Requests with such an ID would not be limited.
 const assignable = `"[!-~]{1,200}"`
 
-// QuotaSnippet returns configuration with a rate limit quota filter, which has a bucket for each rule of the domain
-// with quota, and a cluster. With istio it is wrapped in EnvoyFilters. It returns an error if no rule has quota.
+// QuotaSnippet returns the configuration of a rate limit quota filter and of the service's cluster. The filter has a
+// bucket for each rule of the domain with quota. With istio the configuration is wrapped in EnvoyFilters. QuotaSnippet
+// returns an error if no rule has quota.
 func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
 	var buckets, rest strings.Builder
 	of, order := quotaBuckets(set, domain)
 	if len(order) == 0 {
-		return "", fmt.Errorf("no rule of domain %q has quota, so Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
+		return "", fmt.Errorf("no rule of domain %q has quota, so there is no limit to divide among Envoys; omit --rlqs for a snippet that calls the rate limit service", rules.Shorten(domain))
 	}
 	for _, key := range order {
 		b := of[key]
@@ -34,23 +35,23 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 		}
 		buckets.WriteString(b.matcher(false))
 		if slices.ContainsFunc(b.parts, quotaPart.fromHeader) {
-			rest.WriteString("# Who sends no such header, or another value, shares a bucket:\n" + b.matcher(true))
+			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" + b.matcher(true))
 		}
 	}
 	return renderSnippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
-// quotaBucket is a bucket shared by rules that need the same one.
+// quotaBucket is a bucket of the snippet. Rules with the same bucket ID share it.
 type quotaBucket struct {
-	comments string
+	comments string // one line for each rule
 	parts    []quotaPart
-	wrong    string
+	wrong    string // the reason why the filter cannot have the bucket
 }
 
 // quotaPart is an entry of a bucket's ID.
 type quotaPart struct {
 	key, value string // value is empty if it comes from the request
-	isPattern  bool   // the rule wants a pattern
+	isPattern  bool   // the rule has a value, but the key's values come from the request
 }
 
 func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_address" }
@@ -86,8 +87,8 @@ func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBuck
 	return of, order
 }
 
-// matcher returns an element of the list of matchers. With rest it is for requests without the values of the bucket's
-// ID.
+// matcher returns an element of the filter's list of matchers. With rest it is for the requests whose headers lack the
+// values of the bucket's ID.
 func (b *quotaBucket) matcher(rest bool) string {
 	var keys, id, predicates []string
 	for _, p := range b.parts {
@@ -134,8 +135,8 @@ deny_response_settings:
   http_status: { code: 429 }
   grpc_status: { code: 8 }
   response_headers_to_add: [{ header: { key: x-envoy-ratelimited, value: "true" } }]
-no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } } # the first requests; or DENY_ALL
-expired_assignment_behavior: # while sluice is away for longer than shares last
+no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } } # before the first assignment; or DENY_ALL
+expired_assignment_behavior: # if sluice is unavailable and the last assignment has expired
   expired_assignment_behavior_timeout: 86400s
   fallback_rate_limit: { blanket_rule: ALLOW_ALL }
 `

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Template creates a descriptor from the fields of a line. Its text is a descriptor whose values
-// have fields in braces, such as user={x-user},path={:path|path}.
+// Template creates a descriptor from the fields of an access log line. Its text is a descriptor
+// whose values refer to fields in braces, such as user={x-user},path={:path|path}.
 type Template struct {
 	text    string
 	entries []templateEntry
@@ -27,7 +27,7 @@ func ParseTemplate(text string) (*Template, error) {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, errors.New("a descriptor without entries matches nothing; write user={x-user}")
+		return nil, errors.New("a descriptor without entries matches nothing; write, for example, user={x-user}")
 	}
 	t := &Template{text: text}
 	for _, e := range entries {
@@ -44,7 +44,7 @@ func ParseTemplate(text string) (*Template, error) {
 type templateSource struct {
 	domain []byte
 	all    []*Template
-	// ambiguous is parallel to all: the reason if a value is ambiguous.
+	// ambiguous[i] is the reason to report for a line in which a value of all[i] is ambiguous.
 	ambiguous []string
 }
 

@@ -72,7 +72,7 @@ func readFileOrStdin(c console, path string) ([]byte, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(in, maxEnvoyBytes+1))
 	if err != nil {
-		return nil, err // it names the file
+		return nil, err // the error names the file
 	}
 	if len(content) > maxEnvoyBytes {
 		return nil, errors.New(path + " is larger than 1 GiB")

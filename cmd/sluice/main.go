@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	_ "time/tzdata" // for images without time zones; those of the system take precedence
+	_ "time/tzdata" // for images without a time zone database; that of the system takes precedence
 
 	"github.com/alecthomas/kong"
 )
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args, console{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// run runs the command of args and returns the exit code: 0 for success, 1 for failure, 2 for a
+// run runs the command line args and returns the exit code: 0 for success, 1 for failure, 2 for a
 // wrong command line.
 func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, c console) int {
 		given, ignored = splitArguments(parser.Model, given)
 	}
 	command, err := parser.Parse(given)
-	if exit >= 0 && printed.err == nil { // --help has printed
+	if exit >= 0 && printed.err == nil { // --help or --version has printed its text
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {

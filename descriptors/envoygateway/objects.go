@@ -26,7 +26,7 @@ type Objects struct {
 	routes     []*route
 	policies   []*policy
 	namespaces map[string]map[string]string // labels
-	// unread are objects and fields that affect the rules and are not supported.
+	// unread are the objects and fields that affect the rules but are not supported.
 	unread   []string
 	unreadAt rules.Pos
 	// first is the first object that was read.
@@ -51,7 +51,7 @@ type metadata struct {
 // fullName returns the name with the namespace, by default "default", as in kubectl.
 func (m *metadata) fullName() name { return name{cmp.Or(m.Namespace, "default"), m.Name} }
 
-// compare orders objects as Envoy Gateway does: by age, then by name.
+// compare orders objects as Envoy Gateway does: oldest first, then by name.
 func (m *metadata) compare(o *metadata) int {
 	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp), cmp.Compare(m.fullName().String(), o.fullName().String()))
 }
@@ -150,8 +150,8 @@ func (s *selector) matches(labels map[string]string) bool {
 	return true
 }
 
-// Add adds an object at pos. It returns false for kinds from which no rules are made. Nodes in the
-// object have places in the same file.
+// Add adds an object at pos. It returns false for kinds from which no rules are made. The lines and
+// columns of the object's nodes must refer to pos.File.
 func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	group, _, _ := strings.Cut(version, "/")
 	var read *metadata
@@ -208,7 +208,7 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	return true
 }
 
-// addUnread records something that is not supported.
+// addUnread records an object or field that is not supported.
 func (o *Objects) addUnread(pos rules.Pos, what string) {
 	o.unread, o.unreadAt = append(o.unread, what), pos
 }

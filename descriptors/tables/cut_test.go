@@ -44,8 +44,8 @@ func TestReadWarnsOfTruncatedFile(t *testing.T) {
 	}
 }
 
-// checkPrefix checks that a prefix of a file is rejected, read with a warning, or contains only
-// rows of the whole file.
+// checkPrefix reads the first cut bytes of a file and checks that they are rejected, cause a
+// warning, or contain only rows of the complete file.
 func checkPrefix(t *testing.T, text string, cut int, whole *Rows) {
 	t.Helper()
 	rows, found := New("t").Read("t", strings.NewReader(text[:cut]))
@@ -80,8 +80,8 @@ func TestTruncatedFile(t *testing.T) {
 	}
 }
 
-// TestEmptyLines has more bytes of empty lines than a row may have, at each place of a file. They
-// must not affect line numbers.
+// TestEmptyLines inserts empty lines before and after each line of a file, each time more bytes
+// than a row may have. They must not affect the line numbers of messages.
 func TestEmptyLines(t *testing.T) {
 	const n = 3 * maxRecordBytes
 	empty := strings.Repeat("\n", n/2) + strings.Repeat("\r\n", n/2)
@@ -97,7 +97,7 @@ func TestEmptyLines(t *testing.T) {
 		}
 		rows, found = New("t").Read("t", strings.NewReader(text+lines[strings.Index(lines, "\n")+1:]))
 		if rows != nil || len(found) != 2-strings.Count(lines[:1], "{") {
-			t.Errorf("%q with rows that stand twice: %v", lines, found)
+			t.Errorf("%q with duplicate rows: %v", lines, found)
 		}
 		rows, found = New("t").Read("t", strings.NewReader(text+"bad"))
 		if at := "t:" + strconv.Itoa(strings.Count(text, "\n")+1) + ":"; rows != nil || len(found) != 1 || !strings.HasPrefix(found[0].String(), at) {
@@ -121,13 +121,14 @@ func TestLongRows(t *testing.T) {
 			// Spaces around a number are ignored.
 			rows, found := New("t").Read("t", strings.NewReader(text+",,,,,,,,5"+strings.Repeat(" ", length)+"\n"))
 			if (rows != nil) != want {
-				t.Errorf("a row of %d bytes behind %d: %v", length, len(text), found)
+				t.Errorf("a row of %d bytes after %d bytes: %v", length, len(text), found)
 			}
 		}
 	}
 }
 
-// TestReadErrors has a reader that returns its error only once, at any byte: no rows are read.
+// TestReadErrors checks that no rows are returned if the reader fails, even if it returns its error
+// only once and then io.EOF.
 func TestReadErrors(t *testing.T) {
 	for _, text := range []string{"customer,requests_per_unit\ny,12\nx,1\n", "{\"a\":\"x\",\"requests_per_unit\":5}\n", "\n\n"} {
 		for _, long := range []string{text, text + strings.Repeat("\n", 1<<17)} {

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestLimitsOfMetadata compares computed and real calls with limits of all kinds in the dynamic metadata.
+// TestLimitsOfMetadata compares the computed calls with those of the real Envoy, for valid and invalid limits in the
+// dynamic metadata.
 func TestLimitsOfMetadata(t *testing.T) {
 	suite.Envoy(t, root)
 	var set, policies list
@@ -57,7 +58,7 @@ func TestLimitsOfMetadata(t *testing.T) {
 	}
 	calls := a.calls(t, request)
 	var count tally
-	if want, got := count.calls(calls), a.recorder.callsOf("0"); !agree(want, got) { // Envoy awaited the answer
+	if want, got := count.calls(calls), a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited the answer
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

@@ -34,7 +34,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 	var all []envoyconfig.Request
 	var want []string
 	kinds := map[string]bool{}
-	for _, host := range []string{"shop", "elsewhere"} { // which no virtual host has
+	for _, host := range []string{"shop", "elsewhere"} { // no virtual host has the domain elsewhere
 		for _, path := range []string{"/a", "/a/off", "/a/direct", "/nested", "/nested?q=ax", "/n", "/none/of", "/b", "/b?q=x", "/b?q=%C3%BC", "/b?q=z", "/p", "/p/long", "/p/long/er", "/only", "/exact", "/exact?q=z", "/exact?q=y"} {
 			for _, users := range [][]string{nil, {"al"}, {"root"}, {""}, {"al", "bo"}} {
 				request, err := envoyconfig.ParseRequest("GET http://" + host + path)
@@ -86,7 +86,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 	}
 }
 
-// reportedAs formats a bucket as [quotaRecorder.reported] does. Empty entries are not in the ID.
+// reportedAs formats a bucket as [quotaRecorder.reported] does. Envoy omits empty entries from the ID.
 func reportedAs(b *envoyconfig.Bucket) string {
 	keys, entries := make([]string, 0, len(b.Entries)), make([]string, 0, len(b.Entries)+1)
 	for _, entry := range b.Entries {

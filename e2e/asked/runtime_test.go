@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestRuntimeKeys disables the filter and its policies by runtime keys, written in all forms, and compares computed
-// and real calls.
+// TestRuntimeKeys disables the filter and its policies by runtime keys, nested and not, with values of all
+// types, and compares the computed calls with those of the real Envoy.
 func TestRuntimeKeys(t *testing.T) {
 	whole := func(value any) list {
 		return list{object{"name": "static", "static_layer": object{"ratelimit.http_filter_enabled": value}}}
@@ -60,7 +60,7 @@ func compareRuntime(t *testing.T, layers list, keys []string) {
 	var count tally
 	want := count.calls(calls)
 
-	if got := a.recorder.callsOf("0"); !agree(want, got) { // Envoy awaited the answers
+	if got := a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited their answers
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

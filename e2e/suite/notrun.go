@@ -31,7 +31,8 @@ func Skip(tb testing.TB, why string) {
 	tb.Skip(why)
 }
 
-// SkipWithoutNamespaces is Skip for missing namespaces. Where they are required, as in CI, it fails the test.
+// SkipWithoutNamespaces skips a test because Linux namespaces are not available. It fails the test instead if
+// SLUICE_NAMESPACES is "required", as in CI.
 func SkipWithoutNamespaces(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("SLUICE_NAMESPACES") == "required" {

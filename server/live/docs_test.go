@@ -7,34 +7,34 @@ import (
 	"testing"
 )
 
-// TestEachFieldIsDocumented compares docs/state.md with the JSON of a state.
+// TestEachFieldIsDocumented checks that docs/state.md contains each JSON field of State and Reset.
 func TestEachFieldIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/state.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen, fields := map[reflect.Type]bool{}, 0
-	var look func(of reflect.Type)
-	look = func(of reflect.Type) {
-		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
-			of = of.Elem()
+	var visit func(typ reflect.Type)
+	visit = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
 		}
-		if of.Kind() != reflect.Struct || seen[of] || of.PkgPath() == "time" {
+		if typ.Kind() != reflect.Struct || seen[typ] || typ.PkgPath() == "time" {
 			return
 		}
-		seen[of] = true
-		for f := range of.Fields() {
+		seen[typ] = true
+		for f := range typ.Fields() {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 				fields++
 				if !strings.Contains(string(text), "`"+name+"`") {
-					t.Errorf("docs/state.md lacks `%s` of %s", name, of)
+					t.Errorf("docs/state.md lacks `%s` of %s", name, typ)
 				}
 			}
-			look(f.Type)
+			visit(f.Type)
 		}
 	}
-	look(reflect.TypeFor[State]())
-	look(reflect.TypeFor[Reset]())
+	visit(reflect.TypeFor[State]())
+	visit(reflect.TypeFor[Reset]())
 	if fields < 50 {
 		t.Errorf("%d fields were found, want at least 50", fields)
 	}

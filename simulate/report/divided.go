@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// writeDivided writes the comparison of dividing Envoys with one counter.
+// writeDivided writes how Envoys that divide limits compare with one counter.
 func (r *Report) writeDivided(b *strings.Builder) {
 	d := r.Divided
 	if d == nil {

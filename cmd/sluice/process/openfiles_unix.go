@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openFiles returns the limit on open files. Go has raised it to the hard limit.
+// openFiles returns the limit on open files, which the Go runtime has raised to the hard limit.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

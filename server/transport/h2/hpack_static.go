@@ -1,6 +1,6 @@
 package h2
 
-// staticTable is that of RFC 7541, appendix A. Its first entry is 1.
+// staticTable is the static table of RFC 7541, appendix A. Index 0 is not used.
 var staticTable = [...]struct{ name, value string }{
 	1:  {":authority", ""},
 	2:  {":method", "GET"},
