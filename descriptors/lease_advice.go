@@ -65,9 +65,9 @@ func adviseConcurrency(l *Limit, warn func(format string, args ...any)) {
 	case l.RequestsPerUnit == 0:
 		warn("0 denies every request: set how many may run at once, or remove the limit")
 	case l.Policy.Window < minLeaseTime:
-		warn("a slot is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
+		warn("a permit is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
 	case l.Policy.Window > maxLeaseTime:
-		warn("a slot that is never released, for example because Envoy crashed, stays occupied for %s: make the window only a little longer than the longest request", window)
+		warn("a permit that is never released, for example because Envoy crashed, stays held for %s: make the window only a little longer than the longest request", window)
 	}
 }
 

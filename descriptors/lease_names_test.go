@@ -120,10 +120,10 @@ func TestLeaseAdvice(t *testing.T) {
 				`the second overwrites the first's lease, which is then never released; choose another name`,
 		}},
 		{"a short one", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot is released after 59 seconds even if its request still runs, so more than 5 may run at once: make the window longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a permit is released after 59 seconds even if its request still runs, so more than 5 may run at once: make the window longer than the longest request`,
 		}},
 		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
-			`a.yaml:3:24: warning: leases: domain "d" > key "k": a slot that is never released, for example because Envoy crashed, stays occupied for 2 days: make the window only a little longer than the longest request`,
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a permit that is never released, for example because Envoy crashed, stays held for 2 days: make the window only a little longer than the longest request`,
 		}},
 		{"a reserve", []string{reserve("amount: 500")}, nil},
 		{"a reserve of more than half", []string{reserve("amount: 501")}, []string{

@@ -135,9 +135,9 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
 	case onlyPlaces && format.Exists():
-		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a slot that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
+		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
 	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
-		fail(e.node, "at the end of a stream this acquires a slot of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
+		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
 	}
@@ -168,7 +168,7 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 	for _, r := range e.rules {
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
-			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a peek acquires no slot
+			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a peek acquires no permit
 			case n > 1 && l.HasWindow():
 				k.report(Leases, rules.Error, hits.Pos(), "%d hits are read as a cost by %s at %v, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start", n, r.Path(), l.Pos)
 			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):

@@ -117,11 +117,11 @@ func TestCheckLeases(t *testing.T) {
 		},
 		"a cost where there are places only": {
 			elements: []string{user, ends(user, lease("streams")), ends(user, "%BYTES_SENT%")},
-			want:     []string{`2: error: leases: %BYTES_SENT% is not a lease of user: at the end of a stream it would acquire a slot that is never released; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
+			want:     []string{`2: error: leases: %BYTES_SENT% is not a lease of user: at the end of a stream it would acquire a permit that is never released; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
 		},
 		"the end of a stream without a lease": {
 			elements: []string{user, ends(user, lease("streams")), with(user, "apply_on_stream_done: true")},
-			want:     []string{`2: error: leases: at the end of a stream this acquires a slot of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
+			want:     []string{`2: error: leases: at the end of a stream this acquires a permit of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
 		},
 		"bytes beside places": {
 			elements: []string{keyed("both"), ends(keyed("both"), lease("files")), with(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},

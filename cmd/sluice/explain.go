@@ -142,7 +142,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 	return text
 }
 
-// heldText describes the slots of a concurrency limit, or with reserved the hits, that running
+// heldText describes the permits of a concurrency limit, or with reserved the hits, that running
 // requests hold.
 func heldText(h *admin.HeldState, reserved bool) string {
 	if h.Requests == 0 {

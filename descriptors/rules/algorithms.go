@@ -86,7 +86,7 @@ var algorithms = [...]algorithmInfo{
 	},
 	limiter.Concurrency: {
 		name: "concurrency", letter: 'p', maxRequests: limiter.MaxLog,
-		maxReason: "because each running request occupies a slot in memory",
+		maxReason: "because each running request holds a permit in memory",
 	},
 }
 

@@ -1,7 +1,7 @@
 // Package leases tracks the leases that this process has granted: which client can return each, and
 // when it expires. It revokes leases that will not be returned, and counts those that expired.
 //
-// A request that acquires a slot of a concurrency limit, or reserves hits, is granted a lease: a
+// A request that acquires a permit of a concurrency limit, or reserves hits, is granted a lease: a
 // number that Envoy returns in an end call. Package limiter grants the number and package answer
 // charges the end call; a [Lessor] only tracks the leases. Requests without leases do not use this
 // package. The vocabulary is that of etcd's lessor.
