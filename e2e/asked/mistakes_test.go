@@ -90,7 +90,7 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("plants %d mistakes that people make into a good configuration: %d are found, and %d are not", len(mistakes), found, explained); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
+	if want := fmt.Sprintf("plants %d common mistakes into a valid configuration: %d are found, and %d are not", len(mistakes), found, explained); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
 		t.Errorf("docs/envoy-check.md does not say that it %s", want)
 	}
 }

@@ -21,7 +21,7 @@ func TestClientInputCannotBypassLimits(t *testing.T) {
 		testClientInput(t, nil, "")
 	})
 	// With all reporting enabled, a reply is as long as its request.
-	t.Run("all reporting enabled, over TLS", func(t *testing.T) {
+	t.Run("all reporting enabled over TLS", func(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
 		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--response-headers", "--tracing")
