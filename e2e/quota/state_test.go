@@ -49,7 +49,7 @@ func TestStateShowsShares(t *testing.T) {
 			t.Errorf("%s shows\n%s", name, text)
 		}
 	}
-	for text, want := range map[string]string{top: "2 Envoys", page: "Limits that Envoys divide", explain: "divided: "} {
+	for text, want := range map[string]string{top: "2 Envoys", page: "Divided limits", explain: "divided: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
