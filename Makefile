@@ -192,11 +192,17 @@ test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a
 	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
+	@$(RACE_HALVES)
+
+# Two targets, which make stops together. A variable, because make -n executes recipes that contain $(MAKE).
+RACE_HALVES = $(MAKE) -s -j2 test-race-packages test-race-torture
+.PHONY: test-race-packages test-race-torture
+test-race-packages:
 	@$(AS_BUILT); \
 	CGO_ENABLED=1 go test -race -short -count=1 -p 3 -shuffle=on $(BOUND) -tags limiterhooks -skip '$(ALONE)' \
-		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|quota$$\)') & raced=$$!; \
-	$(TORTURE) -run '$(RACED)' -args -raced; tortured=$$?; \
-	wait $$raced && exit $$tortured
+		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|quota$$\)')
+test-race-torture:
+	@$(AS_BUILT); $(TORTURE) -run '$(RACED)' -args -raced
 
 .PHONY: test-all
 test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and all that takes long (hours)

@@ -168,7 +168,7 @@ func TestFileAppearsAndDisappears(t *testing.T) {
 	for _, step := range []struct {
 		name     string
 		do       func()
-		rejected string // "" for what is in force
+		rejected string // "" for the active rules
 	}{
 		{"unlinked", func() { do(os.Remove(w.path)) }, "no such file"},
 		{"made anew", func() { w.write(fileOf(1)) }, ""},

@@ -27,7 +27,7 @@ type trial struct {
 
 	bouts         int
 	ops, admitted int64
-	peak, bound   int64 // the most that was admitted, and what may be
+	peak, bound   int64 // the maximum admitted, and the bound
 }
 
 func (t *trial) add(b *bout) {
@@ -47,7 +47,7 @@ type bout struct {
 
 	ops         atomic.Int64
 	admitted    int64
-	peak, bound int64 // the most that was admitted, and what may be
+	peak, bound int64 // the maximum admitted, and the bound
 	faults      []string
 }
 
