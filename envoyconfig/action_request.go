@@ -94,7 +94,7 @@ func metadata(a *action) {
 	a.label = "metadata " + name
 	source := metadataSource(a.node)
 	if strings.HasPrefix(source, "CLUSTER") {
-		a.value = unknowable("source " + source + " is not supported")
+		a.value = unknownOutcome("source " + source + " is not supported")
 		return
 	}
 	a.value = func(x *exchange) outcome {
@@ -102,7 +102,7 @@ func metadata(a *action) {
 		absent := fmt.Sprintf("no text in metadata %q", name)
 		switch {
 		case source == "ROUTE_ENTRY":
-			value = routeMetadata(x.route, at)
+			value = routeMetadata(x.routeNode, at)
 		case !given:
 			by, none := x.metadataSetter(at)
 			if none == "" {

@@ -132,7 +132,7 @@ func TestCallsOfConnections(t *testing.T) {
 	both := strings.Replace(listenerText, "  - filters:\n", "  - filters:\n      - "+network+"\n", 1)
 	for name, tt := range map[string]struct{ text, want string }{
 		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
-		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
+		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyNetworkFilters},
 		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})

@@ -21,7 +21,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	for _, f := range c.validator.Unknown {
 		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
 	}
-	for _, pos := range c.unfilled {
+	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
@@ -72,7 +72,7 @@ func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
+			k.report(NoEffect, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotas {
@@ -198,7 +198,7 @@ func (k *checker) reportUnusedDomains() {
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
 		code, severity, of = Unsent, rules.Warning, "so its rules limit nothing here"
 	}
-	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.foreignFilters) > 0 {
+	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.uncheckedFilters) > 0 {
 		code, severity, of = Unknown, rules.Note, "in these files"
 	}
 	for _, name := range names {

@@ -23,13 +23,13 @@ const defaultRequests = 1024
 func (k *checker) checkFilter(f *filter) {
 	k.checkNewFields(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
-		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never asks")
+		k.report(NoEffect, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never asks")
 	}
 	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
 	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
-		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter asks and allows every request, whatever the answer: to try out rules, use shadow_mode instead, which metrics show")
+		k.report(NoEffect, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter asks and allows every request, whatever the answer: to try out rules, use shadow_mode instead, which metrics show")
 	}
 	k.checkService(f)
 }
@@ -42,10 +42,10 @@ func (k *checker) checkService(f *filter) {
 		if own := service.Field("timeout"); own.Exists() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
+		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.describeFailure(), more)
 	}
 	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
-		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.describeFailure())
 	}
 	if len(k.config.clusters) == 0 {
 		return // the configuration is incomplete
@@ -55,8 +55,8 @@ func (k *checker) checkService(f *filter) {
 	}
 }
 
-// unanswered describes what the filter does if the service does not answer in time.
-func (f *filter) unanswered() string {
+// describeFailure describes what the filter does if the service does not answer in time.
+func (f *filter) describeFailure() string {
 	switch deny := f.config.Field("failure_mode_deny").Bool(false); {
 	case deny && f.typeName == api.NetworkRateLimit:
 		return "closes the connection"
@@ -73,9 +73,9 @@ func (k *checker) checkRequestType(m *manager, f *filter) {
 	switch {
 	case kind.Text != "internal" || m.node.Field("internal_address_config").Exists():
 	case m.fragments:
-		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
+		k.report(NoEffect, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
 	default:
-		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never asks: remove request_type, or set both")
+		k.report(NoEffect, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never asks: remove request_type, or set both")
 	}
 }
 

@@ -82,7 +82,7 @@ func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) 
 		if len(e.rules) > 0 {
 			all = append(all, e)
 		} else {
-			k.checkForeignLease(f, domain, p)
+			k.checkLeaseOfOtherRule(f, domain, p)
 		}
 	}
 	for i := range all {
@@ -222,8 +222,8 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkForeignLease checks for a policy that releases a lease of limits that its actions do not match.
-func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
+// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
+func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
 	if name != "DYNAMIC_METADATA" {

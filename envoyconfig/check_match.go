@@ -63,7 +63,7 @@ func (k *checker) reportUnmatched() {
 func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	forms, known = make([]descriptors.Form, len(p.actions)), true
 	for i, a := range p.actions {
-		s := a.shape
+		s := a.form
 		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
 		known = known && !s.anyKey
 	}

@@ -16,8 +16,8 @@ func (k *checker) reportNoFilter() {
 	switch {
 	case k.discoveredFilter() != nil:
 		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
-	case len(c.foreignFilters) > 0:
-		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
+	case len(c.uncheckedFilters) > 0:
+		k.report(Unknown, rules.Note, c.uncheckedFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
 	case len(c.localFilters) > 0:
 		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "there are only local rate limit filters, which ask no service")
 	case c.fragments != nil:

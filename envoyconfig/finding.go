@@ -18,8 +18,8 @@ const (
 	Unsent = Code(rules.Unsent)
 	// Domain is a domain of filters without rules, or of rules without a filter.
 	Domain Code = "domain"
-	// NeverAsked is a policy or a filter without effect.
-	NeverAsked Code = "never-asked"
+	// NoEffect is a policy or a filter without effect.
+	NoEffect Code = "never-asked"
 	// HitsDropped is a hits_addend that Envoy does not send.
 	HitsDropped Code = "hits-dropped"
 	// SameAddress is an address that may be the same for all clients or chosen by the client.
@@ -50,7 +50,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

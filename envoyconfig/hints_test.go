@@ -55,7 +55,7 @@ func TestExclusive(t *testing.T) {
 	} {
 		found := false
 		for _, f := range proxy(t, "rate_limits: [{ actions: ["+actions+"] }]\n"+toBackend, "timeout: 1s").Check(ruleSet(t, "{domain: shop, descriptors: []}")) {
-			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "requires the opposite")
+			found = found || f.Code == NoEffect && strings.Contains(f.Message, "requires the opposite")
 		}
 		if found != want {
 			t.Errorf("%s: found %v, want %v", actions, found, want)

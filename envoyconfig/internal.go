@@ -16,7 +16,7 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 	internal, unknown := x.isInternal()
 	switch {
 	case unknown != "":
-		return Unknowable + "request_type is " + requestType + ": " + unknown
+		return UnknownPrefix + "request_type is " + requestType + ": " + unknown
 	case internal && requestType == "external":
 		return "request_type is external, and Envoy takes the request for an internal one"
 	case !internal && requestType == "internal":
@@ -30,7 +30,7 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 // no request is internal. With it, a connection manager with use_remote_address uses the peer's address if there is
 // no x-forwarded-for; others use x-forwarded-for if it is a single address.
 func (x *exchange) isInternal() (internal bool, unknown string) {
-	m := x.manager
+	m := x.managerNode
 	ranges := m.Field("internal_address_config")
 	switch {
 	case !ranges.Exists():
@@ -81,7 +81,7 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 func (x *exchange) forwardedFor() (value string, there bool) {
 	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
-	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {
+	if m := x.managerNode; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {
 		return value, len(given) > 0
 	}
 	i := strings.LastIndexByte(value, ',')

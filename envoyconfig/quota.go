@@ -46,8 +46,8 @@ type guard struct {
 func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 	on := func(n *tree.Node, more ...guard) {
 		guards := slices.Concat(guards, more)
-		if below := n.Field("matcher"); below.Exists() {
-			all = append(all, buckets(below, guards)...)
+		if child := n.Field("matcher"); child.Exists() {
+			all = append(all, buckets(child, guards)...)
 		}
 		if action := n.At("action", "typed_config"); action.Exists() {
 			typeName, settings := action.Typed()
@@ -77,8 +77,8 @@ func guardsOf(predicate *tree.Node) (all []guard) {
 	if one := predicate.Field("single_predicate"); one.Field("value_match").Exists() {
 		all = append(all, guard{input: one.Field("input"), value: one.Field("value_match")})
 	}
-	for below := range predicate.At("and_matcher", "predicate").Elements() {
-		all = append(all, guardsOf(below)...)
+	for child := range predicate.At("and_matcher", "predicate").Elements() {
+		all = append(all, guardsOf(child)...)
 	}
 	return all
 }
@@ -112,14 +112,14 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
 			return false
 		}
-		longest, plain := extent(re)
+		longest, plain := matchBounds(re)
 		return plain && longest <= maxValueLength
 	})
 }
 
-// extent returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
+// matchBounds returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
 // unbounded, and whether all matches are printable ASCII.
-func extent(re *syntax.Regexp) (longest int, plain bool) {
+func matchBounds(re *syntax.Regexp) (longest int, plain bool) {
 	const tooLong = maxValueLength + 1
 	plain = true
 	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
@@ -135,7 +135,7 @@ func extent(re *syntax.Regexp) (longest int, plain bool) {
 		return 1, plain
 	}
 	for _, sub := range re.Sub {
-		n, p := extent(sub)
+		n, p := matchBounds(sub)
 		plain = plain && p
 		switch re.Op {
 		case syntax.OpConcat:

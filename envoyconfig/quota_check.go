@@ -26,7 +26,7 @@ type quotaTrap struct {
 const (
 	noAssignment = "no_assignment_behavior.fallback_rate_limit"
 	expired      = "expired_assignment_behavior"
-	notKnown     = "Envoy 1.40 does not implement this strategy and allows every request: use "
+	notImplemented     = "Envoy 1.40 does not implement this strategy and allows every request: use "
 )
 
 var quotaTraps = []quotaTrap{
@@ -34,8 +34,8 @@ var quotaTraps = []quotaTrap{
 		noAssignment + ".token_bucket", (*tree.Node).Exists, rules.Error,
 		"Envoy 1.40 crashes at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
 	},
-	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
-	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "a token_bucket, or blanket_rule"},
+	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
+	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "a token_bucket, or blanket_rule"},
 	{
 		expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
 		"below one second Envoy 1.40 allows every request: set 1s or more, and increase tokens_per_fill accordingly",
@@ -48,11 +48,11 @@ var quotaTraps = []quotaTrap{
 		expired, lacksTimeout, rules.Error,
 		"without an expired_assignment_behavior_timeout of at least one second it has no effect, and no_assignment_behavior applies at once: add expired_assignment_behavior_timeout: 86400s",
 	},
-	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
+	{"reporting_interval", func(at *tree.Node) bool { return parseSeconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
 }
 
-// seconds parses a duration; 0 if there is none.
-func seconds(at *tree.Node) time.Duration {
+// parseSeconds parses a duration; 0 if there is none.
+func parseSeconds(at *tree.Node) time.Duration {
 	d, err := time.ParseDuration(at.Text)
 	if err != nil {
 		return 0
@@ -60,10 +60,10 @@ func seconds(at *tree.Node) time.Duration {
 	return d
 }
 
-func isBelowASecond(at *tree.Node) bool { return at.Exists() && seconds(at) < time.Second }
+func isBelowASecond(at *tree.Node) bool { return at.Exists() && parseSeconds(at) < time.Second }
 
 func lacksTimeout(at *tree.Node) bool {
-	return at.Field("fallback_rate_limit").Exists() && seconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
+	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
 // quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
@@ -108,14 +108,14 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 		if !at.Exists() {
 			at = f.node
 		}
-		k.report(NeverAsked, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so every request is allowed: add an action, for all requests below on_no_match")
+		k.report(NoEffect, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so every request is allowed: add an action, for all requests below on_no_match")
 	}
 }
 
 // checkBucket checks the settings and the ID of a bucket.
 func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
-		k.report(NeverAsked, rules.Error, b.settings.Pos(), "the action is not %s, so it leads to no bucket", api.QuotaBucket)
+		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it leads to no bucket", api.QuotaBucket)
 		return
 	}
 	if b.keepMatching.Exists() {
@@ -180,7 +180,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	switch {
 	case reach.Reason != "":
 		more := ""
-		if order := reordered(forms, func(other []descriptors.Form) bool {
+		if order := findMatchingOrder(forms, func(other []descriptors.Form) bool {
 			reach := k.set.Reach(domain, other)
 			return reach.Reason == ""
 		}); order != nil {
@@ -201,7 +201,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 // ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
 type ruleCall struct {
 	at     *tree.Node
-	others bool
+	matchesOthers bool
 }
 
 // checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
@@ -216,7 +216,7 @@ func (k *checker) checkQuotaRules() {
 		switch {
 		case at != nil && asked.at != nil:
 			severity := rules.Error
-			if asked.others {
+			if asked.matchesOthers {
 				severity = rules.Warning
 			}
 			k.report(Quota, severity, asked.at.Pos(), "this asks the rate limit service for %s, which Envoys divide (bucket at %v): each counts separately, so together they allow more than the limit: remove this element or the bucket",
@@ -233,7 +233,7 @@ func (k *checker) checkQuotaRules() {
 
 // checkQuotaOverrides checks that no route has per-route configuration for a quota filter.
 func (k *checker) checkQuotaOverrides() {
-	for _, at := range k.config.overrides {
+	for _, at := range k.config.quotaOverrides {
 		k.report(Quota, rules.Error, at.Pos(), "the quota filter has no per-route configuration, and Envoy 1.40 does not start with one: remove it; select buckets per route in bucket_matchers, for example by :path. "+
 			"To disable the filter on a route, use %s with disabled: true", api.FilterConfig)
 	}

@@ -131,7 +131,7 @@ func TestExtent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if longest, plain := extent(re); longest != want.longest || plain != want.plain {
+		if longest, plain := matchBounds(re); longest != want.longest || plain != want.plain {
 			t.Errorf("%s: %d, %v, want %v", pattern, longest, plain, want)
 		}
 	}

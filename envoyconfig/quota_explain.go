@@ -21,8 +21,8 @@ type Bucket struct {
 	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's descriptor.
 	Invalid string
 	Entries []Entry
-	// Before are the names of the filters before this one that may change the request.
-	Before []string
+	// FiltersBefore are the names of the filters before this one that may change the request.
+	FiltersBefore []string
 }
 
 // String formats the descriptor as (key, value)(key, value).
@@ -37,14 +37,14 @@ func (b *Bucket) String() string {
 // bucketOf returns the filter's bucket for a request. r may be nil, because the filter also runs for requests without
 // a route.
 func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Bucket {
-	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f)}
+	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	disabled := f.disabled
 	if r != nil {
 		branches := r.branchesOrSelf()
 		_, disabled = f.perRoute(m.table, h, branches[0])
 		for _, branch := range branches[1:] {
 			if _, other := f.perRoute(m.table, h, branch); other != disabled {
-				b.NoBucket = Unknowable + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", differ"
+				b.NoBucket = UnknownPrefix + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", differ"
 				return b
 			}
 		}
@@ -55,7 +55,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 	}
 	settings, unknown := x.matchAction(f.config.Field("bucket_matchers"))
 	if unknown != "" {
-		b.NoBucket = Unknowable + unknown
+		b.NoBucket = UnknownPrefix + unknown
 		return b
 	}
 	if settings == nil {
@@ -72,7 +72,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 		if input := entry.Field("custom_value"); input.Exists() {
 			var has bool
 			if value, has, unknown = x.inputValue(input); unknown != "" {
-				b.NoBucket = Unknowable + unknown
+				b.NoBucket = UnknownPrefix + unknown
 				return b
 			}
 			typeName, name := inputSource(input)

@@ -151,8 +151,8 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	kind := n.Field("kind").Text
 	switch {
 	case n.Kind == tree.List: // a list of resources, as printed by istioctl
-		for below := range n.Elements() {
-			found = c.readDocument(below) || found
+		for child := range n.Elements() {
+			found = c.readDocument(child) || found
 		}
 		return found
 	case isGloo(n):
@@ -184,7 +184,7 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 // findPlaceholders records the placeholders that a snippet left to the operator.
 func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
-		c.unfilled = append(c.unfilled, n.Pos())
+		c.placeholders = append(c.placeholders, n.Pos())
 	}
 	for i := range n.Nodes {
 		c.findPlaceholders(&n.Nodes[i])
@@ -218,7 +218,7 @@ func (c *Config) resolveFilters(m *manager) {
 			}
 		}
 		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata}, f.typeName) {
-			f.routeNames = m.namesOfRoutes(f)
+			f.perRouteStrings = m.collectPerRouteStrings(f)
 		}
 	}
 }

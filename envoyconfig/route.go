@@ -195,7 +195,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	}
 	scheme, unknown := x.forwardedProto()
 	if unknown != "" {
-		return Unknowable + "require_tls is " + tls + ": " + unknown
+		return UnknownPrefix + "require_tls is " + tls + ": " + unknown
 	}
 	if scheme != "http" {
 		return ""
@@ -203,7 +203,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	if tls == "EXTERNAL_ONLY" {
 		switch internal, unknown := x.isInternal(); {
 		case unknown != "":
-			return Unknowable + "require_tls is EXTERNAL_ONLY: " + unknown
+			return UnknownPrefix + "require_tls is EXTERNAL_ONLY: " + unknown
 		case internal:
 			return ""
 		}

@@ -31,7 +31,7 @@ func TestRuntimeLayers(t *testing.T) {
 		}
 		found := false
 		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
-			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "so the filter never asks")
+			found = found || f.Code == NoEffect && strings.Contains(f.Message, "so the filter never asks")
 		}
 		if found != want.found {
 			t.Errorf("%s: found is %v", layers, found)

@@ -81,7 +81,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 			}
 			var got []string
 			for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1, count_refused: true } }]\n")) {
-				if f.Code == NeverAsked {
+				if f.Code == NoEffect {
 					_, message, _ := strings.Cut(f.String(), " ")
 					got = append(got, message)
 				}
@@ -129,7 +129,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		}
 		found := 0
 		for _, f := range c.Check(ruleSet(t, string(rules))) {
-			if f.Code == NeverAsked && strings.Contains(f.Message, "envoy.filters.http.jwt_authn") {
+			if f.Code == NoEffect && strings.Contains(f.Message, "envoy.filters.http.jwt_authn") {
 				found++
 			}
 		}

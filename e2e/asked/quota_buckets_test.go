@@ -53,7 +53,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 					t.Fatal(calls, err)
 				}
 				bucket := calls.Buckets[0]
-				if strings.HasPrefix(bucket.NoBucket, envoyconfig.Unknowable) {
+				if strings.HasPrefix(bucket.NoBucket, envoyconfig.UnknownPrefix) {
 					t.Errorf("%s: %s", requestText(request), bucket.NoBucket)
 				}
 				if bucket.NoBucket != "" {

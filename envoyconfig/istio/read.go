@@ -101,7 +101,7 @@ type Patch struct {
 // Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
-	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkShape(n, "")
+	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}

@@ -83,8 +83,8 @@ func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	return "", rules.Pos{}
 }
 
-// CanMeet reports whether a listener may get both patches.
-func (p *Patch) CanMeet(other *Patch) bool {
+// MayShareListener reports whether a listener may get both patches.
+func (p *Patch) MayShareListener(other *Patch) bool {
 	why, _ := p.DisjointReason(other)
 	return why == ""
 }
