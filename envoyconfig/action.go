@@ -9,7 +9,7 @@ type action struct {
 	node *tree.Node
 	// label precedes the reason if the value is unknown; empty if the reason needs none.
 	label string
-	form entryForm
+	form  entryForm
 	value func(x *exchange) outcome
 }
 

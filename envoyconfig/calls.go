@@ -16,7 +16,7 @@ import (
 const UnknownPrefix = "unknown: "
 
 // OnlyNetworkFilters is the value of Calls.NotCalled if only network filters ask.
-const OnlyNetworkFilters = "only network filters ask, when a connection starts"
+const OnlyNetworkFilters = "only network filters call the service, when a connection starts"
 
 // Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
@@ -64,7 +64,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return calls, nil
 	}
 	if m.table == nil {
-		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
+		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
 	x := &exchange{Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, valuesAreFormats: c.valuesAreFormats}
 	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.tableNode.Field("internal_only_headers"))
@@ -105,12 +105,12 @@ func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, none strin
 	}
 	switch {
 	case t.node.Field("vhds").Exists():
-		return nil, nil, UnknownPrefix + "vhds gives more virtual hosts than these files have"
+		return nil, nil, UnknownPrefix + "vhds adds virtual hosts that these files do not contain"
 	case unknown != "" && !t.matchesAnyHost():
 		return nil, nil, UnknownPrefix + ":authority: " + unknown
 	}
 	if h = t.host(authority); h == nil {
-		return nil, nil, fmt.Sprintf("no virtual host has %q", authority)
+		return nil, nil, fmt.Sprintf("no virtual host matches the authority %q", authority)
 	}
 	found, unknown = h.firstMatch(x)
 	switch {
@@ -134,7 +134,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 	switch {
 	case len(found) > 0 && found[0].fragments:
-		return nil, fmt.Errorf("%v: these parts of a configuration do not determine the route of a request: give the answer of /config_dump of the proxy", found[0].node.Pos())
+		return nil, fmt.Errorf("%v: excerpts of a configuration do not determine the route of a request: pass the output of the proxy's /config_dump", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
@@ -143,16 +143,16 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 		for _, forms := range f.connectionForms() {
 			asked = append(asked, formsText(forms))
 		}
-		return nil, fmt.Errorf("%v: only a network filter asks here, when a connection begins, about %s of domain %q: explain that with --domain and --descriptor",
+		return nil, fmt.Errorf("%v: only a network filter calls the service, when a connection starts, with %s of domain %q: explain these with --domain and --descriptor",
 			f.node.Pos(), strings.Join(asked, ", "), f.domain())
 	case len(found) == 0 && r.Listener != "":
-		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
+		return nil, fmt.Errorf("these files contain no listener %q with an HTTP rate limit filter", r.Listener)
 	case len(found) == 0:
-		return nil, errors.New("no listener with a rate limit filter is in these files, so Envoy never asks")
+		return nil, errors.New("no listener in these files has a rate limit filter, so Envoy never calls the service")
 	case r.Listener == "":
-		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
+		return nil, fmt.Errorf("several listeners have a rate limit filter: select one with --listener: %s", strings.Join(names, ", "))
 	default:
-		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep only the one that handles the request", r.Listener)
+		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: remove all but the one that handles the request", r.Listener)
 	}
 }
 
@@ -194,7 +194,7 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 		if !reflect.DeepEqual(first, f.call(x, m, h, branch)) {
 			return Call{
 				Domain: first.Domain, Filter: first.Filter, FiltersBefore: first.FiltersBefore,
-				NotCalled: UnknownPrefix + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", differ",
+				NotCalled: UnknownPrefix + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", configure the filter differently",
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func (c *Config) noClusterReason(x *exchange) string {
 	case name == "":
 		return "the request has no upstream cluster, since it lacks the header " + x.routeNode.At("route", "cluster_header").Describe()
 	case len(c.clusters) > 0 && c.clusters[name] == nil:
-		return UnknownPrefix + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only if the cluster exists"
+		return UnknownPrefix + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy calls the service only if the cluster exists"
 	default:
 		return ""
 	}

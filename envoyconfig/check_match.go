@@ -53,7 +53,7 @@ type unmatchedPolicy struct {
 func (k *checker) reportUnmatched() {
 	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
-			l.severity, l.message = rules.Note, l.message+"; a rule of another domain that a filter asks about can"
+			l.severity, l.message = rules.Note, l.message+"; a rule of another filter's domain can"
 		}
 		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
 	}

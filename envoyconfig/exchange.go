@@ -18,7 +18,7 @@ type exchange struct {
 	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
 	managerNode, tableNode, routeNode *tree.Node
 	// manager is the connection manager, and limiter the rate limit filter that asks.
-	manager      *manager
+	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
@@ -76,7 +76,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, "scheme_header_transformation may change it"
 		}
 		if len(x.clientValues("x-forwarded-proto")) > 0 {
-			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
+			return nil, "whether Envoy trusts x-forwarded-proto depends on the peer"
 		}
 		return []string{x.Scheme}, ""
 	}
@@ -218,7 +218,7 @@ func (x *exchange) pathOnly() string {
 func (x *exchange) remote() (a netip.Addr, unknown string) {
 	m := x.managerNode
 	if m.Field("original_ip_detection_extensions").Exists() {
-		return a, "original_ip_detection_extensions find it"
+		return a, "original_ip_detection_extensions determine it"
 	}
 	if x.Client.IsValid() {
 		return x.Client, ""
@@ -274,7 +274,7 @@ func (x *exchange) cluster() (name, unknown string) {
 	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
 		return of[0], ""
 	}
-	return "", "the route has no single cluster"
+	return "", "the route does not name a single cluster"
 }
 
 // query contains the query parameters of a request.

@@ -91,7 +91,7 @@ type candidate struct {
 }
 
 // hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
-const hiddenByRoute = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
 // candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {

@@ -29,7 +29,7 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 		reach := k.set.Reach(domain, other)
 		return reach.Reason == ""
 	}); order != nil {
-		return "; the rules have these entries in the order " + formsText(order) + ": the order of the actions is theirs"
+		return "; the rules have these entries in the order " + formsText(order) + ": reorder the actions"
 	}
 	return ""
 }

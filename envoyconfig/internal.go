@@ -18,9 +18,9 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 	case unknown != "":
 		return UnknownPrefix + "request_type is " + requestType + ": " + unknown
 	case internal && requestType == "external":
-		return "request_type is external, and Envoy takes the request for an internal one"
+		return "request_type is external, but the request is internal"
 	case !internal && requestType == "internal":
-		return "request_type is internal, and Envoy takes the request for an external one"
+		return "request_type is internal, but the request is external"
 	default:
 		return ""
 	}
@@ -36,9 +36,9 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 	case !ranges.Exists():
 		return false, ""
 	case m.Field("original_ip_detection_extensions").Exists():
-		return false, "original_ip_detection_extensions find the client's address"
+		return false, "original_ip_detection_extensions determine the client's address"
 	case len(x.clientValues("x-envoy-internal")) > 0:
-		return false, "the request has x-envoy-internal already"
+		return false, "the request already has the header x-envoy-internal"
 	}
 	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return false, unknown
@@ -98,5 +98,5 @@ func (x *exchange) unknownRemoteReason() string {
 	if x.Logged != nil {
 		return "the log does not contain it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}
-	return "it is the address that connects to Envoy: give it with --remote ADDRESS"
+	return "it is the address of the peer that connects to Envoy: set it with --remote ADDRESS"
 }

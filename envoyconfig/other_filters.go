@@ -74,7 +74,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
-		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentSome[domain] = true

@@ -26,7 +26,7 @@ func newPolicies(list *tree.Node) []*policy {
 
 // newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.
 func newAction(n *tree.Node) *action {
-	why := "an action that is not known here"
+	why := "an action that sluice does not support"
 	for child := range n.Fields() {
 		for _, known := range knownActions {
 			if child.Kind != tree.Null && child.HasName(known.kind) {

@@ -24,9 +24,9 @@ type quotaTrap struct {
 }
 
 const (
-	noAssignment = "no_assignment_behavior.fallback_rate_limit"
-	expired      = "expired_assignment_behavior"
-	notImplemented     = "Envoy 1.40 does not implement this strategy and allows every request: use "
+	noAssignment   = "no_assignment_behavior.fallback_rate_limit"
+	expired        = "expired_assignment_behavior"
+	notImplemented = "Envoy 1.40 does not implement this strategy and allows every request: use "
 )
 
 var quotaTraps = []quotaTrap{
@@ -108,14 +108,14 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 		if !at.Exists() {
 			at = f.node
 		}
-		k.report(NoEffect, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so every request is allowed: add an action, for all requests below on_no_match")
+		k.report(NoEffect, rules.Error, at.Pos(), "bucket_matchers never selects a bucket, so every request is allowed: add an action, such as one in on_no_match for all requests")
 	}
 }
 
 // checkBucket checks the settings and the ID of a bucket.
 func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
-		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it leads to no bucket", api.QuotaBucket)
+		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it selects no bucket", api.QuotaBucket)
 		return
 	}
 	if b.keepMatching.Exists() {
@@ -148,7 +148,7 @@ func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	switch {
 	case !at.Exists():
 	case !known && k.config.release > 40:
-		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: whether it is an input of requests is not known", quote(typeName))
+		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: sluice does not know this input", quote(typeName))
 	case !known:
 		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it is not a request input, and Envoy 1.40 crashes at the first request: write %s with a header_name, or string_value", quote(typeName), api.HeaderInput)
 	case !has:
@@ -184,23 +184,23 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 			reach := k.set.Reach(domain, other)
 			return reach.Reason == ""
 		}); order != nil {
-			more = "; the rules have these entries in the order " + formsText(order) + ": the entry " + quotaOrder + " says the order"
+			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " + quotaOrder
 		}
-		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match a bucket with the id %s, so it gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
+		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
 	case len(with) == 0 && len(without) > 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to %s at %v, which has no quota, so it gets no assignment: add quota to its rate_limit, or send it to the rate limit service",
+		k.report(Unmatched, rules.Error, at.Pos(), "the bucket id %s matches %s at %v, which has no quota, so the bucket gets no assignment: add quota to the rule's rate_limit, or use the rate limit filter instead",
 			id, without[0].Path(), without[0].Pos())
 	case len(with) == 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to no limit, so it gets no assignment, and no_assignment_behavior applies forever: add a rule with quota, or no bucket", id)
+		k.report(Unmatched, rules.Error, at.Pos(), "the bucket id %s matches a rule without a limit, so the bucket gets no assignment, and no_assignment_behavior applies forever: add quota to the rule, or remove the bucket", id)
 	case len(without) > 0:
-		k.report(Unmatched, rules.Warning, at.Pos(), "a bucket with the id %s can lead to %s at %v, which has no quota, so it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+		k.report(Unmatched, rules.Warning, at.Pos(), "the bucket id %s can match %s at %v, which has no quota; such a bucket gets no assignment: add quota to the rule's rate_limit, or exclude its values from this bucket",
 			id, without[0].Path(), without[0].Pos())
 	}
 }
 
 // ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
 type ruleCall struct {
-	at     *tree.Node
+	at            *tree.Node
 	matchesOthers bool
 }
 
@@ -219,12 +219,12 @@ func (k *checker) checkQuotaRules() {
 			if asked.matchesOthers {
 				severity = rules.Warning
 			}
-			k.report(Quota, severity, asked.at.Pos(), "this asks the rate limit service for %s, which Envoys divide (bucket at %v): each counts separately, so together they allow more than the limit: remove this element or the bucket",
+			k.report(Quota, severity, asked.at.Pos(), "this element calls the rate limit service for %s, whose limit is divided among Envoys (bucket at %v): both count separately, so together they allow more than the limit: remove this element or the bucket",
 				r.Path(), at.Pos())
 		case at == nil && ((k.sentSome[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.sentUnknown[r.Domain()]):
 			more := ""
 			if asked.at != nil {
-				more = fmt.Sprintf("; the rate limit service is asked for it, at %v, and counts separately from the quota of the Envoys", asked.at.Pos())
+				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", asked.at.Pos())
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
 		}

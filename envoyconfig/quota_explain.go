@@ -44,7 +44,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 		_, disabled = f.perRoute(m.table, h, branches[0])
 		for _, branch := range branches[1:] {
 			if _, other := f.perRoute(m.table, h, branch); other != disabled {
-				b.NoBucket = UnknownPrefix + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", differ"
+				b.NoBucket = UnknownPrefix + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", configure the filter differently"
 				return b
 			}
 		}
@@ -59,7 +59,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 		return b
 	}
 	if settings == nil {
-		b.NoBucket = "no matcher takes the request"
+		b.NoBucket = "no matcher matches the request"
 		return b
 	}
 	b.Pos = settings.Pos()
@@ -77,11 +77,11 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 			}
 			typeName, name := inputSource(input)
 			if !has {
-				b.NoBucket = "the request has no " + strings.TrimSpace(typeName[strings.LastIndexByte(typeName, '.')+1:]+" "+name) + ", of which the bucket's id is made"
+				b.NoBucket = "the request has no " + strings.TrimSpace(typeName[strings.LastIndexByte(typeName, '.')+1:]+" "+name) + ", which the bucket's id requires"
 				return b
 			}
 			if value == "" {
-				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket cannot be assigned anything"
+				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket gets no assignment"
 			}
 		}
 		b.Entries = append(b.Entries, Entry{entry.Name, value})
@@ -200,7 +200,7 @@ func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, un
 		return address.String(), unknown == "", unknown
 	case api.DirectInput:
 		if !x.Remote.IsValid() {
-			return "", false, "the address that connects to Envoy: give it with --remote ADDRESS"
+			return "", false, "the address of the peer that connects to Envoy: set it with --remote ADDRESS"
 		}
 		return x.Remote.String(), true, ""
 	default:

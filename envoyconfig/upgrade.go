@@ -83,7 +83,7 @@ func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none strin
 	}
 	switch {
 	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy answers 403"
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy responds with 403"
 	case found.own != nil:
 		return found.own, ""
 	default:

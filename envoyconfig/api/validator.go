@@ -94,7 +94,7 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 func (val *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
-		hint = ": put it in quotes, without which it is true or false"
+		hint = ": quote it; unquoted it is a boolean"
 	}
 	val.Errors = append(val.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
 }
@@ -148,8 +148,8 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 	}
 	for _, oneof := range slices.Sorted(maps.Keys(members)) {
-		if there := members[oneof]; len(there) > 1 {
-			val.Reject(n, "%sEnvoy takes %s alone: remove the others", label, strings.Join(there, " or "))
+		if present := members[oneof]; len(present) > 1 {
+			val.Reject(n, "%sEnvoy accepts only one of %s: remove the others", label, strings.Join(present, ", "))
 		}
 	}
 	for _, oneof := range m.oneofs {
@@ -217,7 +217,7 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 	}
 	hint := ""
 	if name == "unit_multiplier" {
-		hint = ", or write the limit into the rules, which have it"
+		hint = ", or write the limit into the rules, which support it"
 	}
 	var names []string
 	for _, f := range m.fields {
@@ -230,11 +230,11 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 
 // misplacedFields maps fields that Envoy does not have to the place where they belong.
 var misplacedFields = map[string]string{
-	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
+	Bootstrap + ".rate_limit_service": "into the rate limit filter; only the v2 API had it here",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
 	VirtualHost + ".route":            "into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE",
 	Route + ".rate_limits":            "below route, next to cluster",
-	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
+	Cluster + ".hosts":                "into load_assignment, as endpoints; only the v2 API had hosts",
 }
 
 // validateField validates the value of a field.

@@ -110,7 +110,7 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Describe(), apiGroup))
 	}
 	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").Exists() {
-		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: remove one", at.Pos()))
+		wrong = append(wrong, fmt.Errorf("%v: Istio accepts only one of targetRefs, workloadSelector: remove one", at.Pos()))
 	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
