@@ -15,7 +15,7 @@ import (
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GivesLeases(),
+		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, f := range c.validator.Unknown {
