@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -58,7 +59,7 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	if err != nil {
 		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)
 	}
-	group.Go(task(ctx, o.DebugTLS.Run))
+	group.Go(daemon.Task(ctx, o.DebugTLS.Run))
 	o.DebugRights.Clients = f.clients
 	if f.TokenFile == "" {
 		return nil
@@ -67,6 +68,6 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	if err != nil {
 		return fmt.Errorf("--debug-token-file: %w", err)
 	}
-	group.Go(task(ctx, o.DebugRights.Tokens.Run))
+	group.Go(daemon.Task(ctx, o.DebugRights.Tokens.Run))
 	return nil
 }
