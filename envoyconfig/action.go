@@ -26,8 +26,8 @@ type entryForm struct {
 // outcome is the result of an action for a request.
 type outcome struct {
 	value string
-	// present is true if the action makes an entry. If it makes none and absent is empty, Envoy sends the descriptor
-	// without the entry.
+	// present is true if the action makes an entry. If it makes none and absent is empty, Envoy
+	// sends the descriptor without the entry.
 	present bool
 	// absent is the reason why Envoy does not send the descriptor; empty if Envoy sends it.
 	absent string

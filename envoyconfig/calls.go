@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// UnknownPrefix is the prefix of a reason for which it cannot be determined whether Envoy asks the service.
+// UnknownPrefix is the prefix of a reason for which it cannot be determined whether Envoy asks the
+// service.
 const UnknownPrefix = "unknown: "
 
 // OnlyNetworkFilters is the value of Calls.NotCalled if only network filters ask.
@@ -24,8 +25,8 @@ type Calls struct {
 	VirtualHost, Route string
 	// Pos is the position of the route.
 	Pos rules.Pos
-	// NotCalled is the reason why no filter asks; empty if one may ask. It begins with [Unknowable] if it is unknown
-	// whether one asks.
+	// NotCalled is the reason why no filter asks; empty if one may ask. It begins with [Unknowable]
+	// if it is unknown whether one asks.
 	NotCalled string
 	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
@@ -40,8 +41,8 @@ type Call struct {
 	Domain string
 	// Filter is the position of the filter.
 	Filter rules.Pos
-	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if it is unknown whether the
-	// filter asks.
+	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if it is
+	// unknown whether the filter asks.
 	NotCalled string
 	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
@@ -94,7 +95,8 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	return calls, nil
 }
 
-// findRoute returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.
+// findRoute returns the virtual host and route of a request. If there is no route, or it is
+// unknown, none is the reason.
 func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, none string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
@@ -156,7 +158,8 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 }
 
-// managersOf returns the connection managers for which asks is true and whose listener may receive the request.
+// managersOf returns the connection managers for which asks is true and whose listener may receive
+// the request.
 func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*manager) {
 	for _, m := range c.managers {
 		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
@@ -183,8 +186,8 @@ func (f *filter) connectionCall() Call {
 	return c
 }
 
-// callOf returns the filter's call for a request on a route. The call is unknown if it differs between the route's
-// branches, the entries of weighted_clusters.
+// callOf returns the filter's call for a request on a route. The call is unknown if it differs
+// between the route's branches, the entries of weighted_clusters.
 func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if len(r.branches) == 0 {
 		return f.call(x, m, h, r)
@@ -235,8 +238,8 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	return c
 }
 
-// noClusterReason returns the reason if Envoy does not ask because the request has no upstream cluster; empty if it has
-// or may have one.
+// noClusterReason returns the reason if Envoy does not ask because the request has no upstream
+// cluster; empty if it has or may have one.
 func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {

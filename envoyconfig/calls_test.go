@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnknownIsNeverGuessed covers values that no configuration determines. e2e/asked compares the computable ones
-// with a real Envoy.
+// TestUnknownIsNeverGuessed covers values that no configuration determines. e2e/envoyconfig
+// compares the computable ones with a real Envoy.
 func TestUnknownIsNeverGuessed(t *testing.T) {
 	action := func(text string) string {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
@@ -56,7 +56,8 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 	}
 }
 
-// TestPathsThatEnvoyRewrites checks that a path is computed only if the connection manager leaves it unchanged.
+// TestPathsThatEnvoyRewrites checks that a path is computed only if the connection manager leaves
+// it unchanged.
 func TestPathsThatEnvoyRewrites(t *testing.T) {
 	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
 	text = strings.Replace(text, "x-user", `":path"`, 1)
@@ -125,7 +126,8 @@ func TestSeveralListeners(t *testing.T) {
 	}
 }
 
-// TestCallsOfConnections has network filters, which ask when a connection begins, with and without an HTTP filter.
+// TestCallsOfConnections has network filters, which ask when a connection begins, with and without
+// an HTTP filter.
 func TestCallsOfConnections(t *testing.T) {
 	const network = `{ name: edge, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
 		`{ entries: [{ key: from, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }] }] } }`

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Check compares the configuration with the rules and returns what keeps limits from working, sorted by file and
-// line.
+// Check compares the configuration with the rules and returns what keeps limits from working,
+// sorted by file and line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
@@ -66,8 +66,8 @@ func (k *checker) checkAll() {
 	}
 }
 
-// checkManager checks what the filters of a connection manager send on each route. It reports whether the manager has
-// rate limit filters.
+// checkManager checks what the filters of a connection manager send on each route. It reports
+// whether the manager has rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
@@ -111,8 +111,8 @@ func (k *checker) checkManager(m *manager) bool {
 	return true
 }
 
-// checkRoute checks what the filters send on a route and counts what they do not send. If behind is not empty, it is
-// the reason why no request reaches the route.
+// checkRoute checks what the filters send on a route and counts what they do not send. If behind is
+// not empty, it is the reason why no request reaches the route.
 func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
 	uncalled := cmp.Or(behind, r.noCallReason())
 	type fate struct {
@@ -190,8 +190,8 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	}
 }
 
-// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask about some of them,
-// the others may belong to other Envoys.
+// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask
+// about some of them, the others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
 	code, severity, effect := Domain, rules.Error, ", so its rules limit nothing"

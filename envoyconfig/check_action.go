@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkHits checks that Envoy sends the hits, and that limits count the hits sent at the end of a stream.
+// checkHits checks that Envoy sends the hits, and that limits count the hits sent at the end of a
+// stream.
 func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
 	if at := p.node.Field("hits_addend"); at.Exists() && !p.own {
 		k.report(HitsDropped, rules.Error, at.Pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
@@ -45,8 +46,9 @@ func (p candidate) hitCount() int {
 	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy takes at most 10^9
 }
 
-// limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
-// request, so that no limit of the rule is charged. It returns nil if there is none; a limit of 0 is meant to deny.
+// limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a
+// limit denies every request, so that no limit of the rule is charged. It returns nil if there is
+// none; a limit of 0 is meant to deny.
 func (p candidate) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 	if p.node.Field("limit").Exists() || slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
 		return nil // other numbers apply
@@ -59,7 +61,8 @@ func (p candidate) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 	return nil
 }
 
-// checkActions checks for actions whose values are misleading. f is the filter that sends them, nil if unknown.
+// checkActions checks for actions whose values are misleading. f is the filter that sends them, nil
+// if unknown.
 func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 	if f != nil {
 		k.checkSetters(m, f, p)
@@ -114,7 +117,8 @@ func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 	}
 }
 
-// checkContradictions checks that one request can have all entries of a policy: Envoy sends nothing if one is absent.
+// checkContradictions checks that one request can have all entries of a policy: Envoy sends nothing
+// if one is absent.
 func (k *checker) checkContradictions(p candidate) {
 	type match struct {
 		matcher uint64 // hash of the matchers

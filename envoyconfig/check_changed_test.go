@@ -6,7 +6,7 @@ import (
 )
 
 // TestCheckChanged covers routes that change the input of an end-of-stream descriptor.
-// TestRoutesThatChangeDescriptors of e2e/flight checks that Envoy does so.
+// TestRoutesThatChangeDescriptors of e2e/concurrency checks that Envoy does so.
 func TestCheckChanged(t *testing.T) {
 	const route = "{ match: { prefix: / }, route: { cluster: backend } }"
 	header := func(name string) string {

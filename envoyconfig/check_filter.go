@@ -13,7 +13,8 @@ import (
 // defaultTimeout is Envoy's timeout for a filter without one.
 const defaultTimeout = 20 * time.Millisecond
 
-// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to answer.
+// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to
+// answer.
 const leastTimeout = 5 * time.Millisecond
 
 // defaultRequests is Envoy's default of max_requests, the number of concurrent calls to a cluster.
@@ -114,8 +115,8 @@ func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	}
 }
 
-// findServiceCluster returns the cluster of the service. It returns nil and reports the reason if the cluster is
-// missing or cannot carry gRPC.
+// findServiceCluster returns the cluster of the service. It returns nil and reports the reason if
+// the cluster is missing or cannot carry gRPC.
 func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
@@ -132,7 +133,8 @@ func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	return n
 }
 
-// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent calls.
+// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent
+// calls.
 func (k *checker) checkServiceCluster(name *tree.Node) {
 	n := k.findServiceCluster(name)
 	if n == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 )
 
-// checkPatches checks that patches about rate limits have an effect, and that patches which need each other reach the
-// same proxies.
+// checkPatches checks that patches about rate limits have an effect, and that patches which need
+// each other reach the same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
 	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// A rule that grants leases needs two policies with the same actions: one sent when a request starts, and one sent at
-// the end of its stream, whose hits are the lease, read from the dynamic metadata.
+// A rule that grants leases needs two policies with the same actions: one sent when a request
+// starts, and one sent at the end of its stream, whose hits are the lease, read from the dynamic
+// metadata.
 
 // filterNamespace is the default metadata namespace of the rate limit filter's replies.
 const filterNamespace = "envoy.filters.http.ratelimit"
@@ -46,7 +47,8 @@ func commandOf(p *policy) (name, argument string) {
 	return "", ""
 }
 
-// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the name of a lease.
+// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the
+// name of a lease.
 func leaseKey(p *policy) string {
 	name, argument := commandOf(p)
 	if name != "DYNAMIC_METADATA" {
@@ -64,8 +66,8 @@ func isLease(p *policy) bool {
 // clientCommands are the format commands whose values the client chooses.
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
-// checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
-// returns the policies for rules with leases.
+// checkLeases checks that the leases which a filter acquires on a route are released, once, and by
+// Envoy only. It returns the policies for rules with leases.
 func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) []leasePolicy {
 	var all []leasePolicy
 	for _, p := range candidates {
@@ -113,7 +115,8 @@ func hasSettlement(r *descriptors.Rule) bool {
 	return slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), (*descriptors.Limit).HasWindow)
 }
 
-// checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are not a valid lease.
+// checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are
+// not a valid lease.
 func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	hits := e.node.Field("hits_addend")
 	format := hits.Field("format")
@@ -205,8 +208,8 @@ func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Lim
 		`hits_addend: { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }, and apply_on_stream_done: true`, l.Rule.Path(), l.Pos, until, f.namespace(), l.Name)
 }
 
-// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
-// counterpart was.
+// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is
+// sent whenever the counterpart was.
 func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	if e.releases == "" {
 		return
@@ -222,7 +225,8 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
+// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not
+// match.
 func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
@@ -237,8 +241,8 @@ func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	}
 }
 
-// checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a route: the later reply
-// would overwrite the earlier lease.
+// checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a
+// route: the later reply would overwrite the earlier lease.
 func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map[string]*filter) {
 	for _, e := range elements {
 		for _, name := range e.names {
@@ -258,7 +262,8 @@ func sameActions(a, b *policy) bool {
 	return equalNodes(a.node.Field("actions"), b.node.Field("actions"))
 }
 
-// equalNodes reports whether two values are equal, regardless of their positions and the order of fields.
+// equalNodes reports whether two values are equal, regardless of their positions and the order of
+// fields.
 func equalNodes(a, b *tree.Node) bool {
 	if a.Kind != b.Kind || a.Text != b.Text || len(a.Nodes) != len(b.Nodes) {
 		return false

@@ -208,7 +208,8 @@ func TestCheckLeases(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfTwoFilters covers a chain whose filters ask for the same limit, or for limits of the same name.
+// TestCheckLeasesOfTwoFilters covers a chain whose filters ask for the same limit, or for limits of
+// the same name.
 func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	const other = "---\ndomain: second\ndescriptors: [{ key: user, rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams } }]\n"
 	chain := func(first, second string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkUnfilteredListeners checks that routes with limits behind one listener have them behind every listener, and
-// that a listener whose routes have rate_limits has a rate limit filter.
+// checkUnfilteredListeners checks that routes with limits behind one listener have them behind
+// every listener, and that a listener whose routes have rate_limits has a rate limit filter.
 func (k *checker) checkUnfilteredListeners() {
 	limited := map[uint64]*manager{} // by the hash of the routes
 	for _, m := range k.config.managers {
@@ -48,8 +48,8 @@ func (t *table) firstPolicies() *tree.Node {
 	return &tree.Missing
 }
 
-// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only way in which
-// Envoy matches them.
+// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only
+// way in which Envoy matches them.
 func (k *checker) checkPerRouteNames() {
 	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
 	for m := range k.config.filterChains() {

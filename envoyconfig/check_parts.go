@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// reportNoFilter reports why there is no filter to check. It is an error only if the files are complete.
+// reportNoFilter reports why there is no filter to check. It is an error only if the files are
+// complete.
 func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
@@ -33,7 +34,8 @@ func (k *checker) reportNoFilter() {
 	}
 }
 
-// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is none.
+// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is
+// none.
 func (k *checker) discoveredFilter() *filter {
 	for _, m := range k.config.managers {
 		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
@@ -43,8 +45,8 @@ func (k *checker) discoveredFilter() *filter {
 	return nil
 }
 
-// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
-// the rules.
+// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked
+// about each domain of the rules.
 func (k *checker) checkWithoutFilter() {
 	sent := false
 	look := func(m *manager, domains []string, policies []*policy) {

@@ -162,7 +162,8 @@ func TestCheckWithoutFilter(t *testing.T) {
 	}
 }
 
-// TestCheckOfDomainsOfRoutes has domains of a RateLimitPerRoute, which a route needs only if it asks.
+// TestCheckOfDomainsOfRoutes has domains of a RateLimitPerRoute, which a route needs only if it
+// asks.
 func TestCheckOfDomainsOfRoutes(t *testing.T) {
 	const config = ", typed_per_filter_config: { limit: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shop } } }"
 	const asks = "- { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " }"

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
+// countRoute counts a route that sends the policy at the given node, or does not send it for the
+// reason why.
 func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
@@ -27,8 +28,8 @@ func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	}
 }
 
-// reportNeverSent reports policies that no route sends or, as a note, that some routes do not send, and filters
-// without policies.
+// reportNeverSent reports policies that no route sends or, as a note, that some routes do not send,
+// and filters without policies.
 func (k *checker) reportNeverSent() {
 	unsent := false
 	for at, t := range k.tallies {
@@ -58,8 +59,8 @@ func (k *checker) reportNeverSent() {
 	}
 }
 
-// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
-// sent from the route, empty if requests may be sent.
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason
+// why no request is sent from the route, empty if requests may be sent.
 func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
 	t := k.routeDomains[domain]
 	if t == nil {
@@ -71,8 +72,9 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 	}
 }
 
-// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
-// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
+// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter
+// never asks. Domains to which nothing is sent at all are reported as errors elsewhere, unless an
+// unsent policy may be meant for them.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
@@ -81,7 +83,8 @@ func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	}
 }
 
-// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
+// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other
+// routes send.
 func (k *checker) reportHidden() {
 	type hides struct{ list, of *tree.Node }
 	var all []hides

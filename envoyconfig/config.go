@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Config is the configuration in a set of files, as far as rate limits depend on it. It is immutable.
+// Config is the configuration in a set of files, as far as rate limits depend on it. It is
+// immutable.
 type Config struct {
 	managers []*manager
 	// tables contains the named route configurations, which connection managers get by RDS.
@@ -19,10 +20,12 @@ type Config struct {
 	extensions map[string]*tree.Node
 	// fragments combines the partial configurations, such as EnvoyFilters; nil if there are none.
 	fragments *manager
-	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of all of them.
+	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of
+	// all of them.
 	envoyFilters []*istio.EnvoyFilter
 	patches      []*istio.Patch
-	// roots are the documents of the files. sources maps file names to contents while the files are read.
+	// roots are the documents of the files. sources maps file names to contents while the files are
+	// read.
 	roots   []*tree.Node
 	sources map[string][]byte
 	// localFilters limit without a service. foreignFilters ask a service but are not checked.
@@ -31,8 +34,8 @@ type Config struct {
 	networkFilters []*filter
 	// quotaOverrides are the per-route configurations of quota filters.
 	quotaOverrides []*tree.Node
-	// allListeners and allClusters are true if the files contain all listeners or clusters. listenerSource is the
-	// lds_config that provides other listeners, or missing.
+	// allListeners and allClusters are true if the files contain all listeners or clusters.
+	// listenerSource is the lds_config that provides other listeners, or missing.
 	allListeners, allClusters bool
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
@@ -46,10 +49,11 @@ type Config struct {
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
-	// [formatterFeature].
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format
+	// strings; see [formatterFeature].
 	valuesAreFormats bool
-	// validator collects what Envoy would reject. It has no errors once Read has returned the Config.
+	// validator collects what Envoy would reject. It has no errors once Read has returned the
+	// Config.
 	validator        api.Validator
 	allowsDeprecated bool
 }

@@ -15,8 +15,9 @@
 // # Unknown values
 //
 // Nothing is guessed. If a descriptor depends on something outside the configuration, such as
-// metadata set by another filter, it is unknown and names the action responsible. The same holds for
-// routes. Filters before the rate limit filter are not simulated, although they may change headers.
+// metadata set by another filter, it is unknown and names the action responsible. The same holds
+// for routes. Filters before the rate limit filter are not simulated, although they may change
+// headers.
 //
 // # Cost
 //

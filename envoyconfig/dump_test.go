@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// dumpText returns a /config_dump with one listener whose routes have about the given number of bytes.
+// dumpText returns a /config_dump with one listener whose routes have about the given number of
+// bytes.
 func dumpText(size int) []byte {
 	var b strings.Builder
 	b.WriteString(`{
@@ -70,8 +71,8 @@ func dumpText(size int) []byte {
 	return []byte(b.String())
 }
 
-// TestDumpOfAMesh reads a dump of 20 MB and computes the calls for one host. SLUICE_MEASURE logs the time and memory
-// used.
+// TestDumpOfAMesh reads a dump of 20 MB and computes the calls for one host. SLUICE_MEASURE logs
+// the time and memory used.
 func TestDumpOfAMesh(t *testing.T) {
 	text := dumpText(20_000_000)
 	begin := time.Now()
@@ -96,8 +97,8 @@ func TestDumpOfAMesh(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// TestDumpOfAnEarlierEnvoy has a filter without typed_config, which Envoy 1.19 took by its name. In another file
-// it is an error.
+// TestDumpOfAnEarlierEnvoy has a filter without typed_config, which Envoy 1.19 took by its name. In
+// another file it is an error.
 func TestDumpOfAnEarlierEnvoy(t *testing.T) {
 	text := strings.Replace(string(dumpText(1000)), `"http_filters": [`, `"http_filters": [{"name": "envoy.filters.http.rbac"},`, 1)
 	c, err := Read([]File{{"dump.json", []byte(text)}})

@@ -15,21 +15,23 @@ import (
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
+	// manager is the connection manager, table its route configuration, and route the chosen route
+	// once it is known.
 	managerNode, tableNode, routeNode *tree.Node
 	// manager is the connection manager, and limiter the rate limit filter that asks.
 	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
-	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly are headers
-	// removed from external requests.
+	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly
+	// are headers removed from external requests.
 	earlyMutation string
 	internalOnly  []string
 	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings.
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format
+	// strings.
 	valuesAreFormats bool
 }
 
@@ -50,8 +52,8 @@ func (x *exchange) clientValues(name string) []string {
 	return values
 }
 
-// header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
-// a value that cannot be computed.
+// header returns the values of a header as filters see it. unknown is the reason if the connection
+// manager sets it to a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.managerNode
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
@@ -159,7 +161,8 @@ func (x *exchange) isSetByEnvoy(name string) bool {
 	}
 }
 
-// unloggedReason returns why the log does not contain a header; empty if it does or if the request is not from a log.
+// unloggedReason returns why the log does not contain a header; empty if it does or if the request
+// is not from a log.
 func (x *exchange) unloggedReason(name string) string {
 	if x.Logged == nil {
 		return ""
@@ -168,8 +171,8 @@ func (x *exchange) unloggedReason(name string) string {
 	return unknown
 }
 
-// unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
-// in normal form is not changed.
+// unknownPathReason returns why the path that filters see is unknown: the connection manager may
+// rewrite it. A path in normal form is not changed.
 func (x *exchange) unknownPathReason() string {
 	m := x.managerNode
 	if x.Logged != nil {
@@ -198,8 +201,8 @@ func (x *exchange) unknownPathReason() string {
 	return ""
 }
 
-// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments, and nothing that
-// would be percent-encoded or decoded.
+// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments,
+// and nothing that would be percent-encoded or decoded.
 func isNormal(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {

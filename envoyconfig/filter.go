@@ -19,7 +19,8 @@ type filter struct {
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// perRouteStrings are the strings in the per-route configurations of a filter that uses them as metadata namespaces.
+	// perRouteStrings are the strings in the per-route configurations of a filter that uses them as
+	// metadata namespaces.
 	perRouteStrings map[string]bool
 }
 
@@ -40,8 +41,8 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is in none of the
-// files.
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is
+// in none of the files.
 func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
 		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
@@ -51,7 +52,8 @@ func (f *filter) isDiscovered() bool {
 	return false
 }
 
-// levels returns the nodes that can have per-route configuration of a filter, the most specific first.
+// levels returns the nodes that can have per-route configuration of a filter, the most specific
+// first.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	if r.entry != nil {
 		return []*tree.Node{r.entry, r.node, h.node, t.node}
@@ -59,8 +61,8 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	return []*tree.Node{r.node, h.node, t.node}
 }
 
-// perRoute returns the filter's configuration for a route, and whether the filter is disabled there. The most
-// specific level wins.
+// perRoute returns the filter's configuration for a route, and whether the filter is disabled
+// there. The most specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
 	decided := false
@@ -84,7 +86,8 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 // candidate is a policy that a filter may send on a route.
 type candidate struct {
 	*policy
-	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
+	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits
+	// for these only.
 	own bool
 	// notSent is the reason why the filter does not send the policy here; empty if it does.
 	notSent string
@@ -93,7 +96,8 @@ type candidate struct {
 // hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
 const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
-// candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
+// candidates returns the policies that a filter may send on a route, and the filter's configuration
+// for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
 	add := func(policies []*policy, own bool, why string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestFiltersWithoutConfiguration has filters that Envoy takes without typed_config. e2e/asked has those that it
-// rejects, and asks a real one.
+// TestFiltersWithoutConfiguration has filters that Envoy takes without typed_config.
+// e2e/envoyconfig has those that it rejects, and asks a real one.
 func TestFiltersWithoutConfiguration(t *testing.T) {
 	const typeURL = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 	for name, tt := range map[string]struct {
@@ -57,7 +57,8 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// TestFiltersThatEnvoyLacks has messages that are taken for the rate limit filter's. Envoy 1.40 has none of them.
+// TestFiltersThatEnvoyLacks has messages that are taken for the rate limit filter's. Envoy 1.40 has
+// none of them.
 func TestFiltersThatEnvoyLacks(t *testing.T) {
 	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
 		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})

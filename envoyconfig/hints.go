@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// hint returns a remedy if a common mistake is the reason why no rule matches a descriptor; empty otherwise.
+// hint returns a remedy if a common mistake is the reason why no rule matches a descriptor; empty
+// otherwise.
 func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) string {
 	matches := func(change func([]descriptors.Form)) bool {
 		other := slices.Clone(forms)
@@ -40,8 +41,8 @@ func (a *action) hasDefaultKey() bool {
 	return takesKey && a.node.Field("descriptor_key").Text == ""
 }
 
-// findMatchingOrder returns the first other order of the forms for which good returns true; nil if there is none or there are
-// too many forms.
+// findMatchingOrder returns the first other order of the forms for which good returns true; nil if
+// there is none or there are too many forms.
 func findMatchingOrder(forms []descriptors.Form, good func([]descriptors.Form) bool) []descriptors.Form {
 	const most = 4
 	if len(forms) < 2 || len(forms) > most {

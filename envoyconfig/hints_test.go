@@ -94,7 +94,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestLocalBesideGlobal covers a local rate limit filter in the same chain: its policies need not match a rule.
+// TestLocalBesideGlobal covers a local rate limit filter in the same chain: its policies need not
+// match a rule.
 func TestLocalBesideGlobal(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	const host = "rate_limits: [{ actions: [{ remote_address: {} }] }, { stage: 3, actions: [{ source_cluster: {} }] }, { actions: [{ request_headers: { header_name: x, descriptor_key: user } }] }]\n" + toBackend
@@ -141,7 +142,8 @@ func TestFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestTwoDomains covers two filters of the same stage, which both send the policies meant for one of them.
+// TestTwoDomains covers two filters of the same stage, which both send the policies meant for one
+// of them.
 func TestTwoDomains(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n---\n{domain: mail, descriptors: [{key: partner, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n"
 	filters := "          http_filters:\n            - { name: other, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: mail, timeout: 1s } }\n"

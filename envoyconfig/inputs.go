@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in lower case.
+// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in
+// lower case.
 func (c *Config) Inputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -26,7 +27,8 @@ func (c *Config) Inputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of [Request.Metadata].
+// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of
+// [Request.Metadata].
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// typeMismatchReason returns why a filter with this request_type does not ask about the request; empty if it asks. The
-// reason begins with [Unknowable] if it is unknown whether the request is internal.
+// typeMismatchReason returns why a filter with this request_type does not ask about the request;
+// empty if it asks. The reason begins with [Unknowable] if it is unknown whether the request is
+// internal.
 func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
@@ -26,9 +27,10 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 	}
 }
 
-// isInternal reports whether Envoy treats the request as internal. Measured on 1.40: without internal_address_config
-// no request is internal. With it, a connection manager with use_remote_address uses the peer's address if there is
-// no x-forwarded-for; others use x-forwarded-for if it is a single address.
+// isInternal reports whether Envoy treats the request as internal. Measured on 1.40: without
+// internal_address_config no request is internal. With it, a connection manager with
+// use_remote_address uses the peer's address if there is no x-forwarded-for; others use
+// x-forwarded-for if it is a single address.
 func (x *exchange) isInternal() (internal bool, unknown string) {
 	m := x.managerNode
 	ranges := m.Field("internal_address_config")
@@ -76,8 +78,8 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 	return false
 }
 
-// forwardedFor returns x-forwarded-for as the client sent it. Logs contain it with the peer's address appended by
-// Envoy.
+// forwardedFor returns x-forwarded-for as the client sent it. Logs contain it with the peer's
+// address appended by Envoy.
 func (x *exchange) forwardedFor() (value string, there bool) {
 	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")

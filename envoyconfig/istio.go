@@ -15,7 +15,8 @@ var patchMessages = map[string]string{
 	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
 }
 
-// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
+// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been
+// read.
 func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Validate(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
@@ -30,8 +31,8 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Strict = false
 }
 
-// readPatch validates the value of a patch and reads values that are resources. A value that is merged may lack
-// fields, but the elements of its lists may not.
+// readPatch validates the value of a patch and reads values that are resources. A value that is
+// merged may lack fields, but the elements of its lists may not.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
 	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
@@ -59,8 +60,8 @@ func (c *Config) readPatch(p *istio.Patch) {
 	}
 }
 
-// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
-// the other fragments, because it is unknown where these belong.
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters
+// distinguish. Each also gets the other fragments, because it is unknown where these belong.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return
@@ -102,8 +103,8 @@ func isLocal(p *istio.Patch) bool {
 	return typeName == api.LocalRateLimit
 }
 
-// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of the rate limit
-// filter.
+// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of
+// the rate limit filter.
 func addsPolicies(p *istio.Patch) bool {
 	if p.ApplyTo == istio.HTTPFilter {
 		return false

@@ -47,9 +47,9 @@ func TestLimitOfEnvoys(t *testing.T) {
 	}
 }
 
-// TestInternalRequestsOfLogs finds out from a log whether Envoy took a request for an internal one: that
-// has x-forwarded-for with the address that Envoy appended. What clients send is held against the real
-// Envoy in e2e/asked.
+// TestInternalRequestsOfLogs finds out from a log whether Envoy took a request for an internal one:
+// that has x-forwarded-for with the address that Envoy appended. What clients send is held against
+// the real Envoy in e2e/envoyconfig.
 func TestInternalRequestsOfLogs(t *testing.T) {
 	const internal, external, unknown = "internal", "external", "unknown"
 	ranges := "internal_address_config: { cidr_ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] }"

@@ -21,7 +21,8 @@ type manager struct {
 	networkFilters []*filter
 	// table is nil if no file contains the routes.
 	table *table
-	// fragments is true if the manager combines fragments of configuration, which Istio merges into others.
+	// fragments is true if the manager combines fragments of configuration, which Istio merges into
+	// others.
 	fragments bool
 	// chain has the EnvoyFilter patches that made up the manager; nil for other managers.
 	chain istio.Chain

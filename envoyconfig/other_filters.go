@@ -45,7 +45,8 @@ var uncheckedTypes = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
-// localFilters returns the local rate limit filters of the manager. They use the rate_limits of routes, too.
+// localFilters returns the local rate limit filters of the manager. They use the rate_limits of
+// routes, too.
 func (m *manager) localFilters() []*filter {
 	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
 }
@@ -55,7 +56,8 @@ func (m *manager) hasLocal(p *policy) bool {
 	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == p.stage })
 }
 
-// connectionForms returns the descriptors of a network filter, which are the same for all connections.
+// connectionForms returns the descriptors of a network filter, which are the same for all
+// connections.
 func (f *filter) connectionForms() [][]descriptors.Form {
 	return tree.Map(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
 		return tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {

@@ -194,7 +194,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
+// TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes
+// once.
 func TestOnceForAFile(t *testing.T) {
 	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `

@@ -95,8 +95,8 @@ func inputSource(input *tree.Node) (typeName, name string) {
 // maxValueLength is the length of the longest ID value that can be assigned a quota.
 const maxValueLength = 512
 
-// isGuarded reports whether the guards restrict a client's value to valid ID values: present, not empty, not too
-// long, and printable.
+// isGuarded reports whether the guards restrict a client's value to valid ID values: present, not
+// empty, not too long, and printable.
 func (b *bucket) isGuarded(input *tree.Node) bool {
 	typeName, name := inputSource(input)
 	return slices.ContainsFunc(b.guards, func(g guard) bool {
@@ -117,8 +117,8 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 	})
 }
 
-// matchBounds returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
-// unbounded, and whether all matches are printable ASCII.
+// matchBounds returns the length of the longest text that a regular expression matches, more than
+// [maxValueLength] if unbounded, and whether all matches are printable ASCII.
 func matchBounds(re *syntax.Regexp) (longest int, plain bool) {
 	const tooLong = maxValueLength + 1
 	plain = true
@@ -154,8 +154,8 @@ func matchBounds(re *syntax.Regexp) (longest int, plain bool) {
 	return longest, plain
 }
 
-// idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder]. wrong is the reason
-// why no rule can match the ID, and at is its position.
+// idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder].
+// wrong is the reason why no rule can match the ID, and at is its position.
 func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node) {
 	const mostEntries = 16
 	id := b.settings.At("bucket_id_builder", "bucket_id_builder")

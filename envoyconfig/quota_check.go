@@ -66,7 +66,8 @@ func lacksTimeout(at *tree.Node) bool {
 	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
+// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before
+// the response.
 var quotaInputs = map[string]bool{
 	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
 	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
@@ -198,14 +199,15 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	}
 }
 
-// ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
+// ruleCall is a policy that can match a rule with quota; others is true if it can match other
+// rules, too.
 type ruleCall struct {
 	at            *tree.Node
 	matchesOthers bool
 }
 
-// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
-// not asked for it.
+// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the
+// rate limit service is not asked for it.
 func (k *checker) checkQuotaRules() {
 	for _, l := range k.set.Limits {
 		r := l.Rule

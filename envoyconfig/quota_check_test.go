@@ -82,7 +82,8 @@ descriptors:
 	}
 }
 
-// TestQuotaFilterOutOfPlace covers filters that no request reaches, and matcher trees without buckets.
+// TestQuotaFilterOutOfPlace covers filters that no request reaches, and matcher trees without
+// buckets.
 func TestQuotaFilterOutOfPlace(t *testing.T) {
 	set := ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }]")
 	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)

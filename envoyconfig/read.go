@@ -112,8 +112,9 @@ func unrecognised(name string, roots []tree.Node) error {
 		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio", pos, found)
 }
 
-// controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
-// and a hint on how to get the translation. The hint is empty if there is no such object.
+// controlPlaneObject returns the first Kubernetes object that a control plane translates into
+// Envoy's configuration, and a hint on how to get the translation. The hint is empty if there is no
+// such object.
 func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	items := n.Field("items")
 	if n.Kind == tree.List {
@@ -128,8 +129,8 @@ func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	return n, controlPlaneHint(group)
 }
 
-// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
-// groups.
+// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty
+// for unknown groups.
 func controlPlaneHint(group string) string {
 	switch {
 	case group == "gateway.envoyproxy.io":

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead reads any text as configuration. It must not panic, each finding must have a position, and each descriptor
-// must be known or have a reason why it is not.
+// FuzzRead reads any text as configuration. It must not panic, each finding must have a position,
+// and each descriptor must be known or have a reason why it is not.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(listenerText))
 	f.Add([]byte(`{"@type": "x/envoy.config.bootstrap.v3.Bootstrap"}`))

@@ -38,7 +38,8 @@ func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
-// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and descriptor.
+// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and
+// descriptor.
 func TestReadKnowsEveryForm(t *testing.T) {
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
@@ -82,7 +83,8 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// explain returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
+// explain returns Envoy's calls for a request as text: the domain and descriptors of each, or why
+// there is none.
 func explain(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRuntimeLayers switches the filter off by a static layer, below layers that may switch it on again.
+// TestRuntimeLayers switches the filter off by a static layer, below layers that may switch it on
+// again.
 func TestRuntimeLayers(t *testing.T) {
 	const off = `{"static_layer": {"ratelimit.http_filter_enabled": 0}}`
 	for layers, want := range map[string]struct {

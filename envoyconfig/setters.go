@@ -92,7 +92,8 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 type setters struct {
 	// before and after are the first filters on either side of the rate limit filter that write it.
 	before, after *filter
-	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that runs custom code.
+	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that
+	// runs custom code.
 	mayBefore, mayAfter bool
 }
 
@@ -118,8 +119,8 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 	return s
 }
 
-// mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
-// which may come from elsewhere.
+// mayRunUpstream reports whether filters may run after the router: upstream filters of the router
+// or of a cluster, which may come from elsewhere.
 func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
@@ -131,7 +132,8 @@ func (c *Config) mayRunUpstream(m *manager) bool {
 	})
 }
 
-// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be namespaces.
+// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be
+// namespaces.
 func (m *manager) collectPerRouteStrings(f *filter) map[string]bool {
 	names := map[string]bool{}
 	if m.table == nil {
@@ -177,8 +179,8 @@ func containsQuoted(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
-// streamDone is true if it is read at the end of the stream, when all filters have run.
+// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set
+// or may be. streamDone is true if it is read at the end of the stream, when all filters have run.
 func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
@@ -200,8 +202,8 @@ func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDon
 	}
 }
 
-// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if one does, or if
-// the metadata is not from jwt_authn.
+// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if
+// one does, or if the metadata is not from jwt_authn.
 func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	path := metadataPath(key)
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
@@ -239,8 +241,8 @@ func (f *filter) payloads() (kept []string) {
 	return kept
 }
 
-// headerSetAfter returns the filter that sets a request header only after the rate limit filter; nil if there is none
-// or a filter before sets it.
+// headerSetAfter returns the filter that sets a request header only after the rate limit filter;
+// nil if there is none or a filter before sets it.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 	behind := false
 	for _, f := range m.filters {
@@ -257,8 +259,8 @@ func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 	return nil
 }
 
-// setsHeader reports whether a filter sets a request header: header_mutation, or Lua code that contains the quoted
-// name and adds or replaces headers.
+// setsHeader reports whether a filter sets a request header: header_mutation, or Lua code that
+// contains the quoted name and adds or replaces headers.
 func setsHeader(f *filter, header string) (found bool) {
 	switch f.typeName {
 	case filterTypes + "header_mutation.v3.HeaderMutation":
@@ -281,7 +283,8 @@ type setterKey struct {
 	streamDone bool
 }
 
-// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
+// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why
+// no filter does.
 func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.manager == nil {
 		return maybeSet, ""

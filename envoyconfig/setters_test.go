@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFiltersThatSetWhatIsRead covers filters that set metadata and headers before and after the rate limit filter.
+// TestFiltersThatSetWhatIsRead covers filters that set metadata and headers before and after the
+// rate limit filter.
 func TestFiltersThatSetWhatIsRead(t *testing.T) {
 	const (
 		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
@@ -96,8 +97,8 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestTheExampleWithoutItsTokens deletes the filter for tokens of an example, and puts it after the rate
-// limit filter.
+// TestTheExampleWithoutItsTokens deletes the filter for tokens of an example, and puts it after the
+// rate limit filter.
 func TestTheExampleWithoutItsTokens(t *testing.T) {
 	whole, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
 	if err != nil {
@@ -139,7 +140,8 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 	}
 }
 
-// TestMetadataOfTheService covers a rate limit filter that reads metadata from the replies to another one.
+// TestMetadataOfTheService covers a rate limit filter that reads metadata from the replies to
+// another one.
 func TestMetadataOfTheService(t *testing.T) {
 	text := strings.Replace(listenerText, "            - name: limit\n",
 		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)

@@ -14,14 +14,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// placeholder marks values of a snippet that the operator must fill in. Check reports those that remain.
+// placeholder marks values of a snippet that the operator must fill in. Check reports those that
+// remain.
 const placeholder = "CHANGE-ME"
 
 //go:embed snippet.tmpl
 var snippetText string
 
-// Snippet returns configuration that asks about the rules of a domain: a filter, a cluster, and a list of actions for
-// each rule. With istio it is wrapped in EnvoyFilters. The domain must be configured.
+// Snippet returns configuration that asks about the rules of a domain: a filter, a cluster, and a
+// list of actions for each rule. With istio it is wrapped in EnvoyFilters. The domain must be
+// configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
 	// The filter must wait longer than any rule holds replies.
 	timeout := 250 * time.Millisecond
@@ -69,8 +71,8 @@ type keyLevel struct {
 	key   string
 }
 
-// openKeys returns the keys for which some rule accepts any value. Their values come from the request, also where
-// other rules want a fixed one.
+// openKeys returns the keys for which some rule accepts any value. Their values come from the
+// request, also where other rules want a fixed one.
 func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	open := map[keyLevel]bool{}
 	for _, r := range all {
@@ -83,8 +85,8 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	return open
 }
 
-// snippetLists returns a list of actions for each distinct need of the rules. Rules with quota get none: the counter
-// of a call and the quota of the Envoys together would allow twice the limit.
+// snippetLists returns a list of actions for each distinct need of the rules. Rules with quota get
+// none: the counter of a call and the quota of the Envoys together would allow twice the limit.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
@@ -113,8 +115,8 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	return b.String() + divided.String()
 }
 
-// snippetReleases returns the policies that release the leases of a rule at the end of a stream, and that report the
-// cost of the request.
+// snippetReleases returns the policies that release the leases of a rule at the end of a stream,
+// and that report the cost of the request.
 func snippetReleases(r *descriptors.Rule, actions string) string {
 	var b strings.Builder
 	end := func(comment, format, more string) {
@@ -136,8 +138,8 @@ func snippetReleases(r *descriptors.Rule, actions string) string {
 	return b.String()
 }
 
-// snippetAction returns an action whose entry a level of the rules matches. open is true if its value comes from the
-// request.
+// snippetAction returns an action whose entry a level of the rules matches. open is true if its
+// value comes from the request.
 func snippetAction(l rules.Level, open bool) string {
 	value := strconv.Quote(l.Value)
 	if open {

@@ -10,16 +10,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// quotaOrder is the key of the bucket ID entry that lists the other keys in the order of the descriptor.
+// quotaOrder is the key of the bucket ID entry that lists the other keys in the order of the
+// descriptor.
 const quotaOrder = "sluice"
 
-// assignable is the regular expression for client values in bucket IDs. Other values, such as binary ones, may result
-// in IDs to which no service can assign a quota. Requests with such an ID would not be limited.
+// assignable is the regular expression for client values in bucket IDs. Other values, such as
+// binary ones, may result in IDs to which no service can assign a quota. Requests with such an ID
+// would not be limited.
 const assignable = `"[!-~]{1,200}"`
 
-// QuotaSnippet returns the configuration of a rate limit quota filter and of the service's cluster. The filter has a
-// bucket for each rule of the domain with quota. With istio the configuration is wrapped in EnvoyFilters. QuotaSnippet
-// returns an error if no rule has quota.
+// QuotaSnippet returns the configuration of a rate limit quota filter and of the service's cluster.
+// The filter has a bucket for each rule of the domain with quota. With istio the configuration is
+// wrapped in EnvoyFilters. QuotaSnippet returns an error if no rule has quota.
 func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
 	var buckets, rest strings.Builder
 	of, order := quotaBuckets(set, domain)
@@ -87,8 +89,8 @@ func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBuck
 	return of, order
 }
 
-// matcher returns an element of the filter's list of matchers. With rest it is for the requests whose headers lack the
-// values of the bucket's ID.
+// matcher returns an element of the filter's list of matchers. With rest it is for the requests
+// whose headers lack the values of the bucket's ID.
 func (b *quotaBucket) matcher(rest bool) string {
 	var keys, id, predicates []string
 	for _, p := range b.parts {
@@ -128,8 +130,8 @@ func headerInput(name, header string) string {
 	return `{ name: ` + strconv.Quote(name) + `, typed_config: { "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: ` + header + ` } }`
 }
 
-// quotaSettings are the other settings of a bucket. Without an explicit timeout Envoy applies no_assignment_behavior
-// as soon as an assignment expires.
+// quotaSettings are the other settings of a bucket. Without an explicit timeout Envoy applies
+// no_assignment_behavior as soon as an assignment expires.
 const quotaSettings = `reporting_interval: 5s
 deny_response_settings:
   http_status: { code: 429 }

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestSnippet checks that the snippet for each example's rules has no findings but its placeholders.
+// TestSnippet checks that the snippet for each example's rules has no findings but its
+// placeholders.
 func TestSnippet(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*/rules.yaml")
 	if err != nil || len(paths) < 10 {

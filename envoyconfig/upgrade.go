@@ -25,7 +25,8 @@ func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	return all
 }
 
-// filterChains returns the connection managers, and one for each upgrade that has rate limit filters of its own.
+// filterChains returns the connection managers, and one for each upgrade that has rate limit
+// filters of its own.
 func (c *Config) filterChains() iter.Seq[*manager] {
 	return func(yield func(*manager) bool) {
 		for _, m := range c.managers {
@@ -51,8 +52,8 @@ func (m *manager) hasLimits() bool {
 	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// resolveUpgrade returns the connection manager with the filters for a request, which may ask for a protocol upgrade.
-// none is the reason why no filters run, or why that is unknown. r may be nil.
+// resolveUpgrade returns the connection manager with the filters for a request, which may ask for a
+// protocol upgrade. none is the reason why no filters run, or why that is unknown. r may be nil.
 func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none string) {
 	protocol := strings.Join(x.clientValues("upgrade"), ",")
 	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {

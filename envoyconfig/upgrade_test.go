@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestFiltersOfUpgrades has the rate limit filter among the filters of an upgrade only: the configuration works, and
-// what is configured for the filter's name has an effect.
+// TestFiltersOfUpgrades has the rate limit filter among the filters of an upgrade only: the
+// configuration works, and what is configured for the filter's name has an effect.
 func TestFiltersOfUpgrades(t *testing.T) {
 	text := listenerText
 	i, j := strings.Index(text, "            - name: limit"), strings.Index(text, "            - name: router")

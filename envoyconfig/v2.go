@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// retiredMessages maps the v2 API's messages about rate limits to those of v3. Other messages are not listed:
-// third-party names may contain v2, too.
+// retiredMessages maps the v2 API's messages about rate limits to those of v3. Other messages are
+// not listed: third-party names may contain v2, too.
 var retiredMessages = map[string]string{
 	"envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager": api.ConnectionManager,
 	"envoy.config.filter.http.rate_limit.v2.RateLimit":                             api.RateLimit,
@@ -27,7 +27,8 @@ var retiredFilters = map[string]string{
 	"envoy.rate_limit": api.RateLimit, "envoy.filters.http.ratelimit": api.RateLimit,
 }
 
-// checkRetired returns an error if a file uses Envoy's v2 API. Nothing else is reported about such a file.
+// checkRetired returns an error if a file uses Envoy's v2 API. Nothing else is reported about such
+// a file.
 func checkRetired(roots []tree.Node) error {
 	var first *tree.Node
 	old, now := "", ""

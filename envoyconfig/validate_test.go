@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestShapes covers values of another kind than the field's: each is an error with its position, and all are reported
-// together. e2e/asked compares them with a real Envoy.
+// TestShapes covers values of another kind than the field's: each is an error with its position,
+// and all are reported together. e2e/envoyconfig compares them with a real Envoy.
 func TestShapes(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
@@ -113,7 +113,8 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}
 }
 
-// TestPartsMayLackFields covers an EnvoyFilter that changes an existing filter and so lacks required fields.
+// TestPartsMayLackFields covers an EnvoyFilter that changes an existing filter and so lacks
+// required fields.
 func TestPartsMayLackFields(t *testing.T) {
 	const filter = `kind: EnvoyFilter
 spec:

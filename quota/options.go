@@ -4,8 +4,8 @@ import "time"
 
 // Options configure a divider. The zero value is valid.
 type Options struct {
-	// TTL is the assignment_time_to_live, in whole seconds. 0 means 12 s: an Envoy reports every 5 s
-	// and each report renews its assignments. An Envoy whose stream broke reconnects at its next
+	// TTL is the assignment_time_to_live, in whole seconds. 0 means 12 s: an Envoy reports every 5
+	// s and each report renews its assignments. An Envoy whose stream broke reconnects at its next
 	// report, so its assignments last through a service outage of 4 s.
 	TTL time.Duration
 	// ExpiryMargin is the maximum delay of an expiry at an Envoy: an action may wait in a queue of
@@ -25,8 +25,8 @@ type Options struct {
 	// half of its bound, its idle buckets are abandoned after one report. 0 means 48 MiB.
 	MaxBytes int
 	// TickShares bounds the work of a [Divider.Tick]: the number of shares of closed streams and of
-	// divided buckets that it visits. It completes the bucket at which it reaches the bound. 0 means
-	// 4,096, which takes less than a millisecond.
+	// divided buckets that it visits. It completes the bucket at which it reaches the bound. 0
+	// means 4,096, which takes less than a millisecond.
 	TickShares int
 	// MaxLate is how much later than the time that [Divider.Tick] returned the next call may be.
 	// While there are streams, that time is at most MaxLate from now. If the call is later, the

@@ -15,8 +15,8 @@ import (
 // rule is a rule of protoc-gen-validate, such as min_len=1.
 type rule struct{ name, value string }
 
-// constraints are the supported rules by name: a function that reports whether a value meets the rule, and a
-// description of the valid values. Other rules, such as strict, modify these.
+// constraints are the supported rules by name: a function that reports whether a value meets the
+// rule, and a description of the valid values. Other rules, such as strict, modify these.
 var constraints = map[string]struct {
 	meets func(n *tree.Node, value string) bool
 	want  string

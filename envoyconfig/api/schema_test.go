@@ -40,8 +40,8 @@ var sources = []string{
 	"google.golang.org/genproto/googleapis/rpc", "go.opentelemetry.io/proto/otlp", "github.com/prometheus/client_model", "github.com/envoyproxy/protoc-gen-validate",
 }
 
-// TestSchemaIsCurrent fails if schema.txt differs from the API of the modules that go.mod pins. With -update it writes
-// the file.
+// TestSchemaIsCurrent fails if schema.txt differs from the API of the modules that go.mod pins.
+// With -update it writes the file.
 func TestSchemaIsCurrent(t *testing.T) {
 	want := writeSchema(t, descriptors(t))
 	if *update {
@@ -59,8 +59,8 @@ func TestSchemaIsCurrent(t *testing.T) {
 	}
 }
 
-// descriptors reads the descriptors of all files of the sources. They are constants in generated code, which is not
-// compiled for this: the API has hundreds of packages.
+// descriptors reads the descriptors of all files of the sources. They are constants in generated
+// code, which is not compiled for this: the API has hundreds of packages.
 func descriptors(t *testing.T) *protoregistry.Files {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-m", "-json=Path,Dir"}, sources...)...).Output()
@@ -283,7 +283,8 @@ func (w *describer) enum(d protoreflect.EnumDescriptor) {
 	w.texts[d.FullName()] = text.String()
 }
 
-// writeRules writes the rules of protoc-gen-validate that are set: name=value, with a dot below items, keys and values.
+// writeRules writes the rules of protoc-gen-validate that are set: name=value, with a dot below
+// items, keys and values.
 func writeRules(text *strings.Builder, prefix string, rules protoreflect.Message) {
 	fields := rules.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -104,7 +104,8 @@ func (val *Validator) presentFields(n *tree.Node, fields []string) []string {
 	})
 }
 
-// rejectDuplicates rejects elements of a list that have the same text in a field after normal is applied.
+// rejectDuplicates rejects elements of a list that have the same text in a field after normal is
+// applied.
 func (val *Validator) rejectDuplicates(list *tree.Node, normal func(string) string, field string) {
 	seen := map[string]bool{}
 	for n := range list.Elements() {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Chain is the list of patches that a connection manager of a proxy gets, including those of the proxy's clusters, in
-// the order in which istiod applies patches of the same kind.
+// Chain is the list of patches that a connection manager of a proxy gets, including those of the
+// proxy's clusters, in the order in which istiod applies patches of the same kind.
 type Chain []*Patch
 
-// Chains returns the distinct chains that result from the EnvoyFilters, by scope and context. Two EnvoyFilters with
-// different labels may select the same proxies or different ones: they share a chain only if their patches find no
-// complement otherwise.
+// Chains returns the distinct chains that result from the EnvoyFilters, by scope and context. Two
+// EnvoyFilters with different labels may select the same proxies or different ones: they share a
+// chain only if their patches find no complement otherwise.
 func Chains(all []*EnvoyFilter) (chains []Chain) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
@@ -90,7 +90,8 @@ func (p *Patch) changesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
-// appliesTo reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
+// appliesTo reports whether the listeners of a context get the patch or, for a patch of clusters,
+// their proxies.
 func (p *Patch) appliesTo(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
 	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))

@@ -55,7 +55,8 @@ func added(chains []Chain) (all []string) {
 	return all
 }
 
-// TestOrder applies patches in the order of istiod: by priority, those of the root namespace first, and as they stand.
+// TestOrder applies patches in the order of istiod: by priority, those of the root namespace first,
+// and as they stand.
 func TestOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		objects []string

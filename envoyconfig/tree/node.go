@@ -29,8 +29,8 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "null", "text", "a number", "true or false", "an object", "a list"}[k]
 }
 
-// Node is a value and its position. A missing field is a node whose fields are missing, too, so that paths can be
-// walked without checking each step.
+// Node is a value and its position. A missing field is a node whose fields are missing, too, so
+// that paths can be walked without checking each step.
 type Node struct {
 	// Name is the name of the field, as written, if the node is in an object.
 	Name string
@@ -47,8 +47,8 @@ type Node struct {
 // Missing is the node of every missing field.
 var Missing Node
 
-// Field returns the field of an object by its protobuf name, such as rate_limits, also if it is written as
-// rateLimits. The last of several wins.
+// Field returns the field of an object by its protobuf name, such as rate_limits, also if it is
+// written as rateLimits. The last of several wins.
 func (n *Node) Field(name string) *Node {
 	if n.Kind != Object {
 		return &Missing
@@ -106,7 +106,8 @@ func (n *Node) Value(key string) *Node {
 	return &Missing
 }
 
-// Hash writes the node and its descendants to h. Equal trees have equal hashes, regardless of their positions.
+// Hash writes the node and its descendants to h. Equal trees have equal hashes, regardless of their
+// positions.
 func (n *Node) Hash(h *maphash.Hash) {
 	maphash.WriteComparable(h, [2]string{SnakeCase(n.Name), n.Text})
 	maphash.WriteComparable(h, [2]int{int(n.Kind), len(n.Nodes)})
@@ -167,7 +168,8 @@ func (n *Node) Uint(otherwise uint64) uint64 {
 	return otherwise
 }
 
-// Enum returns the name of an enum's value, which may be written as a number. The first name is the default.
+// Enum returns the name of an enum's value, which may be written as a number. The first name is the
+// default.
 func (n *Node) Enum(names ...string) string {
 	if n.Kind == Number {
 		if i := n.Uint(0); i < uint64(len(names)) {

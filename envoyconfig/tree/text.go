@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ReadText returns the documents of a file embedded as text in n, where source is the content of the outer file. If
-// the text is a block scalar, nodes have their positions in source; otherwise all have the position of n.
+// ReadText returns the documents of a file embedded as text in n, where source is the content of
+// the outer file. If the text is a block scalar, nodes have their positions in source; otherwise
+// all have the position of n.
 func ReadText(n *Node, source []byte) ([]Node, error) {
 	if n.Kind != Text {
 		return nil, nil

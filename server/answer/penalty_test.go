@@ -36,8 +36,8 @@ func newLogin(t *testing.T, settings Settings) *login {
 	return &login{s, t}
 }
 
-// requestAt reports whether a descriptor with the given hits is admitted, after how many seconds it would
-// be, and the value of Retry-After.
+// requestAt reports whether a descriptor with the given hits is admitted, after how many seconds it
+// would be, and the value of Retry-After.
 func (s *login) requestAt(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
 	s.t.Helper()
 	var x Exchange

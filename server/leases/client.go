@@ -25,13 +25,14 @@ type CloseReason byte
 const (
 	// Graceful means closed by the server, or after a GOAWAY. The client is alive.
 	Graceful CloseReason = iota
-	// AfterReply means closed by the client right after a reply. An Envoy that makes a limited number of
-	// requests per connection closes connections this way, and sometimes one that is killed does.
+	// AfterReply means closed by the client right after a reply. An Envoy that makes a limited
+	// number of requests per connection closes connections this way, and sometimes one that is
+	// killed does.
 	AfterReply
 	// Abrupt means closed by the client without a preceding reply.
 	Abrupt
-	// Unresponsive means closed by the server because the client did not answer a ping. The client is
-	// dead.
+	// Unresponsive means closed by the server because the client did not answer a ping. The client
+	// is dead.
 	Unresponsive
 )
 

@@ -30,7 +30,7 @@ var connectionEnds = map[string]func(c *rawClient){
 		c.fr.AllowIllegalWrites = true
 		_ = c.fr.WriteWindowUpdate(0, 1<<31-1)
 	},
-	"frames that ask for nothing": func(c *rawClient) {
+	"useless frames": func(c *rawClient) {
 		for range 1200 {
 			_ = c.fr.WriteSettings()
 		}

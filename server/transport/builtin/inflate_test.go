@@ -12,7 +12,7 @@ import (
 func TestInflate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, size := range []int{0, 1, 100, 4 << 10, smallMessageBytes - 1, smallMessageBytes, chunkBytes, 100_000, 1 << 20} {
-		for kind, message := range map[string][]byte{"alike": make([]byte, size), "random": randomBytes(r, size)} {
+		for kind, message := range map[string][]byte{"equal bytes": make([]byte, size), "random": randomBytes(r, size)} {
 			small := gzipped(message)
 			for _, most := range []int{size - 1, size, size + 1, 4 << 20} {
 				parts := 0

@@ -55,7 +55,7 @@ func metricValue(t *testing.T, s *answer.Service, name string) float64 {
 			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
-	t.Fatalf("there is no metric %s", name)
+	t.Fatalf("no metric %s", name)
 	return 0
 }
 

@@ -257,6 +257,6 @@ func TestMarksAreNoGlitches(t *testing.T) {
 	}
 	c.now += time.Hour
 	if c.out = c.conn.ResetOverdue(nil, c.now); len(c.out) != 0 {
-		t.Error("a conversation that has lasted an hour is overdue")
+		t.Error("a streaming call is overdue after an hour")
 	}
 }

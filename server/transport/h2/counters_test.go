@@ -110,8 +110,8 @@ func TestHTTPErrorIsSentOnce(t *testing.T) {
 // TestTrailersAfterEnd has the server end a stream between the frames of its trailers.
 func TestTrailersAfterEnd(t *testing.T) {
 	for name, ends := range map[string]func(c *client){
-		"the request is overdue":   func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
-		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
+		"the request is overdue": func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
+		"the call has finished":  func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newReadyClient(t)

@@ -150,7 +150,7 @@ func TestStreamingCallEnds(t *testing.T) {
 	c.feed()
 	c.conn.Close()
 	if got := c.handler.cancelled; got != 5 {
-		t.Errorf("%d conversations were cancelled, want the five that were open", got)
+		t.Errorf("%d streaming calls were cancelled, want the five that were open", got)
 	}
 }
 
