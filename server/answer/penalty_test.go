@@ -112,7 +112,7 @@ func TestPenaltyOfAnOverride(t *testing.T) {
 		t.Errorf("two minutes before: %v, reset in %d", passes, reset)
 	}
 	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 1, own); passes || reset != 120 {
-		t.Errorf("in the next hour, which has room: %v, reset in %d", passes, reset)
+		t.Errorf("in the next hour, which has hits left: %v, reset in %d", passes, reset)
 	}
 	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 2, own); passes || reset != 59*60 {
 		t.Errorf("in the next hour: %v, reset in %d", passes, reset)

@@ -59,7 +59,7 @@ func randomBytes(r *rand.Rand, size int) []byte {
 func TestInflateCountsEmptyOutput(t *testing.T) {
 	small := bytes.Repeat(gzipped(nil), 10_000)
 	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
-		t.Errorf("a message of nothing is decompressed without a token: %v", err)
+		t.Errorf("an empty message is decompressed without a token: %v", err)
 	}
 	parts := 0
 	z, err := inflateLarge(small, 100, func(int) { parts++ })
