@@ -113,7 +113,7 @@ func TestCalls(t *testing.T) {
 }
 
 // burstSteps returns calls that start before the first answer, more than the allowed concurrent
-// streams. Either the first reply is delayed by a second and all others wait behind it, or none is.
+// streams. Either the first reply is delayed by a second and all others wait for it, or none is.
 func burstSteps() []step {
 	sizes := []int{1000, 2000}
 	if long {
@@ -151,8 +151,8 @@ func ordinarySteps() []step {
 	}
 }
 
-// testCancelled has the client cancel calls whose replies are delayed behind a call of another
-// client. Their slots become free.
+// testCancelled has the client cancel calls whose replies are delayed after a call of another
+// client. Their permits are released.
 func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
@@ -176,7 +176,7 @@ func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finishOther()
 	wait(0)
 	if got := metricSum(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
-		t.Errorf("%v slots were released, want %v", got, 1+n)
+		t.Errorf("%v permits were released, want %v", got, 1+n)
 	}
 }
 
