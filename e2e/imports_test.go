@@ -40,6 +40,7 @@ var importRules = []struct {
 	{folder: "server/transport/h2", own: nil, others: []string{}},
 	{folder: "internal/jsonview", own: nil, others: []string{}},
 	{folder: "internal/heap", own: nil, others: []string{}},
+	{folder: "internal/file", own: nil, others: []string{}},
 	{folder: "quota", own: []string{"internal/heap"}, others: []string{}},
 	{folder: "quota/filter", own: []string{"quota"}, others: []string{}},
 	{folder: "server", own: []string{
@@ -55,6 +56,13 @@ var importRules = []struct {
 	{
 		folder: "server/ruleset",
 		own:    []string{"limiter", "descriptors", "descriptors/rules", "descriptors/source", "descriptors/tables", "telemetry", "server/access", "server/answer"},
+		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
+	},
+	{
+		folder: "server/daemon",
+		own: []string{
+			"descriptors", "descriptors/tables", "internal/file", "limiter", "server", "server/answer", "server/ruleset", "store", "store/redis", "telemetry",
+		},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
 	},
 	{folder: "server/web", own: nil, others: []string{}},
