@@ -15,8 +15,8 @@ const (
 	maxLeaseTime = 24 * time.Hour
 )
 
-// GivesLeases reports whether a limit of the set grants leases.
-func (s *Set) GivesLeases() bool {
+// GrantsLeases reports whether a limit of the set grants leases.
+func (s *Set) GrantsLeases() bool {
 	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.UsesLeases() })
 }
 

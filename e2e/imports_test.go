@@ -40,6 +40,7 @@ var importRules = []struct {
 	{folder: "server/transport/h2", own: nil, others: []string{}},
 	{folder: "internal/jsonview", own: nil, others: []string{}},
 	{folder: "internal/heap", own: nil, others: []string{}},
+	{folder: "internal/file", own: nil, others: []string{}},
 	{folder: "quota", own: []string{"internal/heap"}, others: []string{}},
 	{folder: "quota/filter", own: []string{"quota"}, others: []string{}},
 	{folder: "server", own: []string{
@@ -57,6 +58,13 @@ var importRules = []struct {
 		own:    []string{"limiter", "descriptors", "descriptors/rules", "descriptors/source", "descriptors/tables", "telemetry", "server/access", "server/answer"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
 	},
+	{
+		folder: "server/daemon",
+		own: []string{
+			"descriptors", "descriptors/tables", "internal/file", "limiter", "server", "server/answer", "server/ruleset", "store", "store/redis", "telemetry",
+		},
+		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
+	},
 	{folder: "server/web", own: nil, others: []string{}},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "internal/heap", "quota", "telemetry", "server/access"}, wire: true},
@@ -71,6 +79,7 @@ var importRules = []struct {
 	{folder: "store/redis", own: []string{"store/resp"}, others: []string{}},
 	{folder: "store/resp", own: nil, others: []string{}},
 	{folder: "store/storetest", own: nil, others: []string{}},
+	{folder: "store/storetest/luahost", own: []string{"store/redis"}, others: []string{"github.com/yuin/gopher-lua"}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules", "envoyconfig/api", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/api", own: []string{"descriptors/rules", "envoyconfig/tree"}, others: []string{}},

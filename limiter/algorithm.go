@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// An algorithm interprets the word and the cells of a counter. The table, the groups and the inserts use
-// only this interface.
+// An algorithm interprets the word and the cells of a counter. The table, the groups and the
+// inserts use only this interface.
 type algorithm interface {
 	// validate returns an error if a field that only this algorithm uses is out of range.
 	validate(p *Policy) error
@@ -15,11 +15,12 @@ type algorithm interface {
 	capacity(p *Policy) uint64
 	// cells returns the number of cells of a counter.
 	cells(p *Policy) int
-	// resizes reports whether a change of the limit can change the number of cells of an existing counter.
+	// resizes reports whether a change of the limit can change the number of cells of an existing
+	// counter.
 	resizes() bool
 
-	// fresh returns the state of an absent counter. A counter that was reclaimed may have counted until
-	// from, which is at or later.
+	// fresh returns the state of an absent counter. It may have been reclaimed; from, which is not
+	// before at, is the latest time until which it may have counted.
 	fresh(at, from Time, p *Policy) state
 	// resetState returns the state of a counter after a reset.
 	resetState(at Time, p *Policy, st state) state
@@ -27,29 +28,31 @@ type algorithm interface {
 	load(v *view, at Time, p *Policy) bool
 	// importState sets v's state from v.reported, so that later methods read cells from there.
 	importState(v *view, at Time, p *Policy)
-	// merge merges the state that a store reported for the counter of charge i (there) into the local
-	// counter v and returns the new local state. ok is false if the local counter keeps its state.
+	// merge merges the state that a store reported for the counter of charge i (there) into the
+	// local counter v and returns the new local state. ok is false if the local counter keeps its
+	// state.
 	merge(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
 	// export writes the state st of v to s, which must be cleared.
 	export(v *view, at Time, p *Policy, st state, s *State)
 
-	// decide decides c with the given remaining hits in the state st. It returns the state after the
-	// charge. It does not set those fields of d that describe the counter afterwards; see finish. ok is
-	// false if the cells of v have changed.
+	// decide decides c with the given remaining hits in the state st. It returns the state after
+	// the charge. It does not set those fields of d that describe the counter afterwards; see
+	// finish. ok is false if the cells of v have changed.
 	decide(v *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool)
-	// finish completes d with the fields that describe the counter in the state st after the charge.
+	// finish completes d with the fields that describe the counter in the state st after the
+	// charge.
 	finish(v *view, at Time, p *Policy, budget time.Duration, st state, d *Decision)
-	// undo returns v's state at now without the hits that d charged at the time at. mark is the num of the
-	// state after that charge. lost is true if the charge cannot be undone, because it or a later one is
-	// delayed and it is not the newest.
+	// undo returns v's state at now without the hits that d charged at the time at. mark is the num
+	// of the state after that charge. lost is true if the charge cannot be undone: it or a later
+	// charge is delayed, and it is not the newest.
 	undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool)
-	// store returns the word of the state after, without its highest bit. For a counter with cells this is
-	// the payload, and store also writes the cells and the note to a slot that no other goroutine accesses.
-	// The slot may be v's own.
+	// store returns the word of the state after, without its highest bit. For a counter with cells
+	// this is the payload, and store also writes the cells and the note to a slot that no other
+	// goroutine accesses. The slot may be v's own.
 	store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64
 
-	// expiry returns the time at which the counter in a slot becomes equal to an absent one, and whether
-	// that is later than at.
+	// expiry returns the time at which the counter in a slot becomes equal to an absent one, and
+	// whether that is later than at.
 	expiry(s *sizeClass, index, word uint64, at Time) (end Time, live bool)
 	// weight returns the number of hits of the counter in a slot if hasWeight is true, otherwise 1.
 	// Evicting a counter of weight 0 loses nothing.
@@ -66,8 +69,8 @@ var algorithmsByNumber = [...]algorithm{
 
 var _ [Algorithms]algorithm = algorithmsByNumber // no entry is missing
 
-// algorithmsByTag is indexed by the algorithm bits of a tag. Unknown numbers map to the fixed window, so
-// that an unvalidated policy does not panic.
+// algorithmsByTag is indexed by the algorithm bits of a tag. Unknown numbers map to the fixed
+// window, so that an unvalidated policy does not panic.
 var algorithmsByTag = func() (all [1 << algorithmBits]algorithm) {
 	for a := range all {
 		all[a] = algorithmsByNumber[FixedWindow]
@@ -79,8 +82,8 @@ var algorithmsByTag = func() (all [1 << algorithmBits]algorithm) {
 
 func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<algorithmBits-1)] }
 
-// A state is the value of a counter at a given time, after expired hits were removed. The meaning of the
-// fields depends on the algorithm:
+// A state is the value of a counter at a given time, after expired hits were removed. The meaning
+// of the fields depends on the algorithm:
 //
 //	                used                   past                       num
 //	fixed window    hits                   -                          end, Unix seconds
@@ -92,8 +95,8 @@ func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<
 //	concurrency     permits to acquire     permits held in cells      lease acquired or
 //	                                                                  released last; 0 if none
 //
-// If two states of one view are equal, no write is needed. num distinguishes the time of a charge from
-// later times.
+// If two states of one view are equal, no write is needed. num distinguishes the time of a charge
+// from later times.
 type state struct {
 	used, past uint64
 	num        int64
@@ -118,8 +121,8 @@ type view struct {
 // externalClass is the size class of views of counters that a store reported. These have no slot.
 var externalClass sizeClass
 
-// Bits of a tag. The low bits say how to interpret the slot's word, so that counters of all algorithms can
-// share one table. They are never 0.
+// Bits of a tag. The low bits say how to interpret the slot's word, so that counters of all
+// algorithms can share one table. They are never 0.
 const (
 	algorithmBits = 3
 	kindBits      = algorithmBits + 1

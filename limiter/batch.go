@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Time is an instant in nanoseconds since the Unix epoch. A [Table] accepts instants in any order: a
-// counter never returns to an older window.
+// Time is an instant in nanoseconds since the Unix epoch. A [Table] accepts instants in any order:
+// a counter never returns to an older window.
 type Time int64
 
-// Never is the [Decision.RetryAfter] of hits that exceed the capacity of their limit and can never be
-// admitted.
+// Never is the [Decision.RetryAfter] of hits that exceed the capacity of their limit and can never
+// be admitted.
 const Never time.Duration = -1
 
 // Mode selects the effect of an over-limit charge on its group.
@@ -40,66 +40,69 @@ type Charge struct {
 	Policy *Policy
 	// Hits is the number of hits to charge, or to give back if Refund is set. 0 only peeks.
 	Hits uint64
-	// Refund gives Hits back. A refund always succeeds, even if its group is denied, and never leaves a
-	// counter with more than its full capacity. It is first offset against the charges on the same counter
-	// in the same batch. If such a charge turns out not to count, the offset hits are refunded last.
+	// Refund gives Hits back. A refund always succeeds, even if its group is denied, and never
+	// leaves a counter with more than its full capacity. It is first offset against the charges on
+	// the same counter in the same batch. If such a charge turns out not to count, the offset hits
+	// are refunded last.
 	Refund bool
 	// Reserve reserves Hits under a lease instead of charging them; see [Reserve].
 	Reserve bool
 	// Mode is the effect on the group if the charge is over its limit.
 	Mode Mode
-	// Group numbers the charges that are decided together: if one of them denies, only those that count
-	// denied hits are charged. Charges of a group are adjacent and group numbers ascend.
+	// Group numbers the charges that are decided together: if one of them denies, only those that
+	// count denied hits are charged. Charges of a group are adjacent and group numbers ascend.
 	Group int32
 }
 
 // Decision is the result of one [Charge].
 type Decision struct {
-	// Over is true if the hits exceed the limit; for a peek, if the counter already exceeds it. It is false
-	// for a refund.
+	// Over is true if the hits exceed the limit; for a peek, if the counter already exceeds it. It
+	// is false for a refund.
 	Over bool
 	// Denied is true if the charge's group was denied.
 	Denied bool
-	// Penalty is the step, from 1, of the penalty that denied this charge or was started by it; 0 for none.
-	// RetryAfter and Reset then extend at least to the end of the penalty.
+	// Penalty is the step, from 1, of the penalty that denied this charge or was started by it; 0
+	// for none. RetryAfter and Reset then extend at least to the end of the penalty.
 	Penalty uint8
 	// PenaltyStarted is true if this charge started the penalty.
 	PenaltyStarted bool
-	// Before is how much of the [Policy.Capacity] was used before this charge, including earlier charges of
-	// the batch on the same counter. It may exceed the capacity if denied hits count. For a refund it is
-	// the usage before its last part was given back, plus the earlier parts.
+	// Before is how much of the [Policy.Capacity] was used before this charge, including earlier
+	// charges of the batch on the same counter. It may exceed the capacity if denied hits count. A
+	// refund may be given back in parts; Before is then the usage before the last part, plus the
+	// earlier parts.
 	Before uint64
-	// Charged is the number of hits that were counted, or given back by a refund; a later refund can give
-	// back at most this number. It is less than the hits if a count saturates, if debt is at its cap, or if
-	// denied hits replace older ones in a full log.
+	// Charged is the number of hits that were counted, or given back by a refund; a later refund
+	// can give back at most this number. It is less than the hits if a count saturates, if debt is
+	// at its cap, or if denied hits replace older ones in a full log.
 	Charged uint64
-	// Remaining is how many single hits would be admitted after this charge, including delayed hits; 0 if
-	// Over.
+	// Remaining is how many single hits would be admitted after this charge, including delayed
+	// hits; 0 if Over.
 	Remaining uint64
-	// Reset is the time until the counter is unused again; if Over, until the same hits would be admitted,
-	// or one Window if never. For a fixed window it is always the time until the window ends. Always
-	// positive.
+	// Reset is the time until the counter is unused again; if Over, until the same hits would be
+	// admitted, or one Window if never. For a fixed window it is always the time until the window
+	// ends. It is always positive.
 	Reset time.Duration
-	// RetryAfter is, if Over, the time until the same hits would be admitted, or [Never]; otherwise 0.
+	// RetryAfter is, if Over, the time until the same hits would be admitted, or [Never]; otherwise
+	// 0.
 	RetryAfter time.Duration
-	// Wait is how long to delay the request for this charge. It is 0 if the charge is Over or its group was
-	// denied.
+	// Wait is how long to delay the request for this charge. It is 0 if the charge is Over or its
+	// group was denied.
 	Wait time.Duration
 }
 
-// Batch contains the charges of one request and their decisions. It is reused from request to request and
-// must not be used concurrently. The zero value is ready to use.
+// Batch contains the charges of one request and their decisions. It is reused from request to
+// request and must not be used concurrently. The zero value is ready to use.
 type Batch struct {
 	// Charges is set by the caller.
 	Charges []Charge
-	// QuotaPass is true if a quota member outside of this batch passes, such as one in shadow mode. Quota
-	// charges then do not deny.
+	// QuotaPass is true if a quota passes that has no charge of mode [Quota] in this batch, such as
+	// one in shadow mode. The batch's quota charges then do not deny.
 	QuotaPass bool
-	// Budget is the maximum delay of the request, from its deadline. A hit that would be delayed longer is
-	// denied. 0 allows no delay.
+	// Budget is the maximum delay of the request, from its deadline. A hit that would be delayed
+	// longer is denied. 0 allows no delay.
 	Budget time.Duration
-	// Clock, if set, returns the time at which a denied group undoes its charges on a bucket: hits that
-	// drained meanwhile are not given back. If nil, the time passed to [Table.Decide] is used.
+	// Clock, if set, returns the time at which a denied group undoes its charges on a bucket: hits
+	// that drained meanwhile are not given back. If nil, the time passed to [Table.Decide] is used.
 	Clock func() Time
 	// Partition contains the counters; nil is the table's common partition.
 	Partition *Partition
@@ -108,8 +111,8 @@ type Batch struct {
 	Decisions []Decision
 	// Denied is set by [Table.Decide] if at least one group was denied.
 	Denied bool
-	// Wait is set by [Table.Decide] to the longest Wait of the decisions, except those of mode [Watch]; 0
-	// if the request is denied.
+	// Wait is set by [Table.Decide] to the longest Wait of the decisions, except those of mode
+	// [Watch]; 0 if the request is denied.
 	Wait time.Duration
 
 	table *Table // contains the counters; nil if a store reported them
@@ -170,10 +173,10 @@ type Offset struct {
 
 // A storedCounter is a counter reported by a store, while the charges of a batch are decided.
 type storedCounter struct {
-	reported State // report of the first charge on the counter, with the stamps and leases of this one
-	first    int   // the first charge on the counter, which has the fields below
+	reported State // as reported for charge first, with Stamp, RefundStamp, Lease and SettledHits of this charge
+	first    int   // first charge on the same counter; only its element uses the fields below
 
 	changed bool // state is valid: a charge has changed the counter
 	state   state
-	newest  Time // of a log whose newest hits were refunded: the newest remaining hit; else 0
+	newest  Time // time of the newest remaining hit of a log after its newest hits were refunded; else 0
 }

@@ -62,8 +62,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A benchAlgorithm is an algorithm with a policy that admits nearly all hits and one that denies all but
-// one.
+// A benchAlgorithm is an algorithm with a policy that admits nearly all hits and one that denies
+// all but one.
 type benchAlgorithm struct {
 	name        string
 	admit, deny Policy
@@ -128,8 +128,8 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
-// BenchmarkPenalty admits hits under a limit with penalties, while no client and while another client is
-// under a penalty, and denies hits under a penalty.
+// BenchmarkPenalty admits hits under a limit with penalties, while no client and while another
+// client is under a penalty, and denies hits under a penalty.
 func BenchmarkPenalty(b *testing.B) {
 	for _, op := range []string{"allow without the word", "allow", "allow beside", "deny"} {
 		b.Run("op="+op, func(b *testing.B) {
@@ -156,8 +156,8 @@ func BenchmarkPenalty(b *testing.B) {
 	}
 }
 
-// BenchmarkConcurrency acquires and releases one of n permits, half of which are held, or is denied one: on
-// one goroutine, or on all processors with one counter.
+// BenchmarkConcurrency acquires and releases one of n permits, half of which are held, or is denied
+// one: on one goroutine, or on all processors with one counter.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, n := range []uint32{1, 16, 100, 1000, MaxLog} {
 		for _, op := range []string{"pair", "deny"} {
@@ -241,8 +241,8 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkNewCounter hits counters without a slot: the table fills, then reclaims expired counters or
-// evicts live ones.
+// BenchmarkNewCounter hits counters without a slot: the table fills, then reclaims expired counters
+// or evicts live ones.
 func BenchmarkNewCounter(b *testing.B) {
 	for _, bytes := range []int64{64 << 10, defaultBytes} {
 		for _, op := range []struct {

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Token and leaky bucket both use the generic cell rate algorithm (GCRA, ITU-T I.371). A counter is a
-// single time, the theoretical arrival time (TAT), at which all admitted hits will have drained. A hit
-// advances it from itself or now, whichever is later, by one emission interval T = Window/Limit. The level
-// of the bucket is TAT - now. It is at most full, that is, the burst tolerance plus T; a leaky bucket may
-// exceed full by the maximum delay. A counter whose TAT has passed equals a new one.
+// Token and leaky bucket both use the generic cell rate algorithm (GCRA, ITU-T I.371). A counter is
+// a single time, the theoretical arrival time (TAT), at which all admitted hits will have drained.
+// A hit advances it from itself or now, whichever is later, by one emission interval T =
+// Window/Limit. The level of the bucket is TAT - now. It is at most full, that is, the burst
+// tolerance plus T; a leaky bucket may exceed full by the maximum delay. A counter whose TAT has
+// passed equals a new one.
 //
 // The word of a bucket, from the high bits to the low:
 //
@@ -18,17 +19,19 @@ import (
 //	 1 bit   fine: the unit is 1/16 ns, else 1 ns
 //	62 bits  TAT since the Unix epoch in that unit, modulo 2^62
 //
-// T is rounded up to a whole unit, so the rate is low by at most one unit per hit. Policies with T below
-// 1024 ns use the fine unit; a change of the limit across that border keeps the counter, since the word
-// contains its unit. A TAT that is ahead of now by more than the highest level and an hour is taken to have
-// passed; see begunAhead. A word must not be left unused for 99 years, or 9 if it is fine.
+// T is rounded up to a whole unit, so the rate is low by at most one unit per hit. Policies with T
+// below 1024 ns use the fine unit; a change of the limit across that border keeps the counter,
+// since the word contains its unit. A TAT that is ahead of now by more than the highest level and
+// an hour is taken to have passed; see begunAhead. A word must not be left unused for 99 years, or
+// 9 if it is fine.
 const (
 	fineBit   = 1 << 62
 	tatMask   = fineBit - 1
 	fineBelow = 10 // 2^10 ns
 
-	// The highest levels of any bucket, in their units, as seen by a caller who is an hour late. A coarse
-	// bucket has at most 2^60 ns and the longest window as debt; a fine one 2^32 hits and their debt.
+	// The highest levels of any bucket, in their units, as seen by a caller who is an hour late. A
+	// coarse bucket has at most 2^60 ns and the longest window as debt; a fine one 2^32 hits and
+	// their debt.
 	maxLevelCoarse = ticks(maxFull) + ticks(MaxWindow) + ticks(maxAheadNanos)
 	maxLevelFine   = ticks(2<<(32+fineBelow)+maxAheadNanos) << fine
 
@@ -129,20 +132,20 @@ func (k *bucket) delayWithin(budget time.Duration) ticks {
 	return min(k.delay, k.unit.fromDuration(min(max(budget, 0), maxDelay)))
 }
 
-// reciprocal returns factor and shift of a step of 2 to 2^62, such that step/2 <= 2^shift < step. The
-// factor then has 64 bits.
-func reciprocal(step uint64) (part uint64, down uint8) {
-	down = uint8(bits.Len64(step-1) - 1) //nolint:gosec // below 64
-	part, rest := bits.Div64(1<<down, 0, step)
+// reciprocal returns factor and shift of a step of 2 to 2^62, such that step/2 <= 2^shift < step.
+// The factor then has 64 bits.
+func reciprocal(step uint64) (factor uint64, shift uint8) {
+	shift = uint8(bits.Len64(step-1) - 1) //nolint:gosec // below 64
+	factor, rest := bits.Div64(1<<shift, 0, step)
 	if rest > 0 {
-		part++
+		factor++
 	}
-	return part, down
+	return factor, shift
 }
 
-// divide returns n / k.step by a multiplication. n must be below 2^63 and the step not 0. The step times
-// factor exceeds 2^(64+shift) by less than the step, at most 2^(1+shift), so n * factor / 2^(64+shift)
-// exceeds n/step by less than 1/step.
+// divide returns n / k.step by a multiplication. n must be below 2^63 and the step not 0. The step
+// times factor exceeds 2^(64+shift) by less than the step, at most 2^(1+shift), so n * factor /
+// 2^(64+shift) exceeds n/step by less than 1/step.
 func (k *bucket) divide(n ticks) uint64 {
 	q, _ := bits.Mul64(uint64(n), k.factor)
 	return q >> (k.shift & 63)
@@ -195,8 +198,8 @@ func (k *bucket) stateAt(at Time, level ticks) state {
 	return state{num: int64(tat)}
 }
 
-// A Bucket has the parameters of a token or leaky bucket policy as times, in units of 1/16 ns if Fine is
-// set, else of 1 ns.
+// A Bucket has the parameters of a token or leaky bucket policy as times, in units of 1/16 ns if
+// Fine is set, else of 1 ns.
 type Bucket struct {
 	// Step is the emission interval; 0 if the limit is 0 and no hit is admitted.
 	Step uint64
@@ -206,9 +209,9 @@ type Bucket struct {
 	Delay uint64
 	// Debt is how far denied hits that count may raise the level above Full.
 	Debt uint64
-	// Most is the highest level. A level that exceeds it by more than an hour means that the clock was set
-	// back.
-	Most uint64
+	// MaxLevel is the highest level. A level that exceeds it by more than an hour means that the
+	// clock was set back.
+	MaxLevel uint64
 	// Fine selects the unit.
 	Fine bool
 }
@@ -218,7 +221,7 @@ func (p *Policy) Bucket() Bucket {
 	k := p.bucket()
 	return Bucket{
 		Step: uint64(k.step), Full: uint64(k.full), Delay: uint64(k.delay),
-		Debt: uint64(k.debt(p)), Most: uint64(k.maxLevel - k.unit.fromDuration(time.Duration(maxAheadNanos))), Fine: k.unit == fine,
+		Debt: uint64(k.debt(p)), MaxLevel: uint64(k.maxLevel - k.unit.fromDuration(time.Duration(maxAheadNanos))), Fine: k.unit == fine,
 	}
 }
 
@@ -237,9 +240,9 @@ func (k Bucket) DelayWithin(budget time.Duration) uint64 {
 	return uint64(as.delayWithin(budget))
 }
 
-// MaxHits returns the maximum number of hits in a bucket of p's rate: those that take 2^60 ns, over 36
-// years, to drain. It is at least 3, since no window is longer than ten years. A limit of 0 has no maximum.
-// The window must be valid.
+// MaxHits returns the maximum number of hits in a bucket of p's rate: those that take 2^60 ns, over
+// 36 years, to drain. It is at least 3, since no window is longer than ten years. A limit of 0 has
+// no maximum. The window must be valid.
 func (p *Policy) MaxHits() uint64 {
 	if p.Limit == 0 {
 		return math.MaxUint64

@@ -131,8 +131,8 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			// At 45 ms the last start time was 0 and no slack is left. The next ten hits start at 45, 45,
-			// 45, 45, 50, 60, ... 100 ms.
+			// At 45 ms the last start time was 0 and no slack is left. The next ten hits start at
+			// 45, 45, 45, 45, 50, 60, ... 100 ms.
 			name: "leaky bucket with slack",
 			p: Policy{
 				Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 10,
@@ -265,9 +265,9 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 	}
 }
 
-// TestBucketKeepsHitsWhenItsUnitChanges checks that a bucket keeps its level at any time if its limit and
-// thereby its unit changes. The word contains its unit; read in the other unit, its number would be
-// meaningless.
+// TestBucketKeepsHitsWhenItsUnitChanges checks that a bucket keeps its level at any time if its
+// limit and thereby its unit changes. The word contains its unit; read in the other unit, its
+// number would be meaningless.
 func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	coarse := &Policy{Algorithm: TokenBucket, Limit: 900_000, Window: time.Second, Burst: 900_000}
 	fine := &Policy{Algorithm: TokenBucket, Limit: 1_800_000, Window: time.Second, Burst: 1_800_000}

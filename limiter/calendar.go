@@ -20,10 +20,10 @@ const (
 	calendarUnits = iota
 )
 
-// A Calendar divides time into windows by the local date of a time zone: days of 23 to 25 hours, months of
-// 28 to 31 days. A window begins at the first instant whose local date is its first day or later. If a
-// clock change skips midnight, the day begins at the change; if midnight occurs twice, it begins at the
-// first one.
+// A Calendar divides time into windows by the local date of a time zone: days of 23 to 25 hours,
+// months of 28 to 31 days. A window begins at the first instant whose local date is its first day
+// or later. If a clock change skips midnight, the day begins at the change; if midnight occurs
+// twice, it begins at the first one.
 //
 // A Calendar may be shared by any number of policies and goroutines.
 type Calendar struct {
@@ -34,8 +34,8 @@ type Calendar struct {
 	byUnit *[calendarUnits]Calendar
 }
 
-// NewCalendar returns a calendar of days in a time zone. Months begin on the day anchor, 1..31, or on their
-// last day if they are shorter.
+// NewCalendar returns a calendar of days in a time zone. Months begin on the day anchor, 1..31, or
+// on their last day if they are shorter.
 func NewCalendar(zone *time.Location, anchor int) *Calendar {
 	all := new([calendarUnits]Calendar)
 	for unit := range all {
@@ -77,9 +77,9 @@ func (c *Calendar) Window(at Time) (start, end Time) {
 	return Time(e.starts[i] * int64(time.Second)), Time(e.starts[i+1] * int64(time.Second))
 }
 
-// WindowsAround returns the starts of the windows around the time, in Unix seconds: usually the current
-// one, two before and two after it. The last element is the end of the last window. first is the number of
-// the first window.
+// WindowsAround returns the starts of the windows around the time, in Unix seconds: usually the
+// current one, two before and two after it. The last element is the end of the last window. first
+// is the number of the first window.
 func (c *Calendar) WindowsAround(at Time) (first int64, starts []int64) {
 	e, _ := c.currentWindow(at.seconds())
 	return e.first, e.starts[:]
@@ -91,8 +91,8 @@ func (c *Calendar) windowEnd(at Time) int64 {
 	return e.starts[i+1]
 }
 
-// isLive reports whether the hits of a fixed window count that ends left seconds after at, in whole
-// seconds.
+// isLive reports whether the hits of a fixed window still count, given that it ends left seconds
+// after at, rounded down to seconds.
 func (c *Calendar) isLive(left int64, at Time) bool {
 	if left == 0 || left > liveSpan {
 		return false
@@ -101,19 +101,20 @@ func (c *Calendar) isLive(left int64, at Time) bool {
 	return e.starts[i]-at.seconds() <= maxAhead // in seconds, since nanoseconds of the earliest times overflow
 }
 
-// A windowCache contains consecutive windows of a calendar; the one in the middle was current when it was
-// computed. It is immutable. Different caches agree on every window, so callers with different clocks can
-// share one.
+// A windowCache contains consecutive windows of a calendar; the one in the middle was current when
+// it was computed. It is immutable. Different caches agree on every window, so callers with
+// different clocks can share one.
 type windowCache struct {
 	first  int64                    // number of the first window
 	starts [cachedWindows + 1]int64 // in Unix seconds; the last is the end of the last window
 }
 
-// cachedWindows is the number of windows in a cache: enough for late callers, and for the end of hits in a
-// ring, which may be two windows ahead.
+// cachedWindows is the number of windows in a cache: enough for late callers, and for the end of
+// hits in a ring, which may be two windows ahead.
 const cachedWindows = 5
 
-// index returns the index of the window that contains the Unix second. It is out of range if there is none.
+// index returns the index of the window that contains the Unix second. It is out of range if the
+// cache lacks that window.
 func (e *windowCache) index(second int64) int {
 	const middle = cachedWindows / 2
 	if e.starts[middle] <= second && second < e.starts[middle+1] {
@@ -126,8 +127,8 @@ func (e *windowCache) index(second int64) int {
 	return i
 }
 
-// currentWindow returns the window of the Unix second, and replaces the cache if the second is after its
-// middle window.
+// currentWindow returns the window of the Unix second, and replaces the cache if the second is
+// after its middle window.
 func (c *Calendar) currentWindow(second int64) (*windowCache, int) {
 	if e := c.cached.Load(); e != nil {
 		if i := e.index(second); i >= 0 && i <= cachedWindows/2 {
@@ -159,8 +160,8 @@ func (c *Calendar) windowsNear(second int64) *windowCache {
 	return e
 }
 
-// windowNumber returns the number of the window that contains the Unix second. Window 0 contains the start
-// of 1970, except for months, where it begins at the anchor in January 1970.
+// windowNumber returns the number of the window that contains the Unix second. Window 0 contains
+// the start of 1970, except for months, where it begins at the anchor in January 1970.
 func (c *Calendar) windowNumber(second int64) (number int64) {
 	year, month, day := time.Unix(second, 0).In(c.zone).Date()
 	switch c.unit {
@@ -208,8 +209,9 @@ func epochDay(year int, month time.Month, day int) int64 {
 	return floorDiv(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix(), daySeconds)
 }
 
-// midnight returns the first Unix second whose local date is the given day or later. It iterates over the
-// intervals of constant zone offset, from one that begins while it is an earlier day everywhere.
+// midnight returns the first Unix second whose local date is the given day or later. It iterates
+// over the intervals of constant zone offset, from one that begins while it is an earlier day
+// everywhere.
 func (c *Calendar) midnight(day int64) int64 {
 	utc := day * daySeconds
 	for t := time.Unix(utc-daySeconds, 0).In(c.zone); ; {
@@ -225,9 +227,9 @@ func (c *Calendar) midnight(day int64) int64 {
 	}
 }
 
-// A sliding window divides each window of a calendar into k parts, which begin at whole seconds and differ
-// in length by at most one second. Parts are numbered consecutively: part i of window n has the number n*k
-// + i.
+// A sliding window divides each window of a calendar into k parts, which begin at whole seconds and
+// differ in length by at most one second. Parts are numbered consecutively: part i of window n has
+// the number n*k + i.
 
 // partAt returns the number of the part that contains the time.
 func (c *Calendar) partAt(stamp, k int64) int64 {
@@ -236,8 +238,8 @@ func (c *Calendar) partAt(stamp, k int64) int64 {
 	return e.part(i, second, k)
 }
 
-// ringHead returns the newest part with hits of a ring, whose hits cease to count at end. If end has
-// passed, it returns a number for which nothing counts.
+// ringHead returns the newest part with hits of a ring, whose hits cease to count at end. If end
+// has passed, it returns a number for which nothing counts.
 func (c *Calendar) ringHead(end, now, k int64) int64 {
 	if end <= now {
 		return math.MinInt64 / 2

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A plainCalendar has the starts of all windows of a calendar from 1970 to 2199, in Unix seconds, computed
-// by time.Date for zones in which every day has a midnight.
+// A plainCalendar has the starts of all windows of a calendar from 1970 to 2199, in Unix seconds,
+// computed by time.Date for zones in which every day has a midnight.
 type plainCalendar struct{ starts []int64 }
 
 var plainCalendars = struct {

@@ -60,8 +60,8 @@ func knownWindows(t *testing.T) (all []known) {
 	return all
 }
 
-// TestCalendarWindowsAreThoseOfAnother compares windows with another implementation of time zones, around
-// their boundaries and in any order of times.
+// TestCalendarWindowsAreThoseOfAnother compares windows with another implementation of time zones,
+// around their boundaries and in any order of times.
 func TestCalendarWindowsAreThoseOfAnother(t *testing.T) {
 	for _, k := range knownWindows(t) {
 		check := func(at, start, end int64) {
@@ -89,7 +89,8 @@ func TestCalendarWindowsAreThoseOfAnother(t *testing.T) {
 	}
 }
 
-// TestCalendarNumbers checks that window numbers are consecutive, including dates that a zone skips.
+// TestCalendarNumbers checks that window numbers are consecutive, including dates that a zone
+// skips.
 func TestCalendarNumbers(t *testing.T) {
 	for _, k := range knownWindows(t) {
 		skipped := 0
@@ -106,8 +107,8 @@ func TestCalendarNumbers(t *testing.T) {
 	}
 }
 
-// TestCalendarAllocatesNothing checks that the cache of a calendar changes no result and does not allocate
-// within a window.
+// TestCalendarAllocatesNothing checks that the cache of a calendar changes no result and does not
+// allocate within a window.
 func TestCalendarAllocatesNothing(t *testing.T) {
 	c := calendarOf(t, "Europe/Berlin", 31, Months)
 	at := Time(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixNano())
@@ -139,9 +140,10 @@ func TestCalendarEndsLeapYears(t *testing.T) {
 	}
 }
 
-// TestCalendarRingsKeepTheirBound checks that a sliding window with a calendar admits at most its limit in
-// each of its windows, and in every interval that is no longer than either of the two windows it overlaps.
-// A client that asks often gets at least a third of its limit, even with a single part.
+// TestCalendarRingsKeepTheirBound checks that a sliding window with a calendar admits at most its
+// limit in each of its windows, and in every interval that is no longer than either of the two
+// windows it overlaps. A client that asks often gets at least a third of its limit, even with a
+// single part.
 func TestCalendarRingsKeepTheirBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	zones := []string{"Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"}

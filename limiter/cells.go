@@ -11,9 +11,10 @@ import (
 //	30 bits  version: incremented by every write to the cells
 //	33 bits  payload: the part that changes with every hit
 //
-// A reader loads the word, reads the cells and then checks that the version is unchanged. A writer sets the
-// lock bit by a compare-and-swap of the word it has read, writes the cells, and stores the word with the
-// next version and without the lock. A change of the payload alone is one compare-and-swap.
+// A reader loads the word, reads the cells and then checks that the version is unchanged. A writer
+// sets the lock bit by a compare-and-swap of the word it has read, writes the cells, and stores the
+// word with the next version and without the lock. A change of the payload alone is one
+// compare-and-swap.
 const (
 	lockBit     = 1 << 63
 	versionOne  = 1 << payloadBits
@@ -21,20 +22,20 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// maxAhead is how far in the future a counter may begin. A counter that begins later was charged before the
-// clock was set back.
+// maxAhead is how far in the future a counter may begin. A counter that begins later was charged
+// before the clock was set back.
 const (
 	maxAhead      = 3600 // seconds
 	maxAheadNanos = maxAhead * int64(time.Second)
 )
 
-// begunAhead reports whether a counter that began at began must start again, because that is more than an
-// hour after now. A counter therefore lasts for its window plus an hour at most, regardless of the clock.
-// All algorithms and the scripts of package store apply this rule.
+// begunAhead reports whether a counter that began at began must start again, because that is more
+// than an hour after now. A counter therefore lasts for its window plus an hour at most, regardless
+// of the clock. All algorithms and the scripts of package store apply this rule.
 //
 // A counter begins with its window, its newest sub-window, its newest logged hit, its permit or its
-// penalty. A bucket begins at the time at which it would have been full with the maximum debt. Where the
-// policy is not known, began is the end minus the longest window.
+// penalty. A bucket begins at the time at which it would have been full with the maximum debt.
+// Where the policy is not known, began is the end minus the longest window.
 func begunAhead(began, now int64) bool {
 	return began > now && uint64(began)-uint64(now) > uint64(maxAheadNanos) //nolint:gosec // began > now
 }
@@ -42,8 +43,8 @@ func begunAhead(began, now int64) bool {
 // maxStamp bounds the absolute value of a stamp.
 const maxStamp = 1 << 62
 
-// stamp returns the time in nanoseconds, clamped so that adding or subtracting a window and a year cannot
-// overflow.
+// stamp returns the time in nanoseconds, clamped so that adding or subtracting a window and a year
+// cannot overflow.
 func (t Time) stamp() int64 { return min(max(int64(t), -maxStamp), maxStamp) }
 
 // nextVersion returns the word after a write to the cells.
@@ -93,5 +94,6 @@ type withCells struct{ counting }
 
 func (withCells) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
 	end = Time(s.noteAt(index).end.Load())
-	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a counter ends up to one window and one sub-window after it began
+	// A counter ends up to one window and one sub-window after it began.
+	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRefundOfWhatWasCharged checks that a client that refunds Charged gains nothing, also if denied hits
-// count, counts saturate, debt is capped or a log is full.
+// TestRefundOfWhatWasCharged checks that a client that refunds Charged gains nothing, also if
+// denied hits count, counts saturate, debt is capped or a log is full.
 func TestRefundOfWhatWasCharged(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

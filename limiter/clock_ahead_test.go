@@ -49,8 +49,9 @@ func span(p *Policy) time.Duration {
 	}
 }
 
-// TestClockThatWasAhead sets the clock ahead for a moment and back, in the midst of other charges. Every
-// decision equals that of an oracle, and no counter lasts longer than its own time plus an hour.
+// TestClockThatWasAhead sets the clock ahead for a moment and back, in the midst of other charges.
+// Every decision equals that of an oracle, and no counter lasts longer than its own time plus an
+// hour.
 func TestClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, p := range aheadPolicies() {
@@ -86,8 +87,8 @@ func TestClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAClockThatWasAhead checks that a table saved while the clock was ahead decides like the
-// original.
+// TestSnapshotOfAClockThatWasAhead checks that a table saved while the clock was ahead decides like
+// the original.
 func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, p := range aheadPolicies() {
@@ -147,8 +148,8 @@ func TestPenaltyOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestReservationsOfAClockThatWasAhead checks that a reservation lasts at most an hour longer than its
-// life.
+// TestReservationsOfAClockThatWasAhead checks that a reservation lasts at most an hour longer than
+// its life.
 func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, life := range []time.Duration{time.Minute, 20 * time.Hour} {
@@ -178,8 +179,8 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestPermitsBesideOneThatBeganAhead checks that a permit granted too far ahead is free, and that earlier
-// ones are not.
+// TestPermitsBesideOneThatBeganAhead checks that a permit granted too far ahead is free, and that
+// earlier ones are not.
 func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	p, tab, id := &Policy{Algorithm: Concurrency, Limit: 3, Window: 10 * time.Hour}, newTable(t, 64<<10), counterID(1)
 	p.Prepare()
@@ -202,8 +203,8 @@ func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	}
 }
 
-// TestHorizonOfAClockThatWasAhead reclaims counters while the clock is ahead. After the clock is corrected,
-// new counters begin now and late callers find the same as before.
+// TestHorizonOfAClockThatWasAhead reclaims counters while the clock is ahead. After the clock is
+// corrected, new counters begin now and late callers find the same as before.
 func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 	p := perMinute(1)
 	for _, jump := range []Time{Time(2 * time.Hour), Time(2 * year)} {
@@ -230,8 +231,8 @@ func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestShortMonthOfAClockThatWasAhead checks that a future February starts again, although it ends within
-// the nominal 30 days of a month.
+// TestShortMonthOfAClockThatWasAhead checks that a future February starts again, although it ends
+// within the nominal 30 days of a month.
 func TestShortMonthOfAClockThatWasAhead(t *testing.T) {
 	for _, zone := range []string{"UTC", "Europe/Berlin"} {
 		c := calendarOf(t, zone, 1, Months)

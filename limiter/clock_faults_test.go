@@ -70,9 +70,9 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 	return told
 }
 
-// A witness checks the guarantee of an algorithm using only the admitted hits. Its time is the newest at
-// which something was charged; hits at an older time count there. A peek or an uncounted denial leaves no
-// trace of its time.
+// A witness checks the guarantee of an algorithm using only the admitted hits. Its time is the
+// newest at which something was charged; hits at an older time count there. A peek or an uncounted
+// denial leaves no trace of its time.
 type witness struct {
 	newest limiter.Time
 	// end is the end of the fixed window, and admitted the number of hits in it.
@@ -191,10 +191,10 @@ func clockSteps() int {
 	return 20_000
 }
 
-// TestClockFaults decides with a faulty clock, starting in 1970, as a machine without a battery does, 2026,
-// 2038 and 2106, when seconds overflow 31 and 32 bits. All decisions equal those of the plain models, and
-// independently of these no limit is exceeded, no window is older than the previous one and no delay longer
-// than allowed.
+// TestClockFaults decides with a faulty clock, starting in 1970, as a machine without a battery
+// does, 2026, 2038 and 2106, when seconds overflow 31 and 32 bits. All decisions equal those of the
+// plain models, and independently of these no limit is exceeded, no window is older than the
+// previous one and no delay longer than allowed.
 func TestClockFaults(t *testing.T) {
 	t.Parallel()
 	for _, g := range games() {
@@ -214,8 +214,8 @@ func TestClockFaults(t *testing.T) {
 				a, d, j := faultyTimes(t, r, g, limiter.Time(start.UnixNano()))
 				admitted, denied, jumps = admitted+a, denied+d, jumps+j
 			}
-			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one of
-			// them.
+			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one
+			// of them.
 			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
 				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the games are too easy", admitted, denied, jumps)
 			}
@@ -223,8 +223,8 @@ func TestClockFaults(t *testing.T) {
 	}
 }
 
-// faultyTimes plays from a start time, and returns the number of admitted and denied decisions and of clock
-// steps.
+// faultyTimes plays from a start time, and returns the number of admitted and denied decisions and
+// of clock steps.
 func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitted, denied, jumps int) {
 	t.Helper()
 	tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})

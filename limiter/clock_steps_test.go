@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A reference is one counter under the rules of docs/algorithms.md, "When the clock goes back". hit returns
-// how many hits count at a time, and whether n more are denied. It charges hits that are not denied.
+// A reference is one counter under the rules of docs/algorithms.md, "When the clock goes back". hit
+// returns how many hits count at a time, and whether n more are denied. It charges hits that are
+// not denied.
 type reference interface {
 	hit(now Time, n uint64) (before uint64, over bool)
 }
@@ -113,8 +114,8 @@ func (r *referenceBucket) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referencePermits is a concurrency limit: the time at which each permit was acquired. Requests acquire one
-// regardless of their hits.
+// referencePermits is a concurrency limit: the time at which each permit was acquired. Requests
+// acquire one regardless of their hits.
 type referencePermits struct {
 	p     *Policy
 	taken []Time
@@ -150,8 +151,8 @@ func newReference(p *Policy) reference {
 	}
 }
 
-// tick divides all times of the test. It is longer than the millisecond to which expiries of permits are
-// rounded.
+// tick divides all times of the test. It is longer than the millisecond to which expiries of
+// permits are rounded.
 const tick = 10 * ms
 
 // randomPolicy returns a policy whose sub-windows and intervals are multiples of tick.
@@ -182,8 +183,8 @@ func randomPolicy(r *rand.Rand) *Policy {
 	return p
 }
 
-// TestStepsOfTheClock charges hits with a clock that advances, steps ahead and steps back by milliseconds
-// to decades. Each decision is as documented.
+// TestStepsOfTheClock charges hits with a clock that advances, steps ahead and steps back by
+// milliseconds to decades. Each decision is as documented.
 func TestStepsOfTheClock(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 17))

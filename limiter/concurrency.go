@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A concurrency limit has a permit for each hit in progress. A permit is a cell with its expiry time and a
-// nonce, which distinguishes its lease from earlier leases of the same cell. A permit that is not released
-// expires by itself. The word and the note summarize the cells:
+// A concurrency limit has a permit for each hit in progress. A permit is a cell with its expiry
+// time and a nonce, which distinguishes its lease from earlier leases of the same cell. A permit
+// that is not released expires by itself. The word and the note summarize the cells:
 //
 //	cell     expiry 48, in milliseconds since the Unix epoch; nonce 16. A permit of a
 //	         reservation has a second cell with the number of its hits
@@ -18,9 +18,9 @@ import (
 //	         past: milliseconds from the first expiry to end, capped, 35; next cell to try 13;
 //	         leases granted 16
 //
-// Until the first permit expires, the payload has the number of held permits. From then on the cells must
-// be counted; each writer does so and updates the payload. A released cell has no expiry time, so a late
-// caller finds the number in the payload.
+// Until the first permit expires, the payload has the number of held permits. From then on readers
+// count the cells. A writer counts them, too, frees the cells of expired permits and updates the
+// payload, so that a late caller does not find these permits held.
 
 // concurrency implements [Concurrency].
 type concurrency struct{ withCells }
@@ -30,15 +30,15 @@ const (
 	nonceMask  = 1<<nonceBits - 1
 	permitBits = 13 // for numbers up to MaxLog
 	permitMask = 1<<permitBits - 1
-	// maxBefore is the greatest value of the milliseconds in note.past, 397 days. It means that long or
-	// longer.
+	// maxBefore is the greatest value of the milliseconds in note.past, 397 days. It stands for
+	// that time or longer.
 	maxBefore = 1<<(64-permitBits-nonceBits) - 1
 	// freeCell is a cell with the earliest possible expiry time.
 	freeCell = 1 << 63
 )
 
-// A lease is FirstLease plus the number of the permit (12 bits) and its nonce (16 bits). Leases are thus
-// greater than usual hit counts, and less than 10^9, the maximum that Envoy accepts as hits.
+// A lease is FirstLease plus the number of the permit (12 bits) and its nonce (16 bits). Leases are
+// thus greater than usual hit counts, and less than 10^9, the maximum that Envoy accepts as hits.
 const (
 	FirstLease = 1 << 29
 	LastLease  = FirstLease + 1<<28 - 1
@@ -52,7 +52,7 @@ func (c *Charge) acquiresLease() bool {
 	return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency)
 }
 
-// Lease returns the lease under which charge i of b, decided, holds its hits; 0 if it holds none.
+// Lease returns the lease under which the decided charge i of b holds its hits; 0 if it holds none.
 func (b *Batch) Lease(i int) uint64 {
 	if b.Decisions[i].Charged == 0 || !b.Charges[i].acquiresLease() {
 		return 0
@@ -60,7 +60,7 @@ func (b *Batch) Lease(i int) uint64 {
 	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
 }
 
-// HasLease reports whether any decided charge of b holds hits under a lease.
+// HasLease reports whether a decided charge of b holds hits under a lease.
 func (b *Batch) HasLease() bool {
 	for i := range b.Charges {
 		if b.Lease(i) > 0 {
@@ -100,7 +100,7 @@ func (concurrency) resizes() bool { return true }
 
 func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 
-// resetState makes store release all permits: the num of any other change is a lease.
+// resetState returns the zero state, for which store releases all permits.
 func (concurrency) resetState(Time, *Policy, state) state { return state{} }
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
@@ -171,22 +171,22 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 		ps.count = held
 	} else if v.slot != nil {
-		ps.leasesGiven = v.permits(p).leasesGiven
+		ps.leasesGranted = v.permits(p).leasesGranted
 	}
 	ps.cells = s.cellsOf(index)
-	take := func() (cell uint64) {
-		ps.leasesGiven++
-		return ps.acquire(now, p.window(), s.nonces.nonce(v.salt, ps.leasesGiven))
+	acquire := func() (cell uint64) {
+		ps.leasesGranted++
+		return ps.acquire(now, p.window(), s.nonces.nonce(v.salt, ps.leasesGranted))
 	}
 	switch {
 	case after.used > 0 && p.weighted:
 		if after.past == 0 { // it replaces all permits
 			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
 		}
-		ps.cells[take()+1].Store(after.used)
+		ps.cells[acquire()+1].Store(after.used)
 	case after.used > 0:
 		for range after.used {
-			take()
+			acquire()
 		}
 	case after.num > 0:
 		ps.release(uint64(after.num))
@@ -199,11 +199,11 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	case ps.count == 0:
 		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
 	case ps.mayHaveExpired(now):
-		ps.rescan(now) // not earlier, since decide has chosen a cell before
+		ps.rescan(now) // not before a permit is acquired, since decide has chosen its cell
 	}
 	note := s.noteAt(index)
 	note.end.Store(ps.end)
-	note.past.Store(ps.firstBeforeEnd()<<(permitBits+nonceBits) | ps.hint<<nonceBits | ps.leasesGiven&nonceMask)
+	note.past.Store(ps.firstBeforeEnd()<<(permitBits+nonceBits) | ps.hint<<nonceBits | ps.leasesGranted&nonceMask)
 	return ps.high<<permitBits | ps.count
 }
 
@@ -241,8 +241,8 @@ func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, 
 	return state{past: min(v.past, held), used: held - min(v.past, held)}, true
 }
 
-// leaseHits returns the number of hits that a lease holds in v's counter, 0 if it is not valid, and the
-// lease to release.
+// leaseHits returns the number of hits that a lease holds in v's counter, 0 if it is not valid, and
+// the lease to release.
 func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) {
 	switch {
 	case v.class == &externalClass:
@@ -268,7 +268,8 @@ func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) 
 	return 1, lease
 }
 
-// newLease returns the lease of the nth permit, from 1, that the batch of c acquires on v's counter.
+// newLease returns the lease of the nth permit, from 1, that the batch of c acquires on v's
+// counter.
 func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 	if v.class == &externalClass {
 		return int64(v.reported.Lease) //nolint:gosec // a lease
@@ -284,7 +285,7 @@ func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 	}
 	v.salt = v.class.nonces.salt(c.ID, at)
 	// The cell may be beyond those of v's slot, if the counter is about to move.
-	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.leasesGiven+nth)) //nolint:gosec // small
+	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.leasesGranted+nth)) //nolint:gosec // small
 }
 
 // permitIndex returns the number of the permit of a lease.

@@ -97,8 +97,8 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	return again
 }
 
-// TestConcurrencyKeepsPermitsAcrossLimits checks that a change of the limit neither releases permits nor
-// invalidates leases.
+// TestConcurrencyKeepsPermitsAcrossLimits checks that a change of the limit neither releases
+// permits nor invalidates leases.
 func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	id, few, many := identity.ID{Hi: 7 << 20, Lo: 9}, atOnce(2), atOnce(50)
@@ -178,8 +178,8 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 	}
 }
 
-// TestReturnedLeasesAreNotHits acquires a permit and returns another in one request, together with an
-// offset refund.
+// TestReturnedLeasesAreNotHits acquires a permit and returns another in one request, together with
+// an offset refund.
 func TestReturnedLeasesAreNotHits(t *testing.T) {
 	for _, group := range []int32{0, 1} {
 		tab, p, id := newTable(t, 1<<20), atOnce(2), counterID(1)
@@ -212,8 +212,8 @@ func TestPermitsAfterClockSetBack(t *testing.T) {
 	}
 }
 
-// TestSeveralPermitsOfOneRequest acquires several permits of one counter in one group, and returns them one
-// by one.
+// TestSeveralPermitsOfOneRequest acquires several permits of one counter in one group, and returns
+// them one by one.
 func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, id := atOnce(4), identity.ID{Hi: 1 << 30, Lo: 1}
@@ -278,8 +278,8 @@ func TestHigherLimitKeepsLeases(t *testing.T) {
 	}
 }
 
-// TestLateCallerAcquiresAFreePermit checks that a caller whose time is before the expiry of a permit, which
-// others have seen expire, does not acquire a held one.
+// TestLateCallerAcquiresAFreePermit checks that a caller whose time is before the expiry of a
+// permit, which others have seen expire, does not acquire a held one.
 func TestLateCallerAcquiresAFreePermit(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(5)
 	acquirePermit(tab, benchNow, id, p) // it is never released
@@ -318,8 +318,8 @@ func TestPermitsExpireOneByOne(t *testing.T) {
 	}
 }
 
-// TestPermitsAreCountedOnlyAfterAnExpiry checks that cells are not read one by one in the second before a
-// permit expires.
+// TestPermitsAreCountedOnlyAfterAnExpiry checks that cells are not read one by one in the second
+// before a permit expires.
 func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(9)
 	for n := range Time(9) {

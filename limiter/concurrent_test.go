@@ -25,8 +25,8 @@ func together(f func(worker int, r *rand.Rand)) {
 	wg.Wait()
 }
 
-// TestConcurrentTotal checks that exactly the limit is admitted, also while other counters compete for the
-// slot.
+// TestConcurrentTotal checks that exactly the limit is admitted, also while other counters compete
+// for the slot.
 func TestConcurrentTotal(t *testing.T) {
 	const limit, tries, strangers = 5000, 2000, 10_000
 	for _, storm := range []bool{false, true} {
@@ -65,8 +65,8 @@ func meet(arrived *atomic.Int64, round int) {
 	}
 }
 
-// TestConcurrentGroups charges groups with the same counters in all orders: no limit is exceeded, and
-// denied groups leave no charge. Each round has three new counters that fill up quickly.
+// TestConcurrentGroups charges groups with the same counters in all orders: no limit is exceeded,
+// and denied groups leave no charge. Each round has three new counters that fill up quickly.
 func TestConcurrentGroups(t *testing.T) {
 	const rounds = 1000
 	tab := newTable(t, 1<<20)
@@ -111,7 +111,8 @@ func TestConcurrentGroups(t *testing.T) {
 	}
 }
 
-// TestConcurrentQuota checks that a passing request with quota members in groups has charged one of them.
+// TestConcurrentQuota checks that a passing request with quota members in groups has charged one of
+// them.
 func TestConcurrentQuota(t *testing.T) {
 	const room = 500
 	tab := newTable(t, MinBytes)
@@ -167,8 +168,9 @@ func TestConcurrentInsert(t *testing.T) {
 	}
 }
 
-// TestConcurrentReclaim reclaims slots of expired counters while their owners start a new window and late
-// callers hit the old one: no window admits more than its limit, except counters that were evicted.
+// TestConcurrentReclaim reclaims slots of expired counters while their owners start a new window
+// and late callers hit the old one: no window admits more than its limit, except counters that were
+// evicted.
 func TestConcurrentReclaim(t *testing.T) {
 	const limit, steady, fresh, windows, spread = 3, 5, 5, 600, 8
 	tab := newTable(t, MinBytes)
@@ -222,8 +224,8 @@ func TestConcurrentReclaim(t *testing.T) {
 	}
 }
 
-// TestConcurrentStrangers checks that counters that are hit once are charged at most once, however often
-// slots change their owner.
+// TestConcurrentStrangers checks that counters that are hit once are charged at most once, however
+// often slots change their owner.
 func TestConcurrentStrangers(t *testing.T) {
 	const strangers = 20_000
 	tab := newTable(t, MinBytes)

@@ -2,8 +2,8 @@ package limiter
 
 import "time"
 
-// counting is embedded by the algorithms that count hits up to a limit: fixed windows, sliding windows and
-// logs.
+// counting is embedded by the algorithms that count hits up to a limit: fixed windows, sliding
+// windows and logs.
 type counting struct{}
 
 func (counting) validate(*Policy) error                       { return nil }
@@ -12,7 +12,8 @@ func (counting) resizes() bool                                { return false }
 func (counting) hasWeight() bool                              { return true }
 func (counting) resetState(_ Time, _ *Policy, st state) state { return state{num: st.num} }
 
-// undo removes hits of the current window or sub-window. It does nothing if the charge was in another one.
+// undo removes hits of the current window or sub-window. It does nothing if the charge was in
+// another one.
 func (counting) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
 	if v.num == mark {
@@ -31,11 +32,11 @@ func (counting) refund(st state, hits uint64) (after state, gave uint64) {
 // A countingAlgorithm is an algorithm that uses decideCount.
 type countingAlgorithm interface {
 	refund(st state, hits uint64) (after state, gave uint64)
-	// force counts denied hits. It returns by how many hits the counter has grown, which is what a refund
-	// may give back.
+	// force counts denied hits. It returns by how many hits the counter has grown, which is what a
+	// refund may give back.
 	force(limit uint64, st state, hits uint64) (after state, grown uint64)
-	// retryAfter returns the time until hits, at most the limit, are admitted. ok is false if the cells of
-	// v have changed.
+	// retryAfter returns the time until hits, at most the limit, are admitted. ok is false if the
+	// cells of v have changed.
 	retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool)
 }
 
@@ -68,8 +69,8 @@ func decideCount(a countingAlgorithm, limit uint64, v *view, at Time, c *Charge,
 // remaining returns how many single hits are within the limit in the state st.
 func remaining(limit uint64, st state) uint64 { return limit - min(st.used+st.past, limit) }
 
-// finishOver completes an over-limit decision: Reset is the time until the same hits are admitted. It
-// returns false and does nothing for other decisions.
+// finishOver completes an over-limit decision: Reset is the time until the same hits are admitted.
+// It returns false and does nothing for other decisions.
 func (d *Decision) finishOver(p *Policy) bool {
 	if !d.Over {
 		return false

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Decide decides all charges of b at the time now and stores the results in b.Decisions, b.Denied and
-// b.Wait. Groups are decided one after another; each sees the charges of the groups before it.
+// Decide decides all charges of b at the time now and stores the results in b.Decisions, b.Denied
+// and b.Wait. Groups are decided one after another; each sees the charges of the groups before it.
 func (t *Table) Decide(now Time, b *Batch) {
 	b.table = t
 	b.decide(now)
@@ -50,8 +50,8 @@ func (b *Batch) decide(now Time) {
 	if b.usesLeases = leases; leases {
 		b.settleLeases(now)
 	}
-	// If all quotas are over their limits already, groups with a quota charge are denied without charging
-	// their other counters.
+	// If all quotas are over their limits already, groups with a quota charge are denied without
+	// charging their other counters.
 	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
 	if leases {
 		b.decideLeases(now, quotaDenies)
@@ -76,23 +76,23 @@ func (b *Batch) decide(now Time) {
 	}
 }
 
-// decideLeases decides the groups of a batch with leases. Groups that acquire leases come last: if the
-// request is denied anyway, they only peek and do not block permits for others.
+// decideLeases decides the groups of a batch with leases. Groups that acquire leases come last: if
+// the request is denied anyway, they only peek and do not block permits for others.
 func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	deny := false
-	for _, takes := range [...]bool{false, true} {
+	for _, acquiring := range [...]bool{false, true} {
 		var hi int
 		for lo := 0; lo < len(b.Charges); lo = hi {
-			if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) == takes {
-				b.decideGroup(at, lo, hi, quotaDenies, deny && takes)
+			if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) == acquiring {
+				b.decideGroup(at, lo, hi, quotaDenies, deny && acquiring)
 				deny = deny || b.deniedBy(lo, hi)
 			}
 		}
 	}
 }
 
-// decideGroup decides the group [lo, hi). It is denied if deny is set, or if quotaDenies is set and it has
-// a quota charge.
+// decideGroup decides the group [lo, hi). It is denied if deny is set, or if quotaDenies is set and
+// it has a quota charge.
 func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 	if hi-lo == 1 && !deny {
 		if !b.isSettled(lo) {
@@ -133,8 +133,8 @@ func (b *Batch) resize(n int) {
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
 }
 
-// classifyCharges reports whether b has groups of several charges, refunds other than returned leases,
-// quota charges, and charges of policies that grant leases. It also sets b.usesPenalties.
+// classifyCharges reports whether b has groups of several charges, refunds other than returned
+// leases, quota charges, and charges of policies that grant leases. It also sets b.usesPenalties.
 func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
 	b.usesPenalties = false
 	for i := range b.Charges {
@@ -177,9 +177,10 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// resolveGroups marks denied groups and undoes their charges. If quotaDenies is set, groups with a quota
-// charge are denied. If any group is denied, groups that acquired leases are denied, too. If deny is not
-// nil, it is called for each charge that becomes denied, in place of undoing the charge.
+// resolveGroups marks denied groups and undoes their charges. If quotaDenies is set, groups with a
+// quota charge are denied. If any group is denied, groups that acquired leases are denied, too. If
+// deny is not nil, it is called for each charge that becomes denied, in place of undoing the
+// charge.
 func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
@@ -248,7 +249,8 @@ func (b *Batch) chargeCounter(at Time, i int) {
 	}
 }
 
-// decideSpecial decides charge i if it is a reservation or under a penalty. It reports whether it has.
+// decideSpecial decides charge i if it is a reservation or under a penalty. It reports whether it
+// has.
 func (b *Batch) decideSpecial(at Time, i int) bool {
 	switch {
 	case b.Charges[i].Reserve:
@@ -261,10 +263,10 @@ func (b *Batch) decideSpecial(at Time, i int) bool {
 	return true
 }
 
-// Cancel undoes the charges of b that are delayed or have a lease, after the request was cancelled at the
-// time now while its response was delayed. A delayed charge is undone only if no later hit was scheduled
-// behind it, since the start times of later hits are fixed. Cancel clears Charged and Wait of the decisions
-// that it undoes.
+// Cancel undoes the charges of b that are delayed or have a lease, after the request was cancelled
+// at the time now while its response was delayed. A delayed charge is undone only if no later hit
+// was scheduled behind it, since the start times of later hits are fixed. Cancel clears Charged and
+// Wait of the decisions that it undoes.
 func (t *Table) Cancel(now Time, b *Batch) {
 	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
@@ -285,8 +287,8 @@ func (b *Batch) rollBack(at Time, i int) {
 	d.Wait = 0
 }
 
-// undoCharge undoes charge i. It does nothing if the window of the charge has passed. A delayed hit of a
-// bucket stays charged if later hits are scheduled behind it.
+// undoCharge undoes charge i. It does nothing if the window of the charge has passed. A delayed hit
+// of a bucket stays charged if later hits are scheduled behind it.
 func (b *Batch) undoCharge(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	if c.Reserve {
@@ -316,15 +318,15 @@ func (b *Batch) undoCharge(at Time, i int) {
 	}
 }
 
-// Reset makes the counter of charge i of b unused at the time now and returns its previous usage, as in
-// [Decision.Before]. An absent counter stays absent. To read the usage without a change, decide a charge of
-// 0 hits.
+// Reset makes the counter of charge i of b unused at the time now and returns its previous usage,
+// as in [Decision.Before]. An absent counter stays absent. To read the usage without a change,
+// decide a charge of 0 hits.
 //
-// A reset is atomic with respect to charges. It does not affect operations that started earlier: the window
-// of a clock that was ahead remains the current one; a denied group or a cancelled request still undoes its
-// charge if the window is the same; delayed hits of a leaky bucket keep their start times, but new hits do
-// not wait behind them. A bucket that was reset may be reclaimed at once, so its slot can change its owner
-// sooner than by expiry; see Table.insert.
+// A reset is atomic with respect to charges. It does not affect operations that started earlier:
+// the window of a clock that was ahead remains the current one; a denied group or a cancelled
+// request still undoes its charge if the window is the same; delayed hits of a leaky bucket keep
+// their start times, but new hits do not wait behind them. A bucket that was reset may be reclaimed
+// at once, so its slot can change its owner sooner than by expiry; see Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
 	a := c.Policy.algorithm()

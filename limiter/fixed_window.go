@@ -8,17 +8,18 @@ import "time"
 //	30 bits  end of the window, Unix seconds mod 2^30
 //	33 bits  hits in the window, saturating
 //
-// The end says whether the word has expired, regardless of the length of the window. The count can exceed
-// the greatest limit, 2^32-1. Seconds are compared modulo 2^30, 34 years: an end up to liveSpan ahead of
-// now (a window of ten years that begins in an hour) is in the future, any other has passed. A word must
-// therefore not be left unused for 24 years.
+// The end says whether the word has expired, regardless of the length of the window. The count can
+// exceed the greatest limit, 2^32-1. Seconds are compared modulo 2^30, 34 years: an end up to
+// liveSpan ahead of now (a window of ten years that begins in an hour) is in the future, any other
+// has passed. A word must therefore not be left unused for 24 years.
 const (
 	windowShift = 33
 	windowCount = 1<<windowShift - 1
 	endMask     = 1<<30 - 1
 	liveSpan    = int64(MaxWindow/time.Second) + maxAhead
 
-	// MaxCount is the greatest number of hits that a fixed window counts. It exceeds the greatest limit.
+	// MaxCount is the greatest number of hits that a fixed window counts. It exceeds the greatest
+	// limit.
 	MaxCount = maxWindowCount
 	// maxWindowCount excludes the count of a word that could equal dead.
 	maxWindowCount = windowCount - 1
@@ -79,8 +80,8 @@ func (fixedWindow) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live
 
 func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & windowCount }
 
-// importState sets v to the reported window, even if it ended before at: the store may have decided shortly
-// after its end.
+// importState sets v to the reported window, even if it ended before at: the store may have decided
+// shortly after its end.
 func (fixedWindow) importState(v *view, at Time, p *Policy) {
 	if v.reported.Time == 0 {
 		v.state = state{num: windowEnd(p, at)}
@@ -102,8 +103,8 @@ func windowWord(end int64, used uint64) uint64 {
 	return uint64(end)&endMask<<windowShift | used //nolint:gosec // the low bits of end are wanted
 }
 
-// windowLeft returns how many seconds after at the window of word ends, and whether it is still to end. If
-// not, the seconds are negative: how long ago it ended.
+// windowLeft returns the seconds from at to the end of word's window, and whether the end is in the
+// future. The seconds are negative if it is in the past.
 func windowLeft(word uint64, at Time) (int64, bool) {
 	left := secondsLeft(word, at)
 	if left != 0 && left <= liveSpan {
@@ -112,7 +113,7 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 	return left - (endMask+1)*min(left, 1), false
 }
 
-// secondsLeft returns how many seconds after at the window of word ends, modulo 2^30.
+// secondsLeft returns the seconds from at to the end of word's window, modulo 2^30.
 func secondsLeft(word uint64, at Time) int64 {
 	return int64((word>>windowShift - uint64(at.seconds())) & endMask) //nolint:gosec // modulo 2^30
 }
@@ -129,8 +130,8 @@ func (p *Policy) WindowStart(at Time) Time {
 // WindowEnd returns the end of the [FixedWindow] that contains the time.
 func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(time.Second)) }
 
-// windowEnd returns the end of the window of p that contains the time, in Unix seconds. Windows are aligned
-// to the epoch, so weeks begin on Thursday, unless p has a calendar.
+// windowEnd returns the end of the window of p that contains the time, in Unix seconds. Windows are
+// aligned to the epoch, so weeks begin on Thursday, unless p has a calendar.
 func windowEnd(p *Policy, at Time) int64 {
 	if p.Calendar != nil {
 		return p.Calendar.windowEnd(at)
@@ -142,8 +143,8 @@ func windowEnd(p *Policy, at Time) int64 {
 // seconds returns the time in whole seconds, rounded down.
 func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
 
-// until returns the time from t to the Unix second end, at least 1 ns: a store may decide shortly after the
-// end of the window that its caller named.
+// until returns the time from t to the Unix second end, at least 1 ns: a store may decide shortly
+// after the end of the window that its caller selected.
 func (t Time) until(end int64) time.Duration {
 	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // may overflow twice
 }

@@ -254,7 +254,8 @@ func TestInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestNothingWritten checks that a charge that does not change a counter neither writes nor takes a slot.
+// TestNothingWritten checks that a charge that does not change a counter neither writes nor takes a
+// slot.
 func TestNothingWritten(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 2, Window: time.Minute}
 	tab := newTable(t, MinBytes)

@@ -52,9 +52,9 @@ func fnvLow(b []byte) uint64 {
 	return h.Sum64() & (1<<32 - 1)
 }
 
-// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead from one state to the
-// next (Joux, "Multicollisions in iterated hash functions", 2004). The low half of the product depends only
-// on low halves.
+// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead from one state
+// to the next (Joux, "Multicollisions in iterated hash functions", 2004). The low half of the
+// product depends only on low halves.
 func fnvFlood() func(i int) []byte {
 	const choices, prime = 15, 0x100000001b3
 	var words [choices][2][8]byte
@@ -83,7 +83,8 @@ func fnvFlood() func(i int) []byte {
 	}
 }
 
-// TestFloodsSpread fills half a table with each flood: the counters are distributed like random strings.
+// TestFloodsSpread fills half a table with each flood: the counters are distributed like random
+// strings.
 func TestFloodsSpread(t *testing.T) {
 	t.Parallel()
 	for name, flood := range floods {
@@ -100,8 +101,8 @@ func TestFloodsSpread(t *testing.T) {
 	}
 }
 
-// TestFloodsEvictLikeRandomValues inserts as many live counters as a table has room for: a flood evicts
-// about as many as random values do, and none while the table is half full.
+// TestFloodsEvictLikeRandomValues inserts as many live counters as a table has room for: a flood
+// evicts about as many as random values do, and none while the table is half full.
 func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
@@ -123,8 +124,8 @@ func TestFloodsEvictLikeRandomValues(t *testing.T) {
 		}
 		return half, tab.Stats().Evicted
 	}
-	// The number varies between keys with a standard deviation of 6 %. A successful flood evicts thousands,
-	// so a bound of 1.5 times distinguishes it from chance.
+	// The number varies between keys with a standard deviation of 6 %. A successful flood evicts
+	// thousands, so a bound of 1.5 times distinguishes it from chance.
 	const tables = 10
 	random := uint64(0)
 	for range tables {

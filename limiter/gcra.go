@@ -53,8 +53,8 @@ func (gcra) load(v *view, _ Time, _ *Policy) bool {
 	return true
 }
 
-// admit reports whether hits are admitted at a level, with a delay of at most held, and returns the level
-// after them. Hits beyond full are delayed.
+// admit reports whether hits are admitted at a level, with a delay of at most held, and returns the
+// level after them. Hits beyond full are delayed.
 func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
 	after = level + k.need(hits)
 	return after, after <= k.full+held && k.step > 0
@@ -66,8 +66,8 @@ func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duratio
 	*d = Decision{Before: k.hitsIn(level)}
 	switch next, room := k.admit(level, hits, held); {
 	case c.Refund:
-		// The TAT does not fall below now, and not while hits are delayed, since their start times are
-		// fixed.
+		// The TAT does not fall below now, and not while hits are delayed, since their start times
+		// are fixed.
 		if p.Algorithm != LeakyBucket || level <= k.full {
 			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
 		} else {
@@ -130,9 +130,9 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 
 // undo moves the TAT back.
 //
-// Without the charge the bucket might have been empty for some of the time since, and less would have
-// drained. That part is never given back, since earlier undos may have moved the TAT and the word does not
-// record it.
+// Without the charge the bucket might have been empty for some of the time since, and less would
+// have drained. That part is never given back, since earlier undos may have moved the TAT and the
+// word does not record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	k := p.bucket()
 	level, part := k.level(v.state, now), k.need(d.Charged)

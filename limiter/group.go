@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// maxGroupTries bounds how often a group is peeked at again because other requests used the capacity
-// between the peek and the charge. A group that is denied after the last try did exceed a limit then.
+// maxGroupTries bounds how often a group is peeked at again because other requests used the
+// capacity between the peek and the charge. A group that is denied after the last try did exceed a
+// limit then.
 const maxGroupTries = 4
 
 // keyOf returns the sort key of charge i. The lowest bit of its tag is 0.
@@ -33,10 +34,10 @@ func (t counterKey) compare(u counterKey) int {
 	return cmp.Or(int(u.before(t))-int(t.before(u)), t.index-u.index) //nolint:gosec // 0 or 1
 }
 
-// sortMembers fills b.members with the charges [lo, hi), grouped by counter and in request order for each
-// counter. All batches use the same order of counters, so two groups cannot each charge a counter that the
-// other one needs. Counters with delayed hits come last: charges that others are scheduled behind cannot be
-// undone.
+// sortMembers fills b.members with the charges [lo, hi), grouped by counter and in request order
+// for each counter. All batches use the same order of counters, so two groups cannot each charge a
+// counter that the other one needs. Counters that may delay hits come last, since a charge cannot
+// be undone once later hits are scheduled behind it.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
 	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
@@ -72,8 +73,8 @@ func (b *Batch) hits(i int) uint64 {
 	return b.Charges[i].Hits
 }
 
-// offsetRefunds offsets refunds against charges on the same counter, both in request order. It stores the
-// remaining hits in b.hitsLeft and the offsets in b.offsets.
+// offsetRefunds offsets refunds against charges on the same counter, both in request order. It
+// stores the remaining hits in b.hitsLeft and the offsets in b.offsets.
 func (b *Batch) offsetRefunds() {
 	b.sortMembers(0, len(b.Charges))
 	b.hitsLeft = slices.Grow(b.hitsLeft[:0], len(b.Charges))[:len(b.Charges)]
@@ -109,8 +110,8 @@ func (b *Batch) offsetRefunds() {
 	}
 }
 
-// refundUncounted refunds the hits of s if its charge, decided, does not count because it was denied or
-// over its limit. This is a separate step on the counter, like a refund alone.
+// refundUncounted refunds the hits of s if its decided charge does not count because it was denied
+// or over its limit. This is a separate step on the counter, like a refund alone.
 func (b *Batch) refundUncounted(at Time, s *Offset) {
 	if s.Hits == 0 || !b.isUncounted(at, s.Charge) {
 		return
@@ -129,19 +130,20 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 	*left, s.Hits = rest+s.Hits, 0
 }
 
-// isUncounted reports whether the hits of charge i, decided, do not count.
+// isUncounted reports whether the hits of the decided charge i do not count.
 func (b *Batch) isUncounted(at Time, i int) bool {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.underPenalty(at, i))
 }
 
-// refunded returns how many hits refund i, decided, took off its counter.
+// refunded returns how many hits the decided refund i took off its counter.
 func (b *Batch) refunded(i int) uint64 {
 	charged, setOff := b.Decisions[i].Charged, b.Charges[i].Hits-b.hits(i)
 	return charged - min(charged, setOff)
 }
 
-// quotaHasRoom reports whether a peek finds a quota charge within its limit.
+// quotaHasRoom peeks at the counters of the quota charges and reports whether one is within its
+// limit.
 func (b *Batch) quotaHasRoom(at Time) bool {
 	if b.QuotaPass {
 		return true
@@ -167,13 +169,14 @@ func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 	}
 }
 
-// decideTogether decides the charges [lo, hi) as a group. If deny is set the group is denied in any case.
+// decideTogether decides the charges [lo, hi) as a group. If deny is set the group is denied in any
+// case.
 //
-// Charges that do not depend on the others are decided first. Then all other counters are peeked at, so
-// that a counter that is permanently over its limit does not cause charges on the others. Then the members
-// are charged in order, and undone if one is over its limit by now. Every counter stays within its bound at
-// any moment, so an admitted group is always legal. A denied group did exceed a limit, if only because of a
-// charge of another group that was about to be undone.
+// Charges that do not depend on the others are decided first. Then all other counters are peeked
+// at, so that a counter that is permanently over its limit does not cause charges on the others.
+// Then the members are charged in order, and undone if one is over its limit by now. Every counter
+// stays within its bound at any moment, so an admitted group is always legal. A denied group did
+// exceed a limit, if only because of a charge of another group that was about to be undone.
 func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
 	deny = b.decideIndependent(at) || deny
@@ -198,14 +201,14 @@ func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	}
 }
 
-// denies reports whether charge i, decided, denies its group.
+// denies reports whether the decided charge i denies its group.
 func (b *Batch) denies(i int) bool {
 	return b.Charges[i].Mode == Enforce && b.Decisions[i].Over
 }
 
-// decideIndependent decides the members whose outcome does not depend on the group, and removes them from
-// b.members: refunds, charges that count when denied, and peeks at counters that the group does not charge.
-// It reports whether one of them denies the group.
+// decideIndependent decides the members whose outcome does not depend on the group, and removes
+// them from b.members: refunds, charges that count when denied, and peeks at counters that the
+// group does not charge. It reports whether one of them denies the group.
 func (b *Batch) decideIndependent(at Time) bool {
 	deny, rest := false, 0
 	var hi int
@@ -225,7 +228,7 @@ func (b *Batch) decideIndependent(at Time) bool {
 			}
 			// If a charge on the counter has hits left, the refund was offset completely.
 			if charged && (c.Reserve || c.Refund && !c.Policy.UsesLeases() || !c.Refund && !c.Policy.CountRefused) {
-				if rest++; rest <= i { // members are large
+				if rest++; rest <= i { // a member is large; copy it only if it moves
 					b.members[rest-1] = *m
 				}
 				continue
@@ -238,8 +241,8 @@ func (b *Batch) decideIndependent(at Time) bool {
 	return deny
 }
 
-// peekAll peeks at the counters of b.members and decides as if members within their limits were charged. It
-// reports whether no member denies the group.
+// peekAll peeks at the counters of b.members and decides as if members within their limits were
+// charged. It reports whether no member denies the group.
 func (b *Batch) peekAll(at Time) bool {
 	ok := true
 	var hi int
@@ -317,8 +320,8 @@ func (b *Batch) markUncharged(at Time, reserved int) {
 	}
 }
 
-// chargeAll charges the members as decided by peekAll. It stops at a counter that was hit meanwhile and now
-// denies the group, and returns the number of charged members.
+// chargeAll charges the members as decided by peekAll. It stops at a counter that was hit meanwhile
+// and now denies the group, and returns the number of charged members.
 func (b *Batch) chargeAll(at Time) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {

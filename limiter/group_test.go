@@ -23,8 +23,8 @@ func outcomes(b *Batch) []outcome {
 	return o
 }
 
-// groupPolicy returns the policy of counters 1 to 4 of a group test. Odd counters in the tens count denied
-// hits.
+// groupPolicy returns the policy of counters 1 to 4 of a group test. Odd counters in the tens count
+// denied hits.
 func groupPolicy(counter int) *Policy {
 	limits := map[int]uint32{1: 10, 2: 5, 3: 2, 4: 0, 11: 10, 12: 2}
 	return &Policy{
@@ -291,7 +291,8 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// TestRollBackAcrossWindows checks that a charge of a past window is not given back to the next one.
+// TestRollBackAcrossWindows checks that a charge of a past window is not given back to the next
+// one.
 func TestRollBackAcrossWindows(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	c := hit(1, 3, Enforce, 0)

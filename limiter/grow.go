@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A size class grows by splitting its blocks in turn, each into itself and a new last block, and shrinks by
-// merging the last block into the one that it was split from. Both move a few counters under the locks of
-// two blocks.
+// A size class grows by splitting its blocks in turn, each into itself and a new last block, and
+// shrinks by merging the last block into the one that it was split from. Both move a few counters
+// under the locks of two blocks.
 
 // buddy returns the number of the block from which block n was split.
 func buddy(n uint64) uint64 { return n - 1<<(bits.Len64(n)-1) }
 
-// splitLocked adds a block. It returns false without effect if a counter that must move is being written.
-// The caller holds s.resizeMu and has taken the memory of the block.
+// splitLocked adds a block. It returns false without effect if a counter that must move is being
+// written. The caller holds s.resizeMu and has taken the memory of the block.
 func (s *sizeClass) splitLocked() bool {
 	last := s.inUse()
 	from := buddy(last)
@@ -39,10 +39,10 @@ func (s *sizeClass) splitLocked() bool {
 	return true
 }
 
-// mergeLocked removes the last block. If its live counters do not fit into the block that it was split from
-// or into their other blocks, the least used are evicted, or, if evict is false, mergeLocked returns false
-// without effect. It also returns false if a counter that must move is being written. The caller holds
-// s.resizeMu.
+// mergeLocked removes the last block and moves its live counters to the block that it was split
+// from or to their other blocks. If they do not fit, it evicts the least used if evict is true;
+// otherwise it returns false without effect. It also returns false if a counter that must move is
+// being written. The caller holds s.resizeMu.
 func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	if s.inUse() <= s.minBlocks {
 		return false
@@ -75,8 +75,8 @@ func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	return true
 }
 
-// mergeSlot moves the frozen counter of a slot, which had the given word, to a block, unless it has expired
-// or is evicted before all counters there.
+// mergeSlot moves the frozen counter of a slot, which had the given word, to a block, unless it has
+// expired or would be the first to be evicted there.
 func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	tag := s.slotAt(index).tag.Load()
 	for {
@@ -117,8 +117,8 @@ func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool 
 	return false
 }
 
-// moveToOther moves the counter in a slot to its other block if that has room. It reports whether the slot
-// is free now. depth is how many further moves may make room.
+// moveToOther moves the counter in a slot to its other block if that has room. It reports whether
+// the slot is free now. depth is how many further moves may make room.
 func (s *sizeClass) moveToOther(t *Table, at Time, index uint64, depth int) bool {
 	layout, tag, block := s.layout.Load(), s.slotAt(index).tag.Load(), index/ways
 	if tag == 0 {
@@ -172,9 +172,10 @@ func (s *sizeClass) countLiveIn(block uint64, at Time) int {
 	return n
 }
 
-// freezeLocked makes the word of a slot dead, so that its counter can move, and returns the previous word.
-// It returns false without effect if the counter is being written: waiting for the writer would also delay
-// others that need the locks of these blocks. The lock of the slot's block is held.
+// freezeLocked makes the word of a slot dead, so that its counter can move, and returns the
+// previous word. It returns false without effect if the counter is being written: waiting for the
+// writer would also delay others that need the locks of these blocks. The lock of the slot's block
+// is held.
 func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	for {
 		word = s.slotAt(index).word.Load()
@@ -187,8 +188,8 @@ func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	}
 }
 
-// freezeBlock freezes the counters of a block for whose tags moves returns true, or none if one is being
-// written. It returns their words, and dead for the other slots.
+// freezeBlock freezes the counters of a block for whose tags moves returns true, or none if one is
+// being written. It returns their words, and dead for the other slots.
 func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (words [ways]uint64, ok bool) {
 	ok = true
 	for j := range words {
@@ -215,8 +216,8 @@ func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 	}
 }
 
-// copyTo copies a frozen counter, which had the given word, to a slot that takeSlotLocked took and that had
-// the word old.
+// copyTo copies a frozen counter, which had the given word, to a slot that takeSlotLocked took and
+// that had the word old.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 	s.noteMoveLocked(from, word, s, to/ways, s.partialID(from/ways, s.slotAt(from).tag.Load()))
 	payload := word &^ generationBit

@@ -72,8 +72,8 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// TestConcurrentMoves charges counters while other goroutines split, merge and move blocks: each counter
-// admits exactly its limit.
+// TestConcurrentMoves charges counters while other goroutines split, merge and move blocks: each
+// counter admits exactly its limit.
 func TestConcurrentMoves(t *testing.T) {
 	const counters, rounds = 60, 3000
 	for _, p := range growPolicies() {
@@ -126,8 +126,8 @@ func TestLargeTableBeginsSmall(t *testing.T) {
 	}
 }
 
-// TestMemoryIsUsedBeforeEvictions checks that four fifths of the memory contain live counters before the
-// first eviction, for any mix and order of counter sizes.
+// TestMemoryIsUsedBeforeEvictions checks that four fifths of the memory contain live counters
+// before the first eviction, for any mix and order of counter sizes.
 func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 	skipShort(t)
 	const size = 2 << 20
@@ -176,8 +176,8 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 	}
 }
 
-// TestUnusedClassesGiveMemoryBack checks that the memory of expired counters is available to other counter
-// sizes and to the system.
+// TestUnusedClassesGiveMemoryBack checks that the memory of expired counters is available to other
+// counter sizes and to the system.
 func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 	skipShort(t)
 	const bytes = 8 << 20
@@ -208,8 +208,8 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesRoomForOtherSizes checks that a size class smaller than that of a flood takes memory from
-// it.
+// TestAFloodLeavesRoomForOtherSizes checks that a size class smaller than that of a flood takes
+// memory from it.
 func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 	skipShort(t)
 	const bytes = 1 << 20
@@ -261,8 +261,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestCountersOfOneSize measures how much of the default memory one counter size can use before the first
-// eviction. docs/sizing.md contains the output.
+// TestCountersOfOneSize measures how much of the default memory one counter size can use before the
+// first eviction. docs/sizing.md contains the output.
 func TestCountersOfOneSize(t *testing.T) {
 	skipShort(t)
 	for _, p := range []*Policy{
@@ -306,8 +306,8 @@ func skipShort(tb testing.TB) {
 	}
 }
 
-// TestClearedSlotHasAnotherWord checks that a slot from which a counter moved away never gets the same word
-// again: a charge that stalled meanwhile would hit the wrong counter.
+// TestClearedSlotHasAnotherWord checks that a slot from which a counter moved away never gets the
+// same word again: a charge that stalled meanwhile would hit the wrong counter.
 func TestClearedSlotHasAnotherWord(t *testing.T) {
 	for _, size := range []int{0, 5} {
 		class := newSizeClass(size, 2, 2)

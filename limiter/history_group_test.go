@@ -88,9 +88,9 @@ func pairs(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	return plan
 }
 
-// pairChecker is the sequential model of pairs: its state is the usage of the two counters. All groups
-// charge the same hits, so there are no spurious denials: a group that charged the first counter fits the
-// second.
+// pairChecker is the sequential model of pairs: its state is the usage of the two counters. All
+// groups charge the same hits, so there are no spurious denials: a group that charged the first
+// counter fits the second.
 func pairChecker() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return 0 },
@@ -124,9 +124,9 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	return plan
 }
 
-// broken describes how a history violates the guarantee for groups, or returns "": admitted hits never
-// exceed a limit, a denied group leaves no charge, and it is denied because of a limit or a concurrent
-// group that was also denied.
+// broken describes how a history violates the guarantee for groups, or returns "": admitted hits
+// never exceed a limit, a denied group leaves no charge, and it is denied because of a limit or a
+// concurrent group that was also denied.
 func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	if rec.wrong != "" {
 		return rec.wrong
@@ -152,8 +152,8 @@ func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	return ""
 }
 
-// explained reports whether a counter may have been over its limit for the group, counting everything
-// admitted before the group's end and everything denied concurrently.
+// explained reports whether a counter may have been over its limit for the group, counting
+// everything admitted before the group's end and everything denied concurrently.
 func (rec *groupRecorder) explained(denied porcupine.Operation, capacity uint64) bool {
 	in := as[groupOp](denied.Input)
 	for i, n := range in.counters {
@@ -238,8 +238,8 @@ func beyond(p *limiter.Policy, grants []timedGrant) int64 {
 	return most
 }
 
-// TestHistoriesGroupsInTime checks the bound of every counter while time passes, also if charges of a group
-// drain or leave the window before they are undone.
+// TestHistoriesGroupsInTime checks the bound of every counter while time passes, also if charges of
+// a group drain or leave the window before they are undone.
 func TestHistoriesGroupsInTime(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestHistoriesGrow checks that counters are exact while their size class grows, shrinks because another
-// class takes its memory, and grows again.
+// TestHistoriesGrow checks that counters are exact while their size class grows, shrinks because
+// another class takes its memory, and grows again.
 func TestHistoriesGrow(t *testing.T) {
 	const strangers = 24
 	week := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 7 * 24 * time.Hour}
@@ -26,8 +26,8 @@ func TestHistoriesGrow(t *testing.T) {
 				tab, rec := sizedTable(t, 32<<10), &recorder{}
 				policy := g.policies[r.IntN(len(g.policies))]
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
-				// Two one-word counters must not have equal words: a slot that changes its owner twice
-				// could then look unchanged; see Table.insert. So there is only one.
+				// Two one-word counters must not have equal words: a slot that changes its owner
+				// twice could then look unchanged; see Table.insert. So there is only one.
 				counters, oneWord := 4, limiter.CounterBytes(*policy) == 16
 				if oneWord {
 					counters = 1
@@ -54,8 +54,8 @@ func TestHistoriesGrow(t *testing.T) {
 				rec.race(tableTurn(t, r), r, spreadOut{tab}, append(plan, others))
 				grown = grown || tab.Stats().Used > before
 				if tab.Stats().Evicted > 0 {
-					// A writer that is suspended by a hook keeps its block from being split, so that other
-					// counters are evicted.
+					// A writer that is suspended by a hook keeps its block from being split, so
+					// that other counters are evicted.
 					evicted++
 					continue
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// tableTurn makes the histories of a table run in turns, and sometimes in parallel with yields at each
-// point.
+// tableTurn makes the histories of a table run in turns, and sometimes in parallel with yields at
+// each point.
 func tableTurn(tb testing.TB, r *rand.Rand) *turn {
 	tb.Helper()
 	if r.IntN(4) == 0 {

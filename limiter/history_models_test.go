@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A model is the sequential specification of an algorithm: it returns the state of a counter after o, and
-// the answer. nil is a new counter. States are immutable.
+// A model is the sequential specification of an algorithm: it returns the state of a counter after
+// o, and the answer. nil is a new counter. States are immutable.
 type model func(state []int64, o op) ([]int64, answer)
 
 func fits(used, hits, limit int64) bool { return used+hits <= limit }
@@ -145,8 +145,8 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 	return after, a
 }
 
-// slidingLog's state is the time of the last change, at which late hits count, and the times of the hits,
-// oldest first.
+// slidingLog's state is the time of the last change, at which late hits count, and the times of the
+// hits, oldest first.
 func slidingLog(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	limit := int64(p.Limit)

@@ -2,7 +2,8 @@
 
 package limiter
 
-// OnPause makes every goroutine call f at its points, with whether it holds a lock there. nil removes f.
+// OnPause makes every goroutine call f at its points, with whether it holds a lock there. nil
+// removes f.
 func OnPause(f func(locked bool)) {
 	if f == nil {
 		onPause.Store(nil)

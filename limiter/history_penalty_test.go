@@ -12,14 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Histories with penalties take place at one instant: if clients were early and late, one could be denied
-// in a window that is over when its penalty starts, which no order of complete calls explains. They have no
-// refunds: a request that read the penalty before it started may use hits refunded afterwards.
+// Histories with penalties take place at one instant: if clients were early and late, one could be
+// denied in a window that is over when its penalty starts, which no order of complete calls
+// explains. They have no refunds: a request that read the penalty before it started may use hits
+// refunded afterwards.
 
 var historySteps = []time.Duration{2 * time.Second, 3 * time.Second}
 
-// penalised adds penalties to a model. Its state has the level and the end of the penalty before the
-// counter's.
+// penalised adds penalties to a model. Its state has the level and the end of the penalty before
+// the counter's.
 func penalised(counter model) model {
 	return func(s []int64, o op) ([]int64, answer) {
 		level, end, rest := int64(0), int64(0), []int64(nil)

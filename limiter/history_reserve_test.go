@@ -19,7 +19,8 @@ import (
 type budget interface {
 	// reserve returns the lease of a reservation, 0 if it is denied.
 	reserve(hits uint64) (lease uint64)
-	// settleLease returns a lease, with a cost unless that is negative, and returns the hits that it held.
+	// settleLease returns a lease, with a cost unless that is negative, and returns the hits that
+	// it held.
 	settleLease(lease uint64, cost int64) (held uint64)
 	// used returns the used and reserved hits while no other client is active.
 	used() uint64
@@ -42,7 +43,8 @@ func (o reservation) String() string {
 const budgetLimit = 10
 
 // budgetChecker is the sequential model: its state is the usage, and the leases with their hits. A
-// reservation may be denied below the limit while other clients hold hits that they are about to release.
+// reservation may be denied below the limit while other clients hold hits that they are about to
+// release.
 func budgetChecker(release bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is the usage
@@ -138,8 +140,9 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 	h.used = client().used()
 }
 
-// wrong describes what is wrong with a history, or returns "": an admitted reservation fits together with
-// all used and reserved hits, a lease is settled once, and nothing else is used or reserved.
+// wrong describes what is wrong with a history, or returns "": an admitted reservation fits
+// together with all used and reserved hits, a lease is settled once, and nothing else is used or
+// reserved.
 func (h *budgetHistory) wrong() string {
 	if !porcupine.CheckOperations(budgetChecker(h.release), h.ops) {
 		return "could not have happened one call after another"
@@ -169,8 +172,8 @@ func (h *budgetHistory) wrong() string {
 	return ""
 }
 
-// explained reports whether a denial can be explained by the hits that may have been held or charged
-// concurrently, counting both.
+// explained reports whether a denial can be explained by the hits that may have been held or
+// charged concurrently, counting both.
 func (h *budgetHistory) explained(denied porcupine.Operation, held map[uint64]uint64) bool {
 	sum, ended := as[reservation](denied.Input).hits, map[uint64]bool{}
 	for _, op := range h.ops {
@@ -235,8 +238,8 @@ func (t *tableBudget) used() uint64 {
 	return t.decide(limiter.Charge{Reserve: true}).Decisions[0].Before
 }
 
-// TestHistoriesReserve checks that reservations of several clients fit the limit at each moment, for all
-// algorithms.
+// TestHistoriesReserve checks that reservations of several clients fit the limit at each moment,
+// for all algorithms.
 func TestHistoriesReserve(t *testing.T) {
 	for _, p := range []limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Window: time.Minute},

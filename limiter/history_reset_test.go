@@ -86,9 +86,9 @@ func TestHistoriesReset(t *testing.T) {
 	}
 }
 
-// TestHistoriesResetReclaim is TestHistoriesReset while slots change their owner. There is one reset per
-// phase: with several at one instant a slot could change its owner twice and get the very same word, while
-// a client is suspended before its swap; see Table.insert.
+// TestHistoriesResetReclaim is TestHistoriesReset while slots change their owner. There is one
+// reset per phase: with several at one instant a slot could change its owner twice and get the very
+// same word, while a client is suspended before its swap; see Table.insert.
 func TestHistoriesResetReclaim(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

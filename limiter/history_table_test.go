@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// phases generates a plan in phases of one instant each, in which the clients call concurrently. Between
-// two phases every counter expires. A phase uses only a few of many counters, so that the slots of the
-// others are reclaimed.
+// phases generates a plan in phases of one instant each, in which the clients call concurrently.
+// Between two phases every counter expires. A phase uses only a few of many counters, so that the
+// slots of the others are reclaimed.
 func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
 	policy := g.policies[r.IntN(len(g.policies))]
 	now := epoch
@@ -51,8 +51,8 @@ func sizedTable(t *testing.T, bytes int64) *limiter.Table {
 	return tab
 }
 
-// TestHistoriesReclaim checks that counters of one pair of blocks are exact while their slots are reclaimed
-// all the time: an expired counter equals an absent one.
+// TestHistoriesReclaim checks that counters of one pair of blocks are exact while their slots are
+// reclaimed all the time: an expired counter equals an absent one.
 func TestHistoriesReclaim(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestHistoriesReclaim(t *testing.T) {
 	}
 }
 
-// TestHistoriesGiveUp checks that counters that have used more than others stay exact while a flood fills
-// their pair of blocks.
+// TestHistoriesGiveUp checks that counters that have used more than others stay exact while a flood
+// fills their pair of blocks.
 func TestHistoriesGiveUp(t *testing.T) {
 	const established, strangers = 4, 100
 	tries := histories() / 4

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A history contains the calls of several concurrent clients on the same counters, and their results. It is
-// correct if it is linearizable under the exact sequential model of the algorithm.
+// A history contains the calls of several concurrent clients on the same counters, and their
+// results. It is correct if it is linearizable under the exact sequential model of the algorithm.
 
 // A decider decides like a [limiter.Table]. Mutants are deciders, too.
 type decider interface {
@@ -115,8 +115,8 @@ func (rec *recorder) recordLease(counter int, lease uint64) {
 	rec.leases[counter] = append(rec.leases[counter], lease)
 }
 
-// recentLease returns a lease of a counter that was granted recently, perhaps to another client, and perhaps
-// returned since.
+// recentLease returns a lease of a counter that was granted recently, perhaps to another client,
+// and perhaps returned since.
 func (rec *recorder) recentLease(counter int, ago uint64) uint64 {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -166,8 +166,8 @@ func parallel(bodies []func()) {
 	wg.Wait()
 }
 
-// A turn runs goroutines one at a time in an order drawn from a seed, so that races are reproducible: at
-// each step another goroutine may continue.
+// A turn runs goroutines one at a time in an order drawn from a seed, so that races are
+// reproducible: at each step another goroutine may continue.
 type turn struct{ yield func() }
 
 // step is a point at which another goroutine may run.
@@ -255,8 +255,8 @@ func as[T any](v any) T {
 	return t
 }
 
-// checker returns the porcupine model of a model. Counters are independent and checked separately. An
-// inexact check compares verdicts only.
+// checker returns the porcupine model of a model. Counters are independent and checked separately.
+// An inexact check compares verdicts only.
 func checker(step model, exact bool) porcupine.Model {
 	return porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -308,8 +308,8 @@ const (
 	opsAClient = 12
 )
 
-// plan generates the calls of each client on two counters. Times generally increase, but clients are early
-// and late.
+// plan generates the calls of each client on two counters. Times generally increase, but clients
+// are early and late.
 func (g game) plan(r *rand.Rand) [][]op {
 	plan := make([][]op, clients)
 	policy := g.policies[r.IntN(len(g.policies))]

@@ -1,6 +1,7 @@
 package limiter
 
-// A point is a place in the code where a concurrent goroutine is most likely to interfere; see pause.
+// A point is a place in the code where a concurrent goroutine is most likely to interfere; see
+// pause.
 type point uint8
 
 const (

@@ -2,8 +2,8 @@
 
 package limiter
 
-// pause does nothing, unless built with the tag limiterhooks: tests then suspend goroutines here; see
-// hooks_on.go.
+// pause does nothing, unless built with the tag limiterhooks: tests then suspend goroutines here;
+// see hooks_on.go.
 func pause(point) {}
 
 // With the tag limiterhooks these overwrite reused memory with garbage; see poison_on.go.

@@ -5,26 +5,27 @@ import (
 	"runtime"
 )
 
-// insert gives the counter of view v, which is absent or misplaced, a slot in its size class and stores the
-// state after in it. It returns false without effect if the view is stale.
+// insert gives the counter of view v, which is absent or misplaced, a slot in its size class and
+// stores the state after in it. It returns false without effect if the view is stale.
 //
-// A slot changes its owner by three writes: the word becomes dead, then the tag and then the word become
-// those of the new owner. Charges read tag, word and tag again and then compare-and-swap the word. A charge
-// that stalled before its compare-and-swap therefore fails, unless the new owner's word equals the one it
-// read. Words of expired counters cannot recur: the new window ends after the horizon, the old one did not.
-// Words of evicted counters could recur, since windows with one hit look alike. This is why each change of
-// owner flips the generation bit. A charge can still reach the wrong counter if the slot changes its owner
-// twice between two of its instructions and the second window ends in the same second with the same count.
-// The wrong counter, in an overloaded table, is then charged too much, never too little. If the right
-// counter has moved instead of being evicted, it lacks the hit; this affects about one hit in 10^13 while
-// slots change owners all the time.
+// A slot changes its owner by three writes: the word becomes dead, then the tag and then the word
+// become those of the new owner. Charges read tag, word and tag again and then compare-and-swap the
+// word. A charge that stalled before its compare-and-swap therefore fails, unless the new owner's
+// word equals the one it read. Words of expired counters cannot recur: the new window ends after
+// the horizon, the old one did not. Words of evicted counters could recur, since windows with one
+// hit look alike. This is why each change of owner flips the generation bit. A charge can still
+// reach the wrong counter if the slot changes its owner twice between two of its instructions and
+// the second window ends in the same second with the same count. The wrong counter, in an
+// overloaded table, is then charged too much, never too little. If the right counter has moved
+// instead of being evicted, it lacks the hit; this affects about one hit in 10^13 while slots
+// change owners all the time.
 //
-// A counter that moves to another block or size class is frozen first: its word becomes dead, so it cannot
-// be charged until it is in its new slot. A charge that succeeds just before its counter is evicted is lost
-// with it.
+// A counter that moves to another block or size class is frozen first: its word becomes dead, so it
+// cannot be charged until it is in its new slot. A charge that succeeds just before its counter is
+// evicted is lost with it.
 //
-// A resizing counter that v found in another size class moves to its own, and a counter found in another
-// partition moves to that of b.
+// A resizing counter that v found in another size class moves to its own, and a counter found in
+// another partition moves to that of b.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
@@ -83,7 +84,8 @@ func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after s
 	return t.placeLocked(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
 }
 
-// moveLocked is insert for a counter that moves from v's size class to sc. The caller holds its moveLock.
+// moveLocked is insert for a counter that moves from v's size class to sc. The caller holds its
+// moveLock.
 func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
 	id, tag := c.ID, c.tag()
 	lower, upper := v.class, sc
@@ -120,8 +122,8 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 // A target is the location for a new counter: two blocks, and the preferred way in them.
 type target struct{ first, second, way uint64 }
 
-// placeLocked puts a counter into a slot of the two blocks, whose locks are held. If that would evict a
-// live counter and evict is false, it returns full without effect.
+// placeLocked puts a counter into a slot of the two blocks, whose locks are held. If that would
+// evict a live counter and evict is false, it returns full without effect.
 func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
 	for {
 		index, word, live, ok := sc.chooseSlot(tag, to, at)
@@ -144,8 +146,8 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 	}
 }
 
-// takeSlotLocked takes a slot with the given word from its owner, if any. It returns false if the word has
-// changed. The lock of the slot's block is held.
+// takeSlotLocked takes a slot with the given word from its owner, if any. It returns false if the
+// word has changed. The lock of the slot's block is held.
 func (t *Table) takeSlotLocked(sc *sizeClass, index, word uint64, at Time) bool {
 	s := sc.slotAt(index)
 	old := s.tag.Load()
@@ -162,8 +164,8 @@ func (t *Table) takeSlotLocked(sc *sizeClass, index, word uint64, at Time) bool 
 	return true
 }
 
-// recordLoss reports whether a live counter is lost with the slot of the given tag and word. If the counter
-// has expired, it raises the horizon to its end.
+// recordLoss reports whether a live counter is lost with the slot of the given tag and word. If the
+// counter has expired, it raises the horizon to its end.
 func (t *Table) recordLoss(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	owner := algorithmOf(tag)
 	end, live := owner.expiry(sc, index, word, at)
@@ -182,8 +184,9 @@ func (sc *sizeClass) countRemoval(lost bool) {
 	}
 }
 
-// fillSlot gives a slot, taken by takeSlotLocked when it had the given word, to a counter whose note and
-// cells are already written. The tag is stored last, so whoever finds the tag also finds the word.
+// fillSlot gives a slot, taken by takeSlotLocked when it had the given word, to a counter whose
+// note and cells are already written. The tag is stored last, so a reader that finds the tag also
+// finds the word.
 func (sc *sizeClass) fillSlot(index, word, tag, payload uint64) {
 	s := sc.slotAt(index)
 	if s.tag.Load() != 0 {
@@ -193,9 +196,9 @@ func (sc *sizeClass) fillSlot(index, word, tag, payload uint64) {
 	s.tag.Store(tag)
 }
 
-// clearSlot marks a dead slot, which had the given word, as never used. It keeps the generation, because
-// the next owner flips it: flipped twice, the new word could equal the one that a stalled charge has read
-// of the counter that moved away.
+// clearSlot marks a dead slot, which had the given word, as never used. It keeps the generation,
+// because the next owner flips it: flipped twice, the new word could equal the one that a stalled
+// charge has read of the counter that moved away.
 func (sc *sizeClass) clearSlot(index, word uint64) {
 	s, left := sc.slotAt(index), withGeneration(0, word)
 	if sc.size > 0 {
@@ -230,11 +233,11 @@ func (v *victim) before(w *victim) bool {
 	return v.end < w.end
 }
 
-// chooseVictim returns which of the two candidates is evicted: least[0] of windows or least[1] of buckets,
-// given the number of live counters of each kind. Hits of windows and levels of buckets cannot be compared.
-// The more frequent kind loses one, since a full table is mostly due to a flood; otherwise the flood would
-// evict all established counters of the other kind, each being the only one of its kind in its blocks. On a
-// tie the kind of the newcomer loses one.
+// chooseVictim returns which of the two candidates is evicted: least[0] of windows or least[1] of
+// buckets, given the number of live counters of each kind. Hits of windows and levels of buckets
+// cannot be compared. The more frequent kind loses one, since a full table is mostly due to a
+// flood; otherwise the flood would evict all established counters of the other kind, each being the
+// only one of its kind in its blocks. On a tie the kind of the newcomer loses one.
 func chooseVictim(least *[2]victim, live [2]int, newcomer int) *victim {
 	if other := 1 - newcomer; live[other] > live[newcomer] {
 		return &least[other]
@@ -250,9 +253,10 @@ func victimKind(tag uint64) int {
 	return 1
 }
 
-// chooseSlot returns the number and the word of the slot of the two blocks that a new counter should take:
-// a free one, preferably never used, since a late caller may still need an expired counter; otherwise the
-// victim, and whether evicting it loses hits. ok is false if all slots are being written.
+// chooseSlot returns the number and the word of the slot of the two blocks that a new counter
+// should take: a free one, preferably never used, since a late caller may still need an expired
+// counter; otherwise the victim, and whether evicting it loses hits. ok is false if all slots are
+// being written.
 func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
 	if index, ok = sc.unusedSlot(to); ok {
 		return index, sc.slotAt(index).word.Load(), false, true
@@ -311,9 +315,10 @@ func (sc *sizeClass) isBusy(word uint64) bool {
 	return word == dead || sc.size > 0 && word&lockBit != 0
 }
 
-// unusedSlot returns a never used slot if chooseSlot would choose one: in the first block if that has
-// minFree of them, or, for counters with cells, in the block that has more, because reading their expiry
-// would fetch another cache line. It counts without branches, which the processor could not predict.
+// unusedSlot returns a never used slot if chooseSlot would choose one: in the first block if that
+// has minFree of them, or, for counters with cells, in the block that has more, because reading
+// their expiry would fetch another cache line. It counts without branches, which the processor
+// could not predict.
 func (sc *sizeClass) unusedSlot(to target) (index uint64, ok bool) {
 	i, m := to.first, sc.blocks[to.first].unusedMask()
 	if bits.OnesCount8(m) >= sc.minFree {
@@ -341,7 +346,8 @@ func (b *block) unusedMask() uint8 {
 	return m
 }
 
-// nearestSlot returns the first set bit of m at or after from, cyclically, preferring the same cache line.
+// nearestSlot returns the first set bit of m at or after from, cyclically, preferring the same
+// cache line.
 func nearestSlot(m uint8, from uint64) uint64 {
 	if line := m & ((1<<lineWays - 1) << (from &^ (lineWays - 1))); line != 0 {
 		m = line
@@ -350,9 +356,9 @@ func nearestSlot(m uint8, from uint64) uint64 {
 	return (from + uint64(bits.TrailingZeros8(m))) % ways //nolint:gosec // not negative
 }
 
-// notBeforeHorizon returns at, or the horizon if that is later: a late caller must not find an empty
-// counter in a window whose counter was reclaimed. It ignores a horizon from before the clock was set back,
-// because a counter that began there would start again at its next hit.
+// notBeforeHorizon returns at, or the horizon if that is later: a late caller must not find an
+// empty counter in a window whose counter was reclaimed. It ignores a horizon from before the clock
+// was set back, because a counter that began there would start again at its next hit.
 func (t *Table) notBeforeHorizon(at Time) Time {
 	h := Time(t.horizon.Load())
 	if h > at && !begunAhead(int64(h), int64(at)) {
@@ -361,8 +367,8 @@ func (t *Table) notBeforeHorizon(at Time) Time {
 	return at
 }
 
-// raiseHorizon raises the horizon to end, at the time at. It replaces a horizon from before the clock was
-// set back.
+// raiseHorizon raises the horizon to end, at the time at. It replaces a horizon from before the
+// clock was set back.
 func (t *Table) raiseHorizon(end, at Time) {
 	for {
 		h := t.horizon.Load()

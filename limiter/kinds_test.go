@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestAFloodOfOneKindSparesTheOther fills a small table with counters of one kind and then of the other.
-// Established counters of both kinds stay, though each is the only one of its kind in its blocks when the
-// flood of its own kind comes.
+// TestAFloodOfOneKindSparesTheOther fills a small table with counters of one kind and then of the
+// other. Established counters of both kinds stay, though each is the only one of its kind in its
+// blocks when the flood of its own kind comes.
 func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 	t.Parallel()
 	window := &Policy{Algorithm: FixedWindow, Limit: 100, Window: 24 * time.Hour}

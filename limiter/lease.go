@@ -2,9 +2,9 @@ package limiter
 
 import "time"
 
-// Clone returns an unprepared copy of p that may outlive the request. The copy refers to no memory that the
-// owner of p may reuse: its Reserve is copied to the given memory, which is allocated if nil. Calendar and
-// Penalty are immutable and shared.
+// Clone returns an unprepared copy of p that may outlive the request. The copy refers to no memory
+// that the owner of p may reuse: its Reserve is copied to the given memory, which is allocated if
+// nil. Calendar and Penalty are immutable and shared.
 func (p *Policy) Clone(reserve *Reserve) Policy {
 	bare := *p
 	bare.self, bare.ready = nil, prepared{}

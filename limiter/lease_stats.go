@@ -9,13 +9,13 @@ import (
 type LeaseStats struct {
 	// Requests is the number of leases, and Hits the number of hits that they hold.
 	Requests, Hits uint64
-	// Oldest is the age of the oldest lease, and Next the time until the next one expires. Both are 0
-	// without leases.
+	// Oldest is the age of the oldest lease, and Next the time until the next one expires. Both are
+	// 0 without leases.
 	Oldest, Next time.Duration
 }
 
-// LeaseStats returns the leases held at the time now on the counter of charge i of b, whose policy must
-// grant leases. It changes nothing, and may be called concurrently with different batches.
+// LeaseStats returns the leases held at the time now on the counter of charge i of b, whose policy
+// must grant leases. It changes nothing, and may be called concurrently with different batches.
 func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t

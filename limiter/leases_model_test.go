@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A leaseModel is a simple model of all tenants' counters: each has a counter that never forgets and a list
-// of its leases.
+// A leaseModel is a simple model of all tenants' counters: each has a counter that never forgets
+// and a list of its leases.
 type leaseModel map[identity.ID]*leasedCounter
 
 type leasedCounter struct {
@@ -48,8 +48,8 @@ func (l *leasedCounter) charge(now Time, c Charge, hits uint64, force bool) Deci
 	return l.counter.decide(now, Charge{ID: c.ID, Policy: &p, Hits: hits}, 0)
 }
 
-// start decides a charge of a new request, without effects. over means that its hits exceed the limit, full
-// that the maximum number of requests hold hits.
+// start decides a charge of a new request, without effects. over means that its hits exceed the
+// limit, full that the maximum number of requests hold hits.
 func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint64) {
 	held, requests := l.heldHits(now)
 	if c.Policy.Reserve == nil {
@@ -60,8 +60,8 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.MaxReservations()), d.Before + held
 }
 
-// endLease returns a lease. It returns the held hits, 0 if the lease is not valid any more. A negative cost is
-// unknown.
+// endLease returns a lease. It returns the held hits, 0 if the lease is not valid any more. A
+// negative cost is unknown.
 func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 	l.heldHits(now)
 	at := slices.IndexFunc(l.holds, func(h modelHold) bool { return h.lease == c.Hits })
@@ -82,8 +82,8 @@ func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 	return held
 }
 
-// modelBudgets returns the limits of one request: those of a team, which several tenants share, and those
-// of a tenant. Each has variants on the same counter, as overrides and edited rules create.
+// modelBudgets returns the limits of one request: those of a team, which several tenants share, and
+// those of a tenant. Each has variants on the same counter, as overrides and edited rules create.
 func modelBudgets() [][]*Policy {
 	budgets := [][]Policy{
 		{{Algorithm: TokenBucket, Limit: 1_000_000, Burst: 1_000_000, Window: 1000 * time.Second}},
@@ -226,8 +226,8 @@ func (t *leaseTrial) finish() error {
 	return nil
 }
 
-// TestLeasesOfManyTenants plays requests that start, end at some cost, end twice or never end, under
-// several budgets of many tenants, to a table and to a model.
+// TestLeasesOfManyTenants plays requests that start, end at some cost, end twice or never end,
+// under several budgets of many tenants, to a table and to a model.
 func TestLeasesOfManyTenants(t *testing.T) {
 	for seed := range uint64(50) {
 		trial := leaseTrial{

@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Load returns a table with the counters of a snapshot that [Table.Save] wrote from a table with the same
-// [Options.Bytes]. If opt.Key is zero, the table gets the key of the snapshot. Load reads r to its end and
-// validates the input. On error it returns no table; the error wraps one of the errors above or an error of
-// r.
+// Load returns a table with the counters of a snapshot that [Table.Save] wrote from a table with
+// the same [Options.Bytes]. If opt.Key is zero, the table gets the key of the snapshot. Load reads
+// r to its end and validates the input. On error it returns no table; the error wraps one of the
+// errors above or an error of r.
 //
 // Leases of the snapshot are valid if [Options.RestoreLeases] is set; all others are stale.
 //
-// Counters that expired since the snapshot are absent, and [Table.Partitions] treats partitions that were
-// reserved under other rules like after any change of rules.
+// Counters that expired since the snapshot are absent. If the partitions were reserved under other
+// rules, [Table.Partitions] adjusts them as after any change of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
 	if err := l.readHeader(&opt); err != nil {
@@ -39,7 +39,7 @@ type loader struct {
 
 	table  *Table
 	info   SnapshotInfo
-	leases bool // see Options
+	leases bool // Options.RestoreLeases
 }
 
 // readHeader reads the header and creates the table.
@@ -93,7 +93,7 @@ func (l *loader) readClasses() error {
 	}
 }
 
-// readTrailer reads what follows the size classes.
+// readTrailer reads the end of a snapshot, after the size classes.
 func (l *loader) readTrailer() error {
 	b, err := l.next(8)
 	if err != nil {
@@ -214,7 +214,8 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 			if !s.fitsTag(tag) {
 				return fmt.Errorf("%w: counter with invalid tag %#x", ErrDamaged, tag)
 			}
-			// The other blocks are anywhere in memory: those of all eight slots are prefetched in parallel.
+			// The other blocks are anywhere in memory: those of all eight slots are prefetched in
+			// parallel.
 			other := &s.blocks[s.otherBlock(layout, address(s.hash(number-1, tag), layout&layoutCount), tag)]
 			prefetch(&other[0].tag)
 			prefetch(&other[lineWays].tag)
@@ -229,8 +230,8 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 // putCounter stores a counter that was in the given slot of a block, if possible in the same slot.
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag, word := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&^generationBit
-	places := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
-	if places && !l.leases {
+	hasLeases := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
+	if hasLeases && !l.leases {
 		return
 	}
 	id := s.partialID(block, tag)
@@ -268,8 +269,8 @@ func (s *sizeClass) fitsTag(tag uint64) bool {
 	return known && (algorithmsByTag[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 
-// freeSlot returns the number of a slot for the counter id, preferably that of its tag. If there is no
-// room, it evicts the least used counter.
+// freeSlot returns the number of a slot for the counter id, preferably that of its tag. If there is
+// no room, it evicts the least used counter.
 func (l *loader) freeSlot(p *Partition, s *sizeClass, id identity.ID, tag uint64) uint64 {
 	t := l.table
 	for tries := 1; ; tries++ {

@@ -20,61 +20,61 @@ const (
 const (
 	// mapFrom is the smallest memory that is mapped outside of Go's heap.
 	mapFrom = 1 << 20
-	// returnStep is the number of blocks that are returned to the system together: whole pages, at least 64
-	// KiB.
+	// returnStep is the number of blocks that are returned to the system together: whole pages, at
+	// least 64 KiB.
 	returnStep = 512
-	// hugeStep is the number of blocks that may become huge pages together, so that each array of a size
-	// class has at least one.
+	// hugeStep is the number of blocks that may become huge pages together, so that each array of a
+	// size class has at least one.
 	hugeStep = hugePage / blockBytes
 	hugePage = 2 << 20
 )
 
-// newSizeClass returns an empty size class with the given number of cells per counter, with minBlocks
-// blocks, a power of two from 2, and address space for most blocks. The system provides zeroed memory as it
-// is used. If the system has no address space for most blocks, the class gets fewer.
-func newSizeClass(size int, start, most uint64) *sizeClass {
+// newSizeClass returns an empty size class with the given number of cells per counter. It has start
+// blocks, a power of two from 2, and address space for maxBlocks, or for fewer if the system has
+// not enough. The system provides zeroed memory as it is used.
+func newSizeClass(size int, start, maxBlocks uint64) *sizeClass {
 	s := &sizeClass{size: size, minBlocks: start, minFree: 3, locks: new([stripes]sync.Mutex)}
 	s.shift = uint8(bits.TrailingZeros64(start)) //nolint:gosec // at most 64
 	s.layout.Store(start)
 	each := uint64(s.blockSize()) //nolint:gosec // positive
-	for s.memory = mapMemory(most * each); s.memory == nil && most > start && most*each >= mapFrom; s.memory = mapMemory(most * each) {
-		most = max(most/2, start)
+	for s.memory = mapMemory(maxBlocks * each); s.memory == nil && maxBlocks > start && maxBlocks*each >= mapFrom; s.memory = mapMemory(maxBlocks * each) {
+		maxBlocks = max(maxBlocks/2, start)
 	}
 	region := s.memory
 	if region != nil {
 		runtime.AddCleanup(s, unmapMemory, region)
 	} else {
-		region = aligned(most * each)
+		region = aligned(maxBlocks * each)
 	}
 	p := unsafe.Pointer(unsafe.SliceData(region))
-	s.blocks = unsafe.Slice((*block)(p), most)
+	s.blocks = unsafe.Slice((*block)(p), maxBlocks)
 	if size > 0 {
-		// Larger counters need a higher fill before a pair of blocks overflows. From 5 on, pairs fill as
-		// evenly as if the emptier block were always taken (up to a load of 0.7; with 3 one in 19,000
-		// counters then finds no slot), and a third to a half fewer counters are in their second block,
-		// which takes a second search.
+		// Larger counters need a higher fill before a pair of blocks overflows. From 5 on, pairs
+		// fill as evenly as if the emptier block were always taken (up to a load of 0.7; with 3 one
+		// in 19,000 counters then finds no slot), and a third to a half fewer counters are in their
+		// second block, which takes a second search.
 		s.minFree = 5
-		p = unsafe.Add(p, most*blockBytes)
-		s.notes = unsafe.Slice((*note)(p), most*ways)
-		p = unsafe.Add(p, most*ways*noteBytes)
-		s.cells = unsafe.Slice((*atomic.Uint64)(p), most*ways*s.stride())
+		p = unsafe.Add(p, maxBlocks*blockBytes)
+		s.notes = unsafe.Slice((*note)(p), maxBlocks*ways)
+		p = unsafe.Add(p, maxBlocks*ways*noteBytes)
+		s.cells = unsafe.Slice((*atomic.Uint64)(p), maxBlocks*ways*s.stride())
 	}
-	if s.memory != nil && start >= hugeStep { // a small part of a much larger table
+	if s.memory != nil && start >= hugeStep { // the first blocks are a small part of the table
 		s.forEachArray(0, start&^(hugeStep-1), adviseHuge)
 	}
 	return s
 }
 
-// adviseFilled requests huge pages for the last hugeStep blocks when count is a multiple of it, to save TLB
-// misses. Earlier, a huge page would use memory for blocks that are not in use.
+// adviseFilled requests huge pages for the last hugeStep blocks when count is a multiple of it, to
+// save TLB misses. Earlier, a huge page would use memory for blocks that are not in use.
 func (s *sizeClass) adviseFilled(count uint64) {
 	if s.memory != nil && count%hugeStep == 0 {
 		s.forEachArray(count-hugeStep, count, adviseHuge)
 	}
 }
 
-// returnMemory returns memory to the system when count blocks are left. Late readers of that memory find
-// zeros.
+// returnMemory returns memory to the system when count blocks are left. Late readers of that memory
+// find zeros.
 func (s *sizeClass) returnMemory(count uint64) {
 	if s.memory != nil && count%returnStep == 0 {
 		s.forEachArray(count, min(count+returnStep, uint64(len(s.blocks))), discardMemory)

@@ -11,14 +11,14 @@ const (
 	advNoHugePage = 15 // MADV_NOHUGEPAGE
 )
 
-// mapMemory returns n bytes outside of Go's heap, or nil if n is small or the system has no address space.
-// Pages are allocated as they are used.
+// mapMemory returns n bytes outside of Go's heap, or nil if n is small or the system has no address
+// space. Pages are allocated as they are used.
 func mapMemory(n uint64) []byte {
 	if n < mapFrom || n > uint64(MaxBytes) {
 		return nil
 	}
-	// Linux aligns a mapping to huge pages only if its size is a multiple of them; otherwise the first and
-	// last pages would be small.
+	// Linux aligns a mapping to huge pages only if its size is a multiple of them; otherwise the
+	// first and last pages would be small.
 	whole := (int(n) + hugePage - 1) &^ (hugePage - 1)
 	b, err := syscall.Mmap(-1, 0, whole, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	if err != nil {
@@ -35,7 +35,8 @@ func unmapMemory(b []byte) {
 // adviseHuge lets the system use huge pages for b. Errors are harmless.
 func adviseHuge(b []byte) { _ = syscall.Madvise(pages(b), advHugePage) }
 
-// discardMemory returns memory to the system; it reads as zeros afterwards. On error it stays resident.
+// discardMemory returns memory to the system; it reads as zeros afterwards. On error it stays
+// resident.
 func discardMemory(b []byte) { _ = syscall.Madvise(pages(b), syscall.MADV_DONTNEED) }
 
 // pages returns the whole pages in b.

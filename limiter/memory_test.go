@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestBlocksAreAligned checks that blocks are aligned to cache lines, and words to 64 bits on 32-bit
-// systems, too.
+// TestBlocksAreAligned checks that blocks are aligned to cache lines, and words to 64 bits on
+// 32-bit systems, too.
 func TestBlocksAreAligned(t *testing.T) {
 	for _, size := range []int{0, 1, 3, 62, 4096} {
 		for _, least := range []uint64{1, mapFrom} {

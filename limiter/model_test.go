@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// model is the specification of a Table, as simple as possible: single-threaded, maps, unbounded memory.
+// model is the specification of a Table, as simple as possible: single-threaded, maps, unbounded
+// memory.
 type model map[modelKey]modelCounter
 
 type modelKey struct {
@@ -177,7 +178,8 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A refund gives back separately the hits that were offset against denied hits that do not count.
+	// A refund gives back separately the hits that were offset against denied hits that do not
+	// count.
 	for i, r := range b.Charges {
 		for j, c := range b.Charges {
 			off, d := offs[[2]int{i, j}], &b.Decisions[i]
@@ -237,8 +239,8 @@ var (
 	}
 )
 
-// nextBatch reads a batch. There are six counters, each with its own window and count_refused and two
-// limits.
+// nextBatch reads a batch. There are six counters, each with its own window and count_refused and
+// two limits.
 func (t *tape) nextBatch(b *Batch) {
 	b.Reset()
 	b.QuotaPass = t.pick(8) == 1

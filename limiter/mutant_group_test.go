@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// groupMutant charges the counters of a group one after another and rolls back if one is over its limit.
+// groupMutant charges the counters of a group one after another and rolls back if one is over its
+// limit.
 type groupMutant struct {
 	mistakes
 
@@ -89,7 +90,8 @@ func (m *groupMutant) rollBack(b *limiter.Batch, reserved []int, seen []uint64) 
 	}
 }
 
-// hold reports whether a mutant with these mistakes passes one history of pairs and one of mixed groups.
+// hold reports whether a mutant with these mistakes passes one history of pairs and one of mixed
+// groups.
 func (m mistakes) hold(r *rand.Rand) bool {
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3}
 	t := &turn{}
@@ -136,7 +138,8 @@ func TestGroupMutants(t *testing.T) {
 	}
 }
 
-// TestFixedMutants checks that a table mutant is detected, and the same table without its mistake is not.
+// TestFixedMutants checks that a table mutant is detected, and the same table without its mistake
+// is not.
 func TestFixedMutants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// count charges one hit to a fixed window in a word with its number and an 8-bit count, by one swap.
+// count charges one hit to a fixed window in a word with its number and an 8-bit count, by one
+// swap.
 func count(word *atomic.Uint64, w uint64, p *limiter.Policy, stillOurs func() bool, t *turn) (over, ok bool) {
 	for {
 		old := word.Load()
@@ -24,8 +25,8 @@ func count(word *atomic.Uint64, w uint64, p *limiter.Policy, stillOurs func() bo
 	}
 }
 
-// carelessTable finds a counter's slot by its tag and does not check the tag again after it has read the
-// word, which may belong to the slot's next owner.
+// carelessTable finds a counter's slot by its tag and does not check the tag again after it has
+// read the word, which may belong to the slot's next owner.
 func carelessTable(t *turn) mutant { return slotTable(t, false) }
 
 // carefulTable is carelessTable without the mistake.
@@ -74,7 +75,8 @@ func slotTable(t *turn, careful bool) mutant {
 	}
 }
 
-// deletingMap removes expired counters from a map while a caller may use one of them: its hit is lost.
+// deletingMap removes expired counters from a map while a caller may use one of them: its hit is
+// lost.
 func deletingMap(t *turn) mutant { return sweptMap(t, true) }
 
 // keepingMap is deletingMap without the mistake.

@@ -13,9 +13,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Mutants are limiters with typical mistakes of lock-free code. They show that the histories detect such
-// mistakes: each mutant is correct as long as calls are sequential, and must be detected when they are
-// concurrent. They run in turns drawn from fixed seeds, so detection does not depend on luck.
+// Mutants are limiters with typical mistakes of lock-free code. They show that the histories detect
+// such mistakes: each mutant is correct as long as calls are sequential, and must be detected when
+// they are concurrent. They run in turns drawn from fixed seeds, so detection does not depend on
+// luck.
 
 // mutantHistories is the maximum number of histories to detect a mutant.
 const mutantHistories = 500
@@ -198,8 +199,9 @@ func naiveRing(t *turn) mutant {
 	}
 }
 
-// sameWordBucket stores its tokens and the time of the last refill separately. When the refill equals the
-// grant, the swap of the tokens changes nothing, and the swap of another caller succeeds as well.
+// sameWordBucket stores its tokens and the time of the last refill separately. When the refill
+// equals the grant, the swap of the tokens changes nothing, and the swap of another caller succeeds
+// as well.
 func sameWordBucket(t *turn) mutant {
 	var tokens, last atomic.Int64 // tokens counts missing tokens
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {

@@ -8,11 +8,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A nonceKey is the secret from which a table derives the nonces of its leases, so that a lease reveals
-// nothing about others. A nonce is 16 bits of a hash of the key, the counter's ID, which is also secret,
-// the time in nanoseconds, and the number of leases that the counter has granted. The hash is three
-// multiplications, not a cipher, for speed. To predict a nonce an attacker would have to derive the five
-// words of the key from 16 bits per own lease, while 65,536 guesses find any nonce.
+// A nonceKey is the secret from which a table derives the nonces of its leases, so that a lease
+// reveals nothing about others. A nonce is 16 bits of a hash of the key, the counter's ID, which is
+// also secret, the time in nanoseconds, and the number of leases that the counter has granted. The
+// hash is three multiplications, not a cipher, for speed. To predict a nonce an attacker would have
+// to derive the five words of the key from 16 bits per own lease, while 65,536 guesses find any
+// nonce.
 type nonceKey [5]uint64
 
 func newNonceKey() (k nonceKey) {
@@ -29,10 +30,10 @@ func (k *nonceKey) salt(id identity.ID, at Time) uint64 {
 	return fold(id.Lo^k[0], id.Hi^uint64(at)^k[1]) //nolint:gosec // bits
 }
 
-// nonce returns the nonce of a lease. given is the number of leases that the counter has granted, modulo
-// 2^16.
-func (k *nonceKey) nonce(salt, given uint64) uint64 {
-	return fold(fold(salt^k[2], given&nonceMask^k[3]), k[4]) >> (64 - nonceBits)
+// nonce returns the nonce of a lease. granted is the number of leases that the counter has granted,
+// modulo 2^16.
+func (k *nonceKey) nonce(salt, granted uint64) uint64 {
+	return fold(fold(salt^k[2], granted&nonceMask^k[3]), k[4]) >> (64 - nonceBits)
 }
 
 // fold returns the xor of both halves of a product.

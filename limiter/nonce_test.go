@@ -8,8 +8,8 @@ import (
 // A guesser knows its own leases, in the order in which it got them, and guesses those of others.
 type guesser struct{ own []uint64 }
 
-// guesses returns candidates derived from the last own leases: nearby nonces, continuations of sequences of
-// two or three, and earlier nonces.
+// guesses returns candidates derived from the last own leases: nearby nonces, continuations of
+// sequences of two or three, and earlier nonces.
 func (g *guesser) guesses(most int) (nonces []uint64) {
 	n := len(g.own)
 	last, before, first := g.own[n-1]&nonceMask, g.own[n-2]&nonceMask, g.own[n-3]&nonceMask
@@ -26,8 +26,8 @@ func (g *guesser) guesses(most int) (nonces []uint64) {
 }
 
 // TestLeasesAreUnpredictable lets a client with 1,000 leases guess the leases of others on the same
-// counter, granted before, between and after its own. It must not find more than expected by chance: 15
-// times 384 guesses of one in 65,536 each.
+// counter, granted before, between and after its own. It must not find more than expected by
+// chance: 15 times 384 guesses of one in 65,536 each.
 func TestLeasesAreUnpredictable(t *testing.T) {
 	const others, guesses = 15, 384
 	for name, policy := range map[string]*Policy{
@@ -74,8 +74,8 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 	}
 }
 
-// TestNoncesAreEvenlyDistributed checks that nonces of one time, of consecutive times and of similar
-// counters have evenly distributed bits and do not depend on earlier ones.
+// TestNoncesAreEvenlyDistributed checks that nonces of one time, of consecutive times and of
+// similar counters have evenly distributed bits and do not depend on earlier ones.
 func TestNoncesAreEvenlyDistributed(t *testing.T) {
 	k := newTable(t, MinBytes).nonces
 	const n = 1 << 16
@@ -116,8 +116,8 @@ func TestNoncesAreEvenlyDistributed(t *testing.T) {
 	}
 }
 
-// TestEndedLeaseIsStale returns ended leases of a permit that others have acquired since, at the same time
-// and later. One in 65,536 equals the newer lease.
+// TestEndedLeaseIsStale returns ended leases of a permit that others have acquired since, at the
+// same time and later. One in 65,536 equals the newer lease.
 func TestEndedLeaseIsStale(t *testing.T) {
 	p, id := atOnce(1), counterID(1)
 	for _, pace := range []Time{0, sec} {

@@ -42,7 +42,8 @@ func (o *windowOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return b.Decisions[0]
 }
 
-// resets sets Reset for both sliding algorithms, if the newest hit that counts leaves at the time end.
+// resets sets Reset for both sliding algorithms, if the newest hit that counts leaves at the time
+// end.
 func resets(d *Decision, p *Policy, now, end Time, some bool) {
 	switch {
 	case d.Over && d.RetryAfter == Never:
@@ -188,7 +189,8 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	return d
 }
 
-// permitsOracle has the expiry times of permits that are never released. Hits of a refund are not a lease.
+// permitsOracle has the expiry times of permits that are never released. Hits of a refund are not a
+// lease.
 type permitsOracle struct{ ends []Time }
 
 func (o *permitsOracle) decide(now Time, c Charge, _ time.Duration) Decision {

@@ -10,30 +10,30 @@ import (
 	"sync/atomic"
 )
 
-// A Partition is memory of a [Table] that is reserved for some counters: other counters cannot evict them,
-// and they cannot evict others. It has a size class for each counter size.
+// A Partition is memory of a [Table] that is reserved for some counters: other counters cannot
+// evict them, and they cannot evict others. It has a size class for each counter size.
 type Partition struct {
 	table *Table
 	name  string
 	// slots is the maximum number of counters of each size; 0 in the common partition.
 	slots   atomic.Int64
 	classes [len(sizes)]atomic.Pointer[sizeClass]
-	// others are the partitions that may still contain counters of this one, or nil. Such a counter moves
-	// when it is charged.
+	// others are the partitions that may still contain counters of this one, or nil. Such a counter
+	// moves when it is charged.
 	others atomic.Pointer[[]*Partition]
 }
 
-// Partitions reserves memory for the counters of each name in bounds: up to the given number of counters of
-// each size, rounded up to a multiple of eight and at least 16. Memory is taken as it is used, if necessary
-// from the common partition, which keeps at least a quarter of the table. A bound below 1 and a name
-// without a bound mean the common partition.
+// Partitions reserves memory for the counters of each name in bounds: up to the given number of
+// counters of each size, rounded up to a multiple of eight and at least 16. Memory is taken as it
+// is used, if necessary from the common partition, which keeps at least a quarter of the table. A
+// bound below 1 and a name without a bound mean the common partition.
 //
-// Counters are kept when a bound changes, except those for which a lower bound has no room. They are also
-// kept when a name gets its first bound or loses it, and move when they are charged. A request that still
-// uses a partition without a bound is decided there.
+// Counters are kept when a bound changes, except those for which a lower bound has no room. They
+// are also kept when a name gets its first bound or loses it, and move when they are charged. A
+// request that still uses a partition without a bound is decided there.
 //
-// Partitions returns the partition of each name, nil for the common one. It returns an error and changes
-// nothing if the bounds need more than half of the table for one-word counters.
+// Partitions returns the partition of each name, nil for the common one. It returns an error and
+// changes nothing if the bounds need more than half of the table for one-word counters.
 func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Partition, error) {
 	t.growthMu.Lock()
 	defer t.growthMu.Unlock()
@@ -71,8 +71,8 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 	return partitions, nil
 }
 
-// retireLocked removes the partitions without a bound that have no live counter, and lets the common
-// partition search the others without a bound. The caller holds growthMu.
+// retireLocked removes the partitions without a bound that have no live counter, and lets the
+// common partition search the others without a bound. The caller holds growthMu.
 func (t *Table) retireLocked(now Time) {
 	var retired []*Partition
 	for name, p := range t.partitions {
@@ -97,8 +97,8 @@ func (t *Table) retireLocked(now Time) {
 	t.listDonorsLocked()
 }
 
-// listDonorsLocked updates the list of size classes that others may take memory from. The caller holds
-// growthMu.
+// listDonorsLocked updates the list of size classes that others may take memory from. The caller
+// holds growthMu.
 func (t *Table) listDonorsLocked() {
 	donors := slices.Collect(t.common.sizeClasses())
 	for _, p := range t.partitions {
@@ -138,7 +138,8 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 	return p.newClassLocked(c, start)
 }
 
-// newClassLocked creates a size class with the given minimum number of blocks. The caller holds growthMu.
+// newClassLocked creates a size class with the given minimum number of blocks. The caller holds
+// growthMu.
 func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
 	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
@@ -153,8 +154,8 @@ func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
 const (
 	// minBlocksShare is the minimum share of the table of a size class: 1/128.
 	minBlocksShare = 128
-	// maxMinBytes limits that share, in bytes. A few counters already touch all of it, and the system takes
-	// 0.5 to 2 ns to clear a byte.
+	// maxMinBytes limits that share, in bytes. A few counters already touch all of it, and the
+	// system takes 0.5 to 2 ns to clear a byte.
 	maxMinBytes = 4 << 20
 )
 

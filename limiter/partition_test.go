@@ -39,8 +39,8 @@ func TestCounterBytes(t *testing.T) {
 	}
 }
 
-// TestBytesPerLiveCounter checks that a sliding window of ten needs at most 150 bytes, and a one-word
-// counter 36, without evictions of live counters.
+// TestBytesPerLiveCounter checks that a sliding window of ten needs at most 150 bytes, and a
+// one-word counter 36, without evictions of live counters.
 func TestBytesPerLiveCounter(t *testing.T) {
 	const n = 200_000
 	for _, tt := range []struct {
@@ -167,8 +167,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestCountersStayWhenABoundChanges checks that counters are kept when a name gets a bound, another bound,
-// or loses it.
+// TestCountersStayWhenABoundChanges checks that counters are kept when a name gets a bound, another
+// bound, or loses it.
 func TestCountersStayWhenABoundChanges(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50)} {
 		tab := newTable(t, 1<<20)
@@ -188,8 +188,8 @@ func TestCountersStayWhenABoundChanges(t *testing.T) {
 	}
 }
 
-// TestCountersMoveWithAllTheirHits checks the same as time passes, and if the name had its bound before
-// there were other counters.
+// TestCountersMoveWithAllTheirHits checks the same as time passes, and if the name had its bound
+// before there were other counters.
 func TestCountersMoveWithAllTheirHits(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
 		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)

@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// Penalty lists the minimum durations for which a client stays denied. The first denial uses the first
-// step; each further denial within one window of a penalty's end uses the next step. The last step repeats.
+// Penalty lists the minimum durations for which a client stays denied. The first denial uses the
+// first step; each further denial within one window of a penalty's end uses the next step. The last
+// step repeats.
 //
-// Penalty state is stored in a companion counter of one word with the same ID. It exists from the first
-// denial until one window after the end of the last penalty. Counters without denials therefore take no
-// more memory, and a penalty never admits more than the limit alone would.
+// Penalty state is stored in a companion counter of one word with the same ID. It exists from the
+// first denial until one window after the end of the last penalty. Counters without denials
+// therefore take no more memory, and a penalty never admits more than the limit alone would.
 //
-// A limit applies penalties only in mode [Enforce], and only when its own limit is exceeded, not when
-// another limit denies the request. During a penalty the limit denies every hit and every peek and counts
-// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as usual.
+// A limit applies penalties only in mode [Enforce], and only when its own limit is exceeded, not
+// when another limit denies the request. During a penalty the limit denies every hit and every peek
+// and counts none of them: they neither prolong the penalty nor fill the counter. Refunds are
+// applied as usual.
 type Penalty struct{ steps []time.Duration }
 
 const (
@@ -27,8 +29,8 @@ const (
 	MaxPenalty = 365 * 24 * time.Hour
 )
 
-// NewPenalty returns a penalty with the given 1 to [MaxPenalties] steps. Steps must be whole seconds,
-// ascending, up to [MaxPenalty].
+// NewPenalty returns a penalty with the given 1 to [MaxPenalties] steps. Steps must be whole
+// seconds, ascending, up to [MaxPenalty].
 func NewPenalty(steps ...time.Duration) *Penalty { return &Penalty{slices.Clone(steps)} }
 
 // Steps returns the steps. The caller must not change them.
@@ -56,8 +58,8 @@ func (y *Penalty) validate(p *Policy) error {
 	return nil
 }
 
-// penalty is the algorithm of penalty counters. It is not one of [Algorithms]: neither rules nor charges of
-// callers can select it. Its word, from the high bits to the low:
+// penalty is the algorithm of penalty counters. It is not one of [Algorithms]: neither rules nor
+// charges of callers can select it. Its word, from the high bits to the low:
 //
 //	 1 bit   generation: flips when the slot changes its owner
 //	 4 bits  level: the number of the current step, from 1
@@ -88,8 +90,8 @@ func (penalty) fresh(_, _ Time, _ *Policy) state { return state{} }
 
 func (penalty) resetState(Time, *Policy, state) state { return state{} }
 
-// decodePenalty returns the level in a word and when it is forgotten, in milliseconds. The level is 0 if it
-// is forgotten at the given time.
+// decodePenalty returns the level in a word and when it is forgotten, in milliseconds. The level is
+// 0 if it is forgotten at the given time.
 func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
 	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-maxPenaltyMemory, at.stamp()) {
@@ -139,14 +141,14 @@ func (penalty) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
-// merge takes the store's state: a penalty that started locally during an outage, or that was reset in the
-// store, is over.
+// merge takes the store's state: a penalty that started locally during an outage, or that was reset
+// in the store, is over.
 func (penalty) merge(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, true
 }
 
-// millis rounds a time down to milliseconds, so that a remaining time rounded up to seconds equals the step
-// of the rule.
+// millis rounds a time down to milliseconds, so that a remaining time rounded up to seconds equals
+// the step of the rule.
 func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
 // penaltyEnd returns the end of the penalty in the state st.
@@ -157,20 +159,21 @@ func (p *Policy) penaltyEnd(st state) Time {
 	return Time(st.num*int64(time.Millisecond) - p.window())
 }
 
-// An activePenalty is the penalty of a charge as read at the start of the decision. Level 0 means none.
+// An activePenalty is the penalty of a charge as read at the start of the decision. Level 0 means
+// none.
 type activePenalty struct {
 	level uint64
 	end   Time
 }
 
-// Penalises reports whether c may be denied by a penalty or start one. A limit of 0 denies everything
-// anyway.
+// Penalises reports whether c may be denied by a penalty or start one. A limit of 0 denies
+// everything anyway.
 func (c *Charge) Penalises() bool {
 	return c.Policy.Penalty != nil && c.Mode == Enforce && !c.Refund && c.Policy.Limit > 0
 }
 
-// readPenalties reads the penalties of all charges, before their counters are read. A request admitted
-// despite a penalty was thus decided before the penalty started.
+// readPenalties reads the penalties of all charges, before their counters are read. A request
+// admitted despite a penalty was thus decided before the penalty started.
 func (b *Batch) readPenalties(at Time) {
 	n := len(b.Charges)
 	b.penalties = slices.Grow(b.penalties[:0], n)[:n]
@@ -188,8 +191,8 @@ func (b *Batch) underPenalty(at Time, i int) bool {
 	return b.special && b.usesPenalties && b.penalties[i].end > at && b.penalties[i].level > 0
 }
 
-// readPenalty reads the penalty counter of charge i. It returns the companion batch with the view, and the
-// state.
+// readPenalty reads the penalty counter of charge i. It returns the companion batch with the view,
+// and the state.
 func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	p := b.Charges[i].Policy
 	a := b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy})
@@ -224,8 +227,8 @@ func (b *Batch) decidePenalised(at Time, i int) {
 	}
 }
 
-// denyPenalised sets the decision of charge i, which is under a penalty. RetryAfter is that of the same
-// hits without the penalty and without CountRefused. It returns false if v has changed.
+// denyPenalised sets the decision of charge i, which is under a penalty. RetryAfter is that of the
+// same hits without the penalty and without CountRefused. It returns false if v has changed.
 func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 	c, d := &b.companion.deniedCharge, &b.Decisions[i]
 	if *c = b.Charges[i]; c.Policy.CountRefused {
@@ -239,8 +242,8 @@ func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 	return ok
 }
 
-// applyPenalties starts the penalties of denied charges and extends RetryAfter and Reset of all charges
-// under a penalty. It comes last, since a group may be decided again until then.
+// applyPenalties starts the penalties of denied charges and extends RetryAfter and Reset of all
+// charges under a penalty. It comes last, since a group may be decided again until then.
 func (b *Batch) applyPenalties(at Time) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
@@ -263,8 +266,8 @@ func (b *Batch) applyPenalties(at Time) {
 	}
 }
 
-// startPenalty starts a penalty for charge i unless another request has started one. It returns the active
-// penalty.
+// startPenalty starts a penalty for charge i unless another request has started one. It returns the
+// active penalty.
 func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	p := b.Charges[i].Policy
 	for {
@@ -286,9 +289,9 @@ func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	}
 }
 
-// A penaltyFilter is indexed by some bits of counter IDs and stores the latest time, or a later one, at
-// which a penalty of these counters is forgotten. It saves the search for penalties of most counters
-// without one.
+// A penaltyFilter is indexed by some bits of counter IDs. An entry is an upper bound of the times
+// at which the penalties of its counters are forgotten. It saves the search for penalties of most
+// counters without one.
 type penaltyFilter [1 << 12]atomic.Int64
 
 // entry returns the entry of a tag, or of the high half of an ID.

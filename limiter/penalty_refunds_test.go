@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestRefundsBesideHitsUnderAPenalty combines refunds with hits that a penalty denies. A refund gives back
-// all of its hits. Those that are offset against admitted hits in shadow mode reduce these.
+// TestRefundsBesideHitsUnderAPenalty combines refunds with hits that a penalty denies. A refund
+// gives back all of its hits. Those that are offset against admitted hits in shadow mode reduce
+// these.
 func TestRefundsBesideHitsUnderAPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		p.Limit, p.Burst = 10, min(10*p.Burst, 10)

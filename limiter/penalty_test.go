@@ -53,8 +53,8 @@ func TestPenaltiesRise(t *testing.T) {
 			hit := func(at Time, hits uint64) Decision {
 				return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
 			}
-			// Within one window of a penalty's end the level increases, and the last step repeats; a window
-			// later the penalty is forgotten.
+			// Within one window of a penalty's end the level increases, and the last step repeats;
+			// a window later the penalty is forgotten.
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
 				d := offend(t, tab, now, p)
@@ -115,8 +115,8 @@ func TestChargesWithoutPenalty(t *testing.T) {
 			if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 				t.Errorf("the next: %+v", d)
 			}
-			// These charges are not denied by a penalty either, except peeks and charges that a group
-			// denies anyway.
+			// These charges are not denied by a penalty either, except peeks and charges that a
+			// group denies anyway.
 			offend(t, tab, benchNow, p)
 			d := decide(tab, benchNow, charges...).Decisions[0]
 			if c := charges[0]; (c.Mode != Enforce || c.Refund || c.Policy == none) && d.Penalty != 0 {

@@ -9,23 +9,23 @@ import (
 type permits struct {
 	cells []atomic.Uint64
 	width uint64 // cells per permit, 1 or 2
-	// high is one more than the highest permit in use, count the number of held permits when the word was
-	// written, and hint where to search for a free one.
+	// high is one more than the highest permit in use, count the number of held permits when the
+	// word was written, and hint where to search for a free one.
 	high, count, hint uint64
-	leasesGiven       uint64 // number of leases granted, modulo 2^16
+	leasesGranted     uint64 // number of leases granted, modulo 2^16
 	first, end        int64  // stamps of the first and the last expiry
-	// maxLife is the maximum life of a permit in milliseconds. A permit with more left was granted before
-	// the clock was set back.
+	// maxLife is the maximum life of a permit in milliseconds. A permit with more time left was
+	// granted before the clock was set back.
 	maxLife int64
 }
 
-// permits decodes the permits of v's slot. Numbers are clamped to the cells, since the word may have been
-// read while the slot changed its owner.
+// permits decodes the permits of v's slot. Numbers are clamped to the cells, since the word may
+// have been read while the slot changed its owner.
 func (v *view) permits(p *Policy) permits {
 	note := v.class.noteAt(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	ps := permits{
-		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), leasesGiven: past & nonceMask,
+		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), leasesGranted: past & nonceMask,
 		count: payload & permitMask, first: -maxStamp, maxLife: maxPermitLife(p),
 	}
 	if before := past >> (permitBits + nonceBits); before < maxBefore {
@@ -41,8 +41,8 @@ func (ps *permits) firstBeforeEnd() uint64 {
 	return min(uint64(-floorDiv(ps.first-ps.end, int64(time.Millisecond))), maxBefore) //nolint:gosec // not negative
 }
 
-// capacity returns how many permits fit into the given number of cells. It shifts, since a division takes
-// as long as all other reads of a counter.
+// capacity returns how many permits fit into the given number of cells. It shifts, since a division
+// takes as long as all other reads of a counter.
 func (ps *permits) capacity(cells uint64) uint64 { return cells >> (ps.width - 1) }
 
 // cell returns the cell with the expiry and the nonce of a permit.
@@ -65,8 +65,8 @@ func (ps *permits) isHeld(i uint64, now int64) bool {
 	return left > 0 && left <= ps.maxLife
 }
 
-// mayHaveExpired reports whether a permit may have expired since the word was written, including by setting
-// the clock back.
+// mayHaveExpired reports whether a permit may have expired since the word was written, including by
+// setting the clock back.
 func (ps *permits) mayHaveExpired(now int64) bool {
 	return now >= ps.first || ps.end-now > ps.maxLife*int64(time.Millisecond)
 }
@@ -116,8 +116,8 @@ func (ps *permits) nthFree(now int64, nth uint64) uint64 {
 	return ps.high + nth - 1
 }
 
-// acquire acquires a permit for a lease with the nonce and returns the index of its cell. The caller holds
-// the lock of the cells.
+// acquire acquires a permit for a lease with the nonce and returns the index of its cell. The
+// caller holds the lock of the cells.
 func (ps *permits) acquire(now, window int64, nonce uint64) (cell uint64) {
 	i := min(ps.nthFree(now, 1), ps.capacity(uint64(len(ps.cells)))-1) // count in a snapshot may be too low
 	end := -floorDiv(-now-window, int64(time.Millisecond))
@@ -138,12 +138,12 @@ func (ps *permits) anyHeld(now int64) uint64 {
 	return 0
 }
 
-// releaseN releases the given number of permits. The caller holds the lock of the cells.
-func (ps *permits) releaseN(many uint64, now int64) {
-	for i := uint64(0); many > 0 && i < ps.high; i++ {
+// releaseN releases n permits. The caller holds the lock of the cells.
+func (ps *permits) releaseN(n uint64, now int64) {
+	for i := uint64(0); n > 0 && i < ps.high; i++ {
 		if ps.isHeld(i, now) {
 			ps.release(i << nonceBits)
-			many--
+			n--
 		}
 	}
 }
@@ -155,7 +155,8 @@ func (ps *permits) release(lease uint64) {
 	ps.hint, ps.count = i, ps.count-1
 }
 
-// rescan clears expired permits and updates high, first and end. The caller holds the lock of the cells.
+// rescan clears expired permits and updates high, first and end. The caller holds the lock of the
+// cells.
 func (ps *permits) rescan(now int64) {
 	high := ps.high
 	ps.high, ps.first, ps.end = 0, maxStamp, now

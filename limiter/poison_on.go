@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Batches and their views and members are reused for many requests. A field with a value of an earlier
-// request is harmless as long as it is set before it is read. With the tag limiterhooks such fields are
-// overwritten with garbage before each use, so that tests detect reads of stale fields. No counter has
-// these values.
+// Batches and their views and members are reused for many requests. A field with a value of an
+// earlier request is harmless as long as it is set before it is read. With the tag limiterhooks
+// such fields are overwritten with garbage before each use, so that tests detect reads of stale
+// fields. No counter has these values.
 const (
 	garbage    = 0xdbdb_dbdb_dbdb_dbdb
 	garbageInt = math.MinInt64 + garbage>>2
@@ -38,7 +38,8 @@ func (v *view) poison() {
 	}
 }
 
-// poison overwrites the decisions and the unexported fields of b, except the states that a store reported.
+// poison overwrites the decisions and the unexported fields of b, except the states that a store
+// reported.
 func (b *Batch) poison() {
 	b.view.poison()
 	b.scratch = garbageDecision

@@ -1,9 +1,10 @@
 package limiter
 
-// Prefetch asks the processor to load the counters of b.Charges into the cache, and does not wait for them.
-// It is optional and has no other effect. A caller that knows the charges some time before it calls
-// [Table.Decide], for instance before it decodes the next request, saves part of the 0.1 µs that a counter
-// outside of the cache costs. Decide calls it if there are several charges.
+// Prefetch asks the processor to load the counters of b.Charges into the cache, and does not wait
+// for them. It is optional and has no other effect. A caller that knows the charges some time
+// before it calls [Table.Decide], for instance before it decodes the next request, saves part of
+// the 0.1 µs that a counter outside of the cache costs. Decide calls it if there are several
+// charges.
 func (t *Table) Prefetch(b *Batch) {
 	partition := t.partition(b)
 	for i := range b.Charges {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestPrefetchDecidesNothing checks that a prefetch changes no decision for any batch: present and absent
-// counters, sizes without memory, partitions, no charges.
+// TestPrefetchDecidesNothing checks that a prefetch changes no decision for any batch: present and
+// absent counters, sizes without memory, partitions, no charges.
 func TestPrefetchDecidesNothing(t *testing.T) {
 	with, without := newTable(t, 64<<10), newTable(t, 64<<10)
 	var charges []Charge
@@ -40,9 +40,9 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestCountersAreInThePrefetchedLine checks that in a table that is half full nearly all counters are in
-// the cache line that is prefetched: most in the preferred slot, few in the other block. This applies both
-// to slots that were never used and to reclaimed slots.
+// TestCountersAreInThePrefetchedLine checks that in a table that is half full nearly all counters
+// are in the cache line that is prefetched: most in the preferred slot, few in the other block.
+// This applies both to slots that were never used and to reclaimed slots.
 func TestCountersAreInThePrefetchedLine(t *testing.T) {
 	skipShort(t)
 	const keys = 100_000
@@ -87,8 +87,8 @@ func TestCountersAreInThePrefetchedLine(t *testing.T) {
 	}
 }
 
-// BenchmarkPrefetch sets one of a million counters, reads a clock and decides, with and without a prefetch
-// before.
+// BenchmarkPrefetch sets one of a million counters, reads a clock and decides, with and without a
+// prefetch before.
 func BenchmarkPrefetch(b *testing.B) {
 	const keys = 1_000_000
 	p := perDay(1<<32 - 1)

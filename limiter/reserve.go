@@ -9,13 +9,13 @@ import (
 
 // Reserve configures reservations of hits whose number is known only later, such as the tokens of a
 // response that is yet to be generated. Reserved hits are stored in a companion counter and are not
-// charged. A reservation is admitted if it fits the limit together with all used and reserved hits. When
-// the lease is returned, the actual cost is charged in place of the reserved hits. Reservations therefore
-// survive window boundaries, and hits are never refunded to a window that is over or to a bucket that has
-// drained.
+// charged. A reservation is admitted if it fits the limit together with all used and reserved hits.
+// When the lease is returned, the actual cost is charged in place of the reserved hits.
+// Reservations therefore survive window boundaries, and hits are never refunded to a window that is
+// over or to a bucket that has drained.
 //
-// Used and reserved hits never exceed the limit at admission. A counter exceeds its limit only by the
-// amount by which actual costs exceed the reservations.
+// Used and reserved hits never exceed the limit at admission. A counter exceeds its limit only by
+// the amount by which actual costs exceed the reservations.
 type Reserve struct {
 	hold    Policy // policy of the companion counter, which has the same ID
 	release bool
@@ -31,9 +31,9 @@ func NewReserve(reservations uint32, life time.Duration, release bool) *Reserve 
 	return r
 }
 
-// Set configures r for the given number of concurrent reservations, 1 to [MaxReservations]. A reservation
-// that is not returned within life is dropped without a charge. If a lease is returned without a cost, the
-// reserved hits are charged, or dropped if release is set.
+// Set configures r for the given number of concurrent reservations, 1 to [MaxReservations]. A
+// reservation that is not returned within life is dropped without a charge. If a lease is returned
+// without a cost, the reserved hits are charged, or dropped if release is set.
 func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
 	*r = Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, weighted: true}, release: release}
 	r.hold.Prepare()
@@ -58,7 +58,8 @@ func (r *Reserve) MaxReservations() uint32 { return r.hold.Limit }
 // HoldPolicy returns the policy of the companion counter. Callers must not use it in charges.
 func (r *Reserve) HoldPolicy() *Policy { return &r.hold }
 
-// ReleasesWithoutCost reports whether a lease that is returned without a cost drops its hits uncharged.
+// ReleasesWithoutCost reports whether a lease that is returned without a cost drops its hits
+// uncharged.
 func (r *Reserve) ReleasesWithoutCost() bool { return r.release }
 
 func (r *Reserve) validate(p *Policy) error {
@@ -105,8 +106,8 @@ func (b *Batch) heldHits(at Time, i int) uint64 {
 	return a.Decisions[0].Before
 }
 
-// decideReserve decides charge i, a reservation, on a counter in the state st with the given number of
-// reserved hits. It returns false if v has changed.
+// decideReserve decides charge i, a reservation, on a counter in the state st with the given number
+// of reserved hits. It returns false if v has changed.
 func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bool {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, a := c.Policy, c.Policy.algorithm()
@@ -131,9 +132,9 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 	return v.unchanged()
 }
 
-// reserveHits decides charge i, a reservation, in two steps: it acquires the hold first and then reads the
-// counter. A settlement works in the opposite order. A concurrent reader thus sees each pending hit at
-// least once, and an admitted reservation fits the limit.
+// reserveHits decides charge i, a reservation, in two steps: it acquires the hold first and then
+// reads the counter. A settlement works in the opposite order. A concurrent reader thus sees each
+// pending hit at least once, and an admitted reservation fits the limit.
 func (b *Batch) reserveHits(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	check := func(held uint64) {
@@ -178,14 +179,15 @@ func (b *Batch) dropReservation(at Time, i int) {
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
 }
 
-// dropStoredReservation removes a reservation of the given hits from the state that a store reported.
+// dropStoredReservation removes a reservation of the given hits from the state that a store
+// reported.
 func (b *Batch) dropStoredReservation(i int, hits uint64) {
 	t := b.reported(i)
 	t.HeldHits, t.Reservations = t.HeldHits-min(t.HeldHits, hits), t.Reservations-min(t.Reservations, 1)
 }
 
-// settleLeases decides the returned leases of reservations in the batch and the charges of their costs. A
-// cost is charged regardless of the limit, in place of the reserved hits.
+// settleLeases decides the returned leases of reservations in the batch and the charges of their
+// costs. A cost is charged regardless of the limit, in place of the reserved hits.
 func (b *Batch) settleLeases(at Time) {
 	b.settled = slices.Grow(b.settled[:0], len(b.Charges))[:len(b.Charges)]
 	clear(b.settled)
@@ -202,8 +204,8 @@ func (b *Batch) isSettled(i int) bool {
 	return b.special && b.usesLeases && i < len(b.settled) && b.settled[i]
 }
 
-// settleLease charges the cost first and then releases the hold; see reserveHits. If two requests return
-// the same lease, one of them finds it released and undoes its charge.
+// settleLease charges the cost first and then releases the hold; see reserveHits. If two requests
+// return the same lease, one of them finds it released and undoes its charge.
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
@@ -262,8 +264,8 @@ func (b *Batch) undoCompanion(at Time, c Charge, did Decision, mark int64) {
 	a.undoCharge(at, 0)
 }
 
-// forceCharge charges hits to the counter of charge i regardless of the limit. The decision that it returns
-// is never Over.
+// forceCharge charges hits to the counter of charge i regardless of the limit. The decision that it
+// returns is never Over.
 func (b *Batch) forceCharge(at Time, i int, hits uint64) (Decision, int64) {
 	c := &b.Charges[i]
 	a := b.companionBatch(Charge{ID: c.ID, Hits: hits})

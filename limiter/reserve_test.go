@@ -133,8 +133,8 @@ func TestUnsettledReservations(t *testing.T) {
 	}
 }
 
-// TestReservationsRace reserves and settles on many goroutines, at the reserved cost, and checks that the
-// limit is never exceeded.
+// TestReservationsRace reserves and settles on many goroutines, at the reserved cost, and checks
+// that the limit is never exceeded.
 func TestReservationsRace(t *testing.T) {
 	for name, p := range reserving(1000, 100, true) {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ var resetPolicies = map[string]*Policy{
 	"fine bucket":    {Algorithm: TokenBucket, Limit: 4_000_000_000, Window: time.Second, Burst: 5},
 }
 
-// TestResetEqualsNew compares a counter that was reset with a new one, over several sub-windows and beyond
-// the limit.
+// TestResetEqualsNew compares a counter that was reset with a new one, over several sub-windows and
+// beyond the limit.
 func TestResetEqualsNew(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -116,8 +116,8 @@ func TestResetLeavesNeighbours(t *testing.T) {
 	}
 }
 
-// TestResetWhileCallsWait resets a leaky bucket with delayed calls: they keep their start times, also if
-// one is cancelled, and new calls do not wait behind them.
+// TestResetWhileCallsWait resets a leaky bucket with delayed calls: they keep their start times,
+// also if one is cancelled, and new calls do not wait behind them.
 func TestResetWhileCallsWait(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Algorithm: LeakyBucket, Limit: 10, Window: time.Second, MaxWait: time.Second, MaxWaiting: 5}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// reusePolicies returns policies of every algorithm, with reservations and penalties. Those of a row share
-// their counters.
+// reusePolicies returns policies of every algorithm, with reservations and penalties. Those of a
+// row share their counters.
 func reusePolicies() [][]*Policy {
 	const window = 10 * time.Second
 	penalty := NewPenalty(2*time.Second, 5*time.Second, 30*time.Second)
@@ -56,8 +56,8 @@ func overriding(p *Policy, r *rand.Rand) *Policy {
 	return &o
 }
 
-// A reuseTrial decides the same charges with a reused batch and with new ones, on separate tables with the
-// same contents.
+// A reuseTrial decides the same charges with a reused batch and with new ones, on separate tables
+// with the same contents.
 type reuseTrial struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -167,8 +167,8 @@ func (u *reuseTrial) step() {
 	}
 }
 
-// conclude decides charges on simulated store replies, with a reused batch and a new one, and merges the
-// result into both tables.
+// conclude decides charges on simulated store replies, with a reused batch and a new one, and
+// merges the result into both tables.
 func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Duration) {
 	fresh := fill(&Batch{}, charges, quotaPass, budget, nil)
 	fill(&u.concluded, charges, quotaPass, budget, nil)
@@ -209,8 +209,8 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 	}
 }
 
-// TestBatchesAreReused decides random batches with one reused batch and with new ones: nothing of an
-// earlier request may remain in a batch.
+// TestBatchesAreReused decides random batches with one reused batch and with new ones: nothing of
+// an earlier request may remain in a batch.
 func TestBatchesAreReused(t *testing.T) {
 	for seed := range uint64(60) {
 		u := &reuseTrial{t: t, r: rand.New(rand.NewPCG(seed, 40)), policies: reusePolicies(), now: 1_700_000_000 * sec}

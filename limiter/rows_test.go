@@ -22,8 +22,8 @@ func TestStoredDecideHasEachAlgorithm(t *testing.T) {
 	}
 }
 
-// TestNoSwitchHidesAnAlgorithm finds switches over algorithms with a default, which would silently accept a
-// new algorithm. Without a default the linter requires a case for each algorithm.
+// TestNoSwitchHidesAnAlgorithm finds switches over algorithms with a default, which would silently
+// accept a new algorithm. Without a default the linter requires a case for each algorithm.
 func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
 	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket", "Concurrency"}
 	if len(names) != Algorithms-1 {

@@ -16,22 +16,22 @@ const (
 
 	// generationBit, the high bit of a one-word counter, flips when its slot changes its owner.
 	generationBit = 1 << 63
-	// dead is the word of a slot that is changing its owner, in all size classes. A reader that loads it
-	// waits for the lock of the block's stripe.
+	// dead is the word of a slot that is changing its owner, in all size classes. A reader that
+	// loads it waits for the lock of the block's stripe.
 	dead = ^uint64(0)
 )
 
 // A slot stores one counter.
 type slot struct {
-	// tag identifies the counter and its algorithm; see tagOf. 0 means never used. It is written under the
-	// lock of the block's stripe.
+	// tag identifies the counter and its algorithm; see tagOf. 0 means never used. It is written
+	// under the lock of the block's stripe.
 	tag atomic.Uint64
 	// word is the state of the counter, or dead while the slot changes its owner.
 	word atomic.Uint64
 }
 
-// A block is two cache lines of slots. Memory for many blocks is page-aligned, so a block never straddles
-// three lines; a test checks this.
+// A block is two cache lines of slots. Memory for many blocks is page-aligned, so a block never
+// straddles three lines; a test checks this.
 type block [ways]slot
 
 // A note is the part of a counter with cells that changes only with its cells.
@@ -44,9 +44,9 @@ type note struct {
 
 const noteBytes = 16
 
-// A sizeClass stores counters of one size in a set-associative array. A counter has its slot in one of two
-// blocks. The array grows and shrinks by one block at a time while it is in use; see grow.go. It contains
-// no pointers for the garbage collector to follow.
+// A sizeClass stores counters of one size in a set-associative array. A counter has its slot in one
+// of two blocks. The array grows and shrinks by one block at a time while it is in use; see
+// grow.go. It contains no pointers for the garbage collector to follow.
 type sizeClass struct {
 	// blocks has the maximum number of blocks. Those in use come first; see layout.
 	blocks []block
@@ -55,14 +55,15 @@ type sizeClass struct {
 	size  int
 	notes []note
 	cells []atomic.Uint64
-	// minFree is the number of free slots at which the preferred block is used. With fewer, the emptier of
-	// the two blocks is used, so that blocks fill evenly.
+	// minFree is the number of free slots at which the preferred block is used. With fewer, the
+	// emptier of the two blocks is used, so that blocks fill evenly.
 	minFree int
 	// minBlocks is the minimum number of blocks, a power of two, and shift its logarithm.
 	minBlocks uint64
 	shift     uint8
-	// layout has the number of blocks in use in its low 32 bits. The high bits are incremented whenever
-	// counters move, so that a reader that did not find a counter knows whether to search again.
+	// layout has the number of blocks in use in its low 32 bits. The high bits are incremented
+	// whenever counters move, so that a reader that did not find a counter knows whether to search
+	// again.
 	layout atomic.Uint64
 	// resizeMu is held while the number of blocks changes.
 	resizeMu sync.Mutex
@@ -72,16 +73,16 @@ type sizeClass struct {
 	nonces *nonceKey
 	// order is the sequence number of the class in its table, for lock ordering.
 	order uint64
-	// skipSearches is how many counters without a free slot skip the search for room, because a recent
-	// search failed.
+	// skipSearches is how many counters without a free slot skip the search for room, because a
+	// recent search failed.
 	skipSearches atomic.Int64
 	// reclaimed and evicted count as in [Stats].
 	reclaimed, evicted atomic.Uint64
 	// cursor is the cursor of a running snapshot, or nil.
 	cursor atomic.Pointer[snapshotCursor]
-	// locks serialise the inserts of new counters, so that a counter never gets two slots. Block i belongs
-	// to lock i mod stripes; two locks are acquired in ascending order. Charges on counters with a slot
-	// need no lock.
+	// locks serialise the inserts of new counters, so that a counter never gets two slots. Block i
+	// belongs to lock i mod stripes; two locks are acquired in ascending order. Charges on counters
+	// with a slot need no lock.
 	locks *[stripes]sync.Mutex
 }
 
@@ -114,8 +115,8 @@ func (s *sizeClass) cellsOf(index uint64) []atomic.Uint64 {
 	return s.cells[index*n:][:n]
 }
 
-// loadCells brings the note and the first cells of a slot into the cache in parallel: each atomic store
-// would otherwise wait for the memory of the one before.
+// loadCells brings the note and the first cells of a slot into the cache in parallel: each atomic
+// store would otherwise wait for the memory of the one before.
 func (s *sizeClass) loadCells(index uint64) {
 	s.noteAt(index).end.Load()
 	s.cell(index, 0).Load()
@@ -132,23 +133,23 @@ func (s *sizeClass) prefetchSlot(id identity.ID) {
 // slotAt returns the slot with the given number.
 func (s *sizeClass) slotAt(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
 
-// The block numbers of a counter come from two hashes. Their low bits, log2(minBlocks) of them, are bits of
-// ID.Lo; the others are bits of the tag. A slot therefore reveals both hashes of its counter: the low bits
-// by its location and the others by its tag.
+// The block numbers of a counter come from two hashes. Their low bits, log2(minBlocks) of them, are
+// bits of ID.Lo; the others are bits of the tag. A slot therefore reveals both hashes of its
+// counter: the low bits by its location and the others by its tag.
 
 // firstHigh and secondHigh return the high bits of a counter's two hashes, given its tag or ID.Hi.
 func firstHigh(tag uint64) uint64  { return tag >> kindBits }
 func secondHigh(tag uint64) uint64 { return tag >> 16 }
 
-// otherLow converts the low bits of one of a counter's hashes to those of the other. They differ, and so do
-// the two blocks.
+// otherLow converts the low bits of one of a counter's hashes to those of the other. They differ,
+// and so do the two blocks.
 func (s *sizeClass) otherLow(low, tag uint64) uint64 {
 	return (low ^ (tag>>28 | 1)) & (s.minBlocks - 1)
 }
 
-// address returns the block number of a hash by linear hashing (Litwin, "Linear hashing: a new tool for
-// file and table addressing", 1980): an additional block changes only the addresses of counters in one
-// other block.
+// address returns the block number of a hash by linear hashing (Litwin, "Linear hashing: a new tool
+// for file and table addressing", 1980): an additional block changes only the addresses of counters
+// in one other block.
 func address(hash, count uint64) uint64 {
 	mask := uint64(1)<<bits.Len64(count-1) - 1
 	if i := hash & mask; i < count {
@@ -157,8 +158,8 @@ func address(hash, count uint64) uint64 {
 	return hash & (mask >> 1)
 }
 
-// blockPairUnder returns the numbers of the two blocks of id under the given layout, the preferred one
-// first.
+// blockPairUnder returns the numbers of the two blocks of id under the given layout, the preferred
+// one first.
 func (s *sizeClass) blockPairUnder(layout uint64, id identity.ID) (first, second uint64) {
 	count, low := layout&layoutCount, id.Lo/ways&(s.minBlocks-1)
 	first = address(firstHigh(id.Hi)<<s.shift|low, count)
@@ -185,8 +186,8 @@ func (s *sizeClass) otherBlock(layout, block, tag uint64) uint64 {
 	return address(s.hash(s.otherLow(block, tag), tag^secondBit), layout&layoutCount)
 }
 
-// way returns the preferred slot of id in a block. If it is in use, a slot in the same cache line is
-// preferred: most counters are found there, and their notes and cells can be prefetched.
+// way returns the preferred slot of id in a block. If it is in use, a slot in the same cache line
+// is preferred: most counters are found there, and their notes and cells can be prefetched.
 func way(id identity.ID) uint64 { return id.Lo % ways }
 
 // find returns the slot of a counter and its number, or nil.
@@ -200,8 +201,8 @@ func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
 	}
 }
 
-// findUnder is find under the given layout. If it returns nil, the counter may have moved meanwhile unless
-// the layout is unchanged. The cache line of the preferred slot is searched first.
+// findUnder is find under the given layout. If it returns nil, the counter may have moved meanwhile
+// unless the layout is unchanged. The cache line of the preferred slot is searched first.
 func (s *sizeClass) findUnder(layout, tag uint64, id identity.ID) (*slot, uint64) {
 	first, second := s.blockPairUnder(layout, id)
 	b, i := &s.blocks[first], way(id)
@@ -278,9 +279,9 @@ func (l pairLock) unlock() {
 	l.s.locks[l.first].Unlock()
 }
 
-// sizes are the numbers of cells of the size classes. Limits are usually round decimal numbers, so most
-// logs fill theirs exactly: with powers of two a log of ten would need half as much again. A sliding window
-// of ten sub-windows has five cells.
+// sizes are the numbers of cells of the size classes. Limits are usually round decimal numbers, so
+// most logs fill theirs exactly: with powers of two a log of ten would need half as much again. A
+// sliding window of ten sub-windows has five cells.
 var sizes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
 
 // class returns the index of p's size class.
@@ -295,7 +296,8 @@ func (p *Policy) class() int {
 	return c
 }
 
-// CounterBytes returns the memory of one live counter of the policy, including its companion counters.
+// CounterBytes returns the memory of one live counter of the policy, including its companion
+// counters.
 func CounterBytes(p Policy) int {
 	n := slotBytes(sizes[p.class()])
 	if p.Reserve != nil {

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// A sliding log stores the time of every hit that counts, its stamp, in a ring of cells, oldest first. The
-// payload of the word has the next cell and the number of hits; the note has the time at which a hit at the
-// time of the last write ceases to count. A late hit is recorded with that time: stamps stay sorted, and
-// hits that had ceased to count before the last write, which dropped them, leave no room for it.
+// A sliding log stores the time of every hit that counts, its stamp, in a ring of cells, oldest
+// first. The payload of the word has the next cell and the number of hits; the note has the time at
+// which a hit at the time of the last write ceases to count. A late hit is decided and recorded as
+// if it came at the time of the last write: stamps stay sorted, and the last write has dropped the
+// hits that had ceased to count by then.
 const (
 	logCountBits = 13
 	logCountMask = 1<<logCountBits - 1
@@ -107,8 +108,8 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 	return after, false
 }
 
-// store writes the hits that count to the slot. If it is not v's own slot, earlier hits that still count
-// are copied.
+// store writes the hits that count to the slot. If it is not v's own slot, earlier hits that still
+// count are copied.
 func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.loadCells(index)
 	to := log{cells: s.cellsOf(index)}
@@ -175,8 +176,8 @@ func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 // logPayload returns the payload of a log with count stamps before the cell next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
 
-// nthRemaining returns the index in v, counted from the newest, of the nth hit that remains in the state
-// after, which lacks some hits after the v.newer newest ones.
+// nthRemaining returns the index in v of the nth hit that remains in the state after; both count
+// from the newest. The removed hits follow the v.newer newest ones.
 func (v *view) nthRemaining(nth uint64, after state) uint64 {
 	if nth > v.newer && after.used == 0 {
 		return nth + v.past - after.past
@@ -184,14 +185,15 @@ func (v *view) nthRemaining(nth uint64, after state) uint64 {
 	return nth
 }
 
-// A log is the decoded word of a sliding log and its cells. The nth newest stamp is n cells before next.
+// A log is the decoded word of a sliding log and its cells. The nth newest stamp is n cells before
+// next.
 type log struct {
 	cells []atomic.Uint64
 	next  uint64
 }
 
-// log returns the log of a slot. The word may not belong to a log if the slot changed its owner meanwhile.
-// A reader detects that afterwards, but next must not be out of range.
+// log returns the log of a slot. The word may not belong to a log if the slot changed its owner
+// meanwhile. A reader detects that afterwards, but next must not be out of range.
 func (s *sizeClass) log(index, word uint64) log {
 	l := log{cells: s.cellsOf(index), next: word & payloadMask >> logCountBits}
 	if l.next >= uint64(len(l.cells)) {
@@ -202,7 +204,8 @@ func (s *sizeClass) log(index, word uint64) log {
 
 func (v *view) log() log { return v.class.log(v.index, v.word) }
 
-// stampAt returns the time of the nth newest hit in cells. A store reports only those that were requested.
+// stampAt returns the time of the nth newest hit in cells. A store reports only those that were
+// requested.
 func (v *view) stampAt(nth uint64) int64 {
 	if v.class == &externalClass {
 		return v.reported.stampAt(nth)
@@ -239,19 +242,20 @@ func (l log) push(stamp int64) (next uint64) {
 	return next
 }
 
-// countAfter returns how many of the newest most stamps are after then. The others ceased to count since
-// the last hit and are usually few, so the search starts at the oldest stamp with growing steps.
-func (l log) countAfter(most uint64, then int64) uint64 {
-	lo, hi := uint64(0), most+1 // invariant: lo <= result < hi
+// countAfter returns how many of the n newest stamps are after cutoff. The others ceased to count
+// since the last hit and are usually few, so the search starts at the oldest stamp with growing
+// steps.
+func (l log) countAfter(n uint64, cutoff int64) uint64 {
+	lo, hi := uint64(0), n+1 // invariant: lo <= result < hi
 	for step := uint64(1); step < hi; step *= 2 {
-		if l.at(hi-step) > then {
+		if l.at(hi-step) > cutoff {
 			lo = hi - step
 			break
 		}
 		hi -= step
 	}
 	for lo+1 < hi {
-		if mid := (lo + hi) / 2; l.at(mid) > then {
+		if mid := (lo + hi) / 2; l.at(mid) > cutoff {
 			lo = mid
 		} else {
 			hi = mid

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestALogLivesAsLongAsItsNewestHit checks that a log keeps its slot until its newest hit has ceased to
-// count, also after a late hit.
+// TestALogLivesAsLongAsItsNewestHit checks that a log keeps its slot until its newest hit has
+// ceased to count, also after a late hit.
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
@@ -31,9 +31,9 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	}
 }
 
-// TestALogNeverGoesBack checks late hits after an undo: a charge that is undone has dropped hits that had
-// ceased to count by then. A late hit must not use their capacity and yet count as early as if they were
-// still there.
+// TestALogNeverGoesBack checks late hits after an undo: a charge that is undone has dropped hits
+// that had ceased to count by then. A late hit must not use their capacity and yet count as early
+// as if they were still there.
 func TestALogNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	give := map[string]func(tab *Table, now Time, p *Policy){

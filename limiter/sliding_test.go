@@ -129,8 +129,8 @@ func TestSlidingWindow(t *testing.T) {
 
 const sec1 = time.Second
 
-// TestRingExample is a worked example of a ring array: the hits that count at each time are those in the
-// ten slots of the article, and at 5227 also the hit at 4213.
+// TestRingExample is a worked example of a ring array: the hits that count at each time are those
+// in the ten slots of the article, and at 5227 also the hit at 4213.
 func TestRingExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
 	tab := newTable(t, MinBytes)
@@ -257,8 +257,8 @@ func TestSlidingLog(t *testing.T) {
 	}
 }
 
-// TestLogMoves checks that a log whose limit changes keeps its newest hits, also if it moves to another
-// size class.
+// TestLogMoves checks that a log whose limit changes keeps its newest hits, also if it moves to
+// another size class.
 func TestLogMoves(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	of := func(limit uint32) *Policy {
@@ -305,8 +305,8 @@ func TestLogMoves(t *testing.T) {
 	}
 }
 
-// TestRefundOfAFullLog checks that a full log can be refunded completely, in any position, and then equals
-// an absent one.
+// TestRefundOfAFullLog checks that a full log can be refunded completely, in any position, and then
+// equals an absent one.
 func TestRefundOfAFullLog(t *testing.T) {
 	tab, p := newTable(t, MinBytes), logOf(2)
 	for n := range 100 { // so that they have all slots

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A sliding window is a ring of k sub-windows. Each is Window/k long, rounded up to whole nanoseconds, and
-// they are numbered from the epoch. The current sub-window and the k before it count, so every interval of
-// length Window is covered by sub-windows that were counted together. The limit is strict, and capacity
-// returns at most one sub-window late.
+// A sliding window is a ring of k sub-windows. Each is Window/k long, rounded up to whole
+// nanoseconds, and they are numbered from the epoch. The current sub-window and the k before it
+// count, so every interval of length Window is covered by sub-windows that were counted together.
+// The limit is strict, and capacity returns at most one sub-window late.
 //
-// The payload of the word is the number of hits in the newest sub-window with hits, the head. The note has
-// the sum of the k sub-windows before it and the time at which the head ceases to count, from which the
-// number of the head follows. The cells have the k counts, two per cell, indexed by their number modulo k.
-// A hit in the current sub-window is a compare-and-swap; the first hit in a new one updates the cells under
-// the lock. Sub-windows without hits are zeroed only then. Until then readers derive from the time what no
-// longer counts.
+// The payload of the word is the number of hits in the newest sub-window with hits, the head. The
+// note has the sum of the k sub-windows before it and the time at which the head ceases to count,
+// from which the number of the head follows. The cells have the k counts, two per cell, indexed by
+// their number modulo k. A hit in the current sub-window is a compare-and-swap; the first hit in a
+// new one updates the cells under the lock. Sub-windows without hits are zeroed only then. Until
+// then readers ignore the counts that have expired by their time.
 
 // slidingWindow implements [SlidingWindow].
 type slidingWindow struct{ withCells }
@@ -67,7 +67,8 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	return v.unchanged()
 }
 
-// advance sets v's state to the ring at the time now. past is the sum of the sub-windows before its head.
+// advance sets v's state to the ring at the time now. past is the sum of the sub-windows before its
+// head.
 func (v *view) advance(r Ring, now int64, past uint64) {
 	current := r.number(now)
 	switch count := v.word & payloadMask; {
@@ -80,7 +81,7 @@ func (v *view) advance(r Ring, now int64, past uint64) {
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
-			past -= min(past, v.countOf(r.k, x)) // past may be less if the calendar was another
+			past -= min(past, v.countOf(r.k, x)) // past may be less if the calendar has changed
 		}
 		v.state = state{past: past, num: current}
 	}
@@ -213,8 +214,8 @@ func (r Ring) subWindowEnd(number int64) int64 {
 	return number * r.length
 }
 
-// setBack reports whether head, a sub-window with hits, is so far ahead of the current one that the clock
-// was set back.
+// setBack reports whether head, a sub-window with hits, is so far ahead of the current one that the
+// clock was set back.
 func (r Ring) setBack(head, current, now int64) bool {
 	return head > current && begunAhead(r.start(head), now)
 }
@@ -231,8 +232,8 @@ func (r Ring) K() int64 { return r.k }
 // Number returns the sub-window that contains the time.
 func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
 
-// ClockSetBack reports whether head, a sub-window with hits, is so far ahead of the time that the clock was
-// set back.
+// ClockSetBack reports whether head, a sub-window with hits, is so far ahead of the time that the
+// clock was set back.
 func (r Ring) ClockSetBack(head int64, at Time) bool {
 	return r.setBack(head, r.number(at.stamp()), at.stamp())
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A snapshot contains the live counters of a table. Numbers are little-endian, or uvarints of package
-// encoding/binary. Sizes are in bytes:
+// A snapshot contains the live counters of a table. Numbers are little-endian, or uvarints of
+// package encoding/binary. Sizes are in bytes:
 //
 //	magic, format 4, saved at 8, key 16, bytes of the table 8, CRC-32C of these 4
 //	for each size class in use:
@@ -29,9 +29,9 @@ import (
 //	    uvarint 0
 //	uvarint 0, horizon 8, CRC-32C of all the above 4
 //
-// A counter is identified by its tag and by log2(minimum blocks) low bits of its block number. A table that
-// loads the snapshot therefore needs the same minimum number of blocks. The number of blocks in use may
-// differ, and does if the class grew during the snapshot.
+// A counter is identified by its tag and by log2(minimum blocks) low bits of its block number. A
+// table that loads the snapshot therefore needs the same minimum number of blocks. The number of
+// blocks in use may differ, and does if the class grew during the snapshot.
 //
 // If a counter occurs twice in a size class, the last occurrence is valid; see saver.
 const (
@@ -65,13 +65,13 @@ type SnapshotInfo struct {
 	Counters, Bytes int64
 }
 
-// Save writes the counters that are live at the time now, their leases and the table's key, for [Load]. It
-// returns an error only if w does.
+// Save writes the counters that are live at the time now, their leases and the table's key, for
+// [Load]. It returns an error only if w does.
 //
-// Decisions continue during a save. Each counter is saved in a consistent state from some moment during the
-// call, but two counters of a group may be saved before and after a charge of the group. A counter with
-// cells is locked while it is copied, for at most a microsecond per thousand cells. Inserts of new counters
-// wait while a block is copied. Concurrent saves are serialised.
+// Decisions continue during a save. Each counter is saved in a consistent state from some moment
+// during the call, but two counters of a group may be saved before and after a charge of the group.
+// A counter with cells is locked while it is copied, for at most a microsecond per thousand cells.
+// Inserts of new counters wait while a block is copied. Concurrent saves are serialised.
 func (t *Table) Save(w io.Writer, now Time) (SnapshotInfo, error) {
 	t.saveMu.Lock()
 	defer t.saveMu.Unlock()
@@ -88,8 +88,8 @@ func (t *Table) Save(w io.Writer, now Time) (SnapshotInfo, error) {
 	return s.info, s.err
 }
 
-// beginSave returns the size classes to save and sets their cursors. No counter moves between classes
-// meanwhile.
+// beginSave returns the size classes to save and sets their cursors. No counter moves between
+// classes meanwhile.
 func (t *Table) beginSave() (classes []savedClass) {
 	for i := range t.moving {
 		t.moving[i].Lock()
@@ -101,9 +101,10 @@ func (t *Table) beginSave() (classes []savedClass) {
 			classes = append(classes, savedClass{p, c})
 		}
 	}
-	// A settlement charges a counter first and then releases the hold, which usually has more cells. Large
-	// classes are therefore saved first: a settlement in between is saved as both, not as neither. After a
-	// restart less is then admitted until the reservation expires, but never more.
+	// A settlement charges a counter first and then releases the hold, which usually has more
+	// cells. Large classes are therefore saved first: a settlement in between is saved as both, not
+	// as neither. After a restart less is then admitted until the reservation expires, but never
+	// more.
 	slices.SortStableFunc(classes, func(a, b savedClass) int { return cmp.Compare(b.class.size, a.class.size) })
 	return classes
 }
@@ -113,11 +114,11 @@ type savedClass struct {
 	class     *sizeClass
 }
 
-// A saver writes a snapshot. Counters may move meanwhile, to another block of their size class when it
-// grows or shrinks, or to another class. A goroutine that moves a counter from an unwritten block to a
-// written one passes it to the saver, which would otherwise miss it. A goroutine that moves a counter the
-// other way makes the saver skip it; see snapshotCursor. A counter that loses its slot and is inserted
-// again may be written twice; the later state is valid.
+// A saver writes a snapshot. Counters may move meanwhile, to another block of their size class when
+// it grows or shrinks, or to another class. A goroutine that moves a counter from an unwritten
+// block to a written one passes it to the saver, which would otherwise miss it. A goroutine that
+// moves a counter the other way makes the saver skip it; see snapshotCursor. A counter that loses
+// its slot and is inserted again may be written twice; the later state is valid.
 type saver struct {
 	w       io.Writer
 	buf     []byte
@@ -171,8 +172,8 @@ func (s *saver) writeClass(c savedClass) {
 	s.buf = binary.AppendUvarint(s.buf, 0)
 }
 
-// insertMoved inserts the moved counters before s.buf[at:]. If a counter is in both, the later copy in
-// s.buf is valid.
+// insertMoved inserts the moved counters before s.buf[at:]. If a counter is in both, the later copy
+// in s.buf is valid.
 func (s *saver) insertMoved(ps *snapshotCursor, at int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -185,9 +186,9 @@ func (s *saver) insertMoved(ps *snapshotCursor, at int) {
 	ps.moved, ps.movedCount = ps.moved[:0], 0
 }
 
-// writeBlock appends the live counters of a block and advances the cursor. It returns false without effect
-// if one of them is being written: waiting for the writer would also delay others that need the lock of the
-// block.
+// writeBlock appends the live counters of a block and advances the cursor. It returns false without
+// effect if one of them is being written: waiting for the writer would also delay others that need
+// the lock of the block.
 func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, block uint64) bool {
 	held := sc.lockBlocks(block, block)
 	defer held.unlock()
@@ -248,8 +249,8 @@ func (s *sizeClass) appendCounter(b []byte, index, tag, word uint64) []byte {
 	return b
 }
 
-// writeTrailer writes what follows the counters. The horizon includes counters that were reclaimed during
-// the save.
+// writeTrailer writes the end of a snapshot, after the counters. The horizon includes counters that
+// were reclaimed during the save.
 func (s *saver) writeTrailer(t *Table) {
 	s.buf = binary.AppendUvarint(s.buf, 0)
 	s.buf = binary.LittleEndian.AppendUint64(s.buf, uint64(max(s.horizon, Time(t.horizon.Load())))) //nolint:gosec // bits

@@ -8,29 +8,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A snapshotCursor tracks how far a running snapshot has written a size class. Every class that existed
-// when the snapshot started has one until it ends.
+// A snapshotCursor tracks how far a running snapshot has written a size class. Every class that
+// existed when the snapshot started has one until it ends.
 type snapshotCursor struct {
-	// written is the number of blocks written so far, from the first. It passes a block under the lock of
-	// that block, which a reader must hold.
+	// written is the number of blocks written so far, from the first. It advances past a block
+	// under the lock of that block, which a reader must hold.
 	written atomic.Uint64
 	// mu guards the fields below. It is acquired after the locks of blocks.
 	mu sync.Mutex
-	// moved are counters that moved from an unwritten block to a written one, encoded as blocks with one
-	// counter each, and movedCount is their number.
+	// moved are counters that moved from an unwritten block to a written one, encoded as blocks
+	// with one counter each, and movedCount is their number.
 	moved      []byte
 	movedCount int64
-	// skipped are counters that moved from a written block, of any class, to an unwritten one of this
-	// class. anySkipped reports whether there are any.
+	// skipped are counters that moved from a written block, of any class, to an unwritten one of
+	// this class. anySkipped reports whether there are any.
 	skipped    map[identity.ID]bool
 	anySkipped atomic.Bool
 }
 
-// hasPassed reports whether the snapshot does not visit the block any more. It never visits size classes
-// created after its start, which have no cursor.
+// hasPassed reports whether the snapshot will not visit the block again. It never visits size
+// classes created after its start, which have no cursor.
 func (ps *snapshotCursor) hasPassed(block uint64) bool { return ps == nil || block < ps.written.Load() }
 
-// finishClass passes all blocks if there are at most count, and reports whether it has.
+// finishClass marks all blocks as written if at most count are in use. It reports whether it did.
 func (ps *snapshotCursor) finishClass(s *sizeClass, count uint64) bool {
 	s.resizeMu.Lock()
 	defer s.resizeMu.Unlock()
@@ -51,8 +51,8 @@ func (ps *snapshotCursor) skips(s *sizeClass, block, tag uint64) bool {
 	return ps.skipped[s.partialID(block, tag)]
 }
 
-// partialID returns the part of a counter's ID that its tag and block determine: enough to find its two
-// blocks and to identify it.
+// partialID returns the part of a counter's ID that its tag and block determine: enough to find its
+// two blocks and to identify it.
 func (s *sizeClass) partialID(block, tag uint64) identity.ID {
 	low := block & (s.minBlocks - 1)
 	if tag&secondBit != 0 {
@@ -61,9 +61,9 @@ func (s *sizeClass) partialID(block, tag uint64) identity.ID {
 	return identity.ID{Hi: tag &^ secondBit, Lo: low * ways}
 }
 
-// noteMoveLocked informs a running snapshot that the frozen counter in a slot, which had the given word,
-// moves to a block of the size class to, which may be s. Of id only the bits that the class to stores are
-// used. The locks of both blocks are held.
+// noteMoveLocked informs a running snapshot that the frozen counter in a slot, which had the given
+// word, moves to a block of the size class to, which may be s. Of id only the bits that the class
+// to stores are used. The locks of both blocks are held.
 func (s *sizeClass) noteMoveLocked(index, word uint64, to *sizeClass, block uint64, id identity.ID) {
 	from := s.cursor.Load()
 	into := from // a single load: with two, a snapshot that starts in between would take an unwritten counter for written

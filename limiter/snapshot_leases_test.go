@@ -18,8 +18,8 @@ func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	return tab
 }
 
-// TestASnapshotWithoutLeases loads hits, but no permits and reservations. Old leases do not affect new
-// ones.
+// TestASnapshotWithoutLeases loads hits, but no permits and reservations. Old leases do not affect
+// new ones.
 func TestASnapshotWithoutLeases(t *testing.T) {
 	const n = 16
 	tab := newTable(t, 1<<20)
@@ -69,8 +69,8 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesSinceASnapshot simulates a crash of a process that granted leases after its last snapshot. They
-// release none of the leases of the next process.
+// TestLeasesSinceASnapshot simulates a crash of a process that granted leases after its last
+// snapshot. They release none of the leases of the next process.
 func TestLeasesSinceASnapshot(t *testing.T) {
 	const n = 8
 	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)

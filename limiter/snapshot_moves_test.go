@@ -21,16 +21,16 @@ func (w duringSave) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// A movingTable is a table with counters of all sizes, in the common partition and in one that is added and
-// removed, and the number of their hits.
+// A movingTable is a table with counters of all sizes, in the common partition and in one that is
+// added and removed, and the number of their hits.
 type movingTable struct {
 	tab      *Table
 	counters int
 	policies [][]*Policy
 	limit    atomic.Int64 // index of the policy of each counter
 	own      atomic.Pointer[Partition]
-	// rules is write-locked while the partition is added or removed: a request with the earlier rules
-	// counts separately.
+	// rules is write-locked while the partition is added or removed: a request with the earlier
+	// rules counts separately.
 	rules sync.RWMutex
 	// asked and admitted count the hits of each counter, before and after they are charged.
 	asked, admitted []atomic.Int64
@@ -177,8 +177,8 @@ func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64)
 	}
 }
 
-// TestCountersMoveWhileTheyAreSaved checks that counters that move between the writes of a snapshot are in
-// it exactly once.
+// TestCountersMoveWhileTheyAreSaved checks that counters that move between the writes of a snapshot
+// are in it exactly once.
 func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))

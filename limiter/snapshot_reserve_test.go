@@ -21,8 +21,8 @@ func (w *writes) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// TestASnapshotLosesNoSettlement settles reservations while a snapshot is written: it contains each as a
-// hold, as a cost, or as both.
+// TestASnapshotLosesNoSettlement settles reservations while a snapshot is written: it contains each
+// as a hold, as a cost, or as both.
 func TestASnapshotLosesNoSettlement(t *testing.T) {
 	const budgets, held = 4000, 7
 	for name, p := range reserving(1000, 8, false) {

@@ -37,7 +37,8 @@ func load(tb testing.TB, b []byte, size int64) *Table {
 	return tab
 }
 
-// checkSlots checks that each counter has one slot, in one of its two blocks, and that the memory adds up.
+// checkSlots checks that each counter has one slot, in one of its two blocks, and that the memory
+// adds up.
 func checkSlots(tb testing.TB, tab *Table) {
 	tb.Helper()
 	used := int64(0)
@@ -66,8 +67,8 @@ func checkSlots(tb testing.TB, tab *Table) {
 	}
 }
 
-// snapshotPolicies returns policies of all algorithms and many sizes. Those of one row have one ID, as if
-// the limit was edited.
+// snapshotPolicies returns policies of all algorithms and many sizes. Those of one row have one ID,
+// as if the limit was edited.
 func snapshotPolicies() [][]*Policy {
 	return [][]*Policy{
 		{perMinute(100), perMinute(20)},
@@ -85,8 +86,8 @@ func snapshotPolicies() [][]*Policy {
 	}
 }
 
-// A trial makes the same random charges in two tables, one of which may be loaded from a snapshot of the
-// other.
+// A trial makes the same random charges in two tables, one of which may be loaded from a snapshot
+// of the other.
 type trial struct {
 	r     *rand.Rand
 	now   Time
@@ -124,8 +125,8 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	}
 }
 
-// TestASnapshotIsAsGoodAsTheTable checks that a loaded table decides like the saved one, also after any
-// change of rules.
+// TestASnapshotIsAsGoodAsTheTable checks that a loaded table decides like the saved one, also after
+// any change of rules.
 func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 	skipShort(t)
 	const size = 4 << 20
@@ -170,8 +171,8 @@ func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 	}
 }
 
-// TestASnapshotLeavesOutWhatHasExpired checks that expired counters are omitted, but no window of theirs
-// starts again.
+// TestASnapshotLeavesOutWhatHasExpired checks that expired counters are omitted, but no window of
+// theirs starts again.
 func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(2)
@@ -222,8 +223,8 @@ func smallSnapshot(tb testing.TB) []byte {
 	return snapshot(tb, tab, min1)
 }
 
-// TestDamagedSnapshotIsRejected checks that Load rejects a snapshot with any flipped bit or truncated at
-// any byte.
+// TestDamagedSnapshotIsRejected checks that Load rejects a snapshot with any flipped bit or
+// truncated at any byte.
 func TestDamagedSnapshotIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	load(t, b, 64<<10)
@@ -255,8 +256,8 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAnotherTableIsRejected checks that Load rejects intact snapshots of other tables with a
-// specific error.
+// TestSnapshotOfAnotherTableIsRejected checks that Load rejects intact snapshots of other tables
+// with a specific error.
 func TestSnapshotOfAnotherTableIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	broken := errors.New("broken")
@@ -338,8 +339,8 @@ func TestAFullSnapshot(t *testing.T) {
 	}
 }
 
-// FuzzLoad loads arbitrary input with correct checksums: it is accepted or rejected, and an accepted table
-// works.
+// FuzzLoad loads arbitrary input with correct checksums: it is accepted or rejected, and an
+// accepted table works.
 func FuzzLoad(f *testing.F) {
 	b := smallSnapshot(f)
 	f.Add(b)
@@ -396,7 +397,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideWhileSaving decides charges on a million counters, without and with concurrent saves.
+// BenchmarkDecideWhileSaving decides charges on a million counters, without and with concurrent
+// saves.
 func BenchmarkDecideWhileSaving(b *testing.B) {
 	const keys = 1_000_000
 	t, ids, next := newTable(b, 0), benchIDs(keys), spread(keys)

@@ -21,7 +21,8 @@ type source struct {
 	read             int64 // bytes consumed
 }
 
-// fill reads until n bytes, at most sourceBytes, are buffered. It returns an error if the input is shorter.
+// fill reads until n bytes, at most sourceBytes, are buffered. It returns an error if the input is
+// shorter.
 func (s *source) fill(n int) error {
 	if s.buf == nil {
 		s.buf = make([]byte, sourceBytes)

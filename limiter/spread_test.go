@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// structured are n strings of each kind that a weak hash would map to few slots: typical names and attacks.
+// structured are n strings of each kind that a weak hash would map to few slots: typical names and
+// attacks.
 var structured = map[string]func(i int) []byte{
 	"decimal counter":      func(i int) []byte { return fmt.Appendf(nil, "user-%07d", i) },
 	"binary counter":       func(i int) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(i)) },
@@ -34,8 +35,8 @@ var structured = map[string]func(i int) []byte{
 	},
 }
 
-// TestStructuredNamesSpread fills half a table with each kind: blocks fill like those of random IDs, and
-// the halves of IDs are all different.
+// TestStructuredNamesSpread fills half a table with each kind: blocks fill like those of random
+// IDs, and the halves of IDs are all different.
 func TestStructuredNamesSpread(t *testing.T) {
 	t.Parallel()
 	for name, text := range structured {
@@ -84,8 +85,8 @@ func spreads(t *testing.T, text func(i int) []byte) {
 	if lost > 0 {
 		t.Errorf("%d found both blocks full in a half full table, want none", lost)
 	}
-	// Counts follow a Poisson distribution: their variance is their mean. Over so many blocks the ratio is
-	// normal with a deviation of sqrt(2/blocks).
+	// Counts follow a Poisson distribution: their variance is their mean. Over so many blocks the
+	// ratio is normal with a deviation of sqrt(2/blocks).
 	for which, counts := range map[string]*[blocks]int{"first": &first, "second": &second, "both": &both} {
 		sum, squares := 0.0, 0.0
 		for _, c := range counts {

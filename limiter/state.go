@@ -1,7 +1,7 @@
 package limiter
 
-// A State is a counter as an external store reports it, independent of the memory of a [Table]. The zero
-// value is an absent counter. The fields in use depend on the algorithm:
+// A State is a counter as an external store reports it, independent of the memory of a [Table]. The
+// zero value is an absent counter. The fields in use depend on the algorithm:
 //
 //	                Hits            Time               others
 //	fixed window    of the window   the window's end   -
@@ -12,42 +12,42 @@ package limiter
 //
 // A counter with reservations also uses HeldHits, Reservations, Lease and SettledHits.
 type State struct {
-	// Hits is the number of hits of a fixed window, capped at [MaxCount]; or the number of hits of a log,
-	// at most its limit, that count at the time of the charge or, if that is later, at the time of the
-	// newest hit.
+	// Hits is the number of hits of a fixed window, capped at [MaxCount]; or the number of hits of
+	// a log, at most its limit, that count at the time of the charge or, if that is later, at the
+	// time of the newest hit.
 	Hits uint64
-	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a bucket; or the
-	// time of the newest hit of a log.
+	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a
+	// bucket; or the time of the newest hit of a log.
 	Time Time
-	// Sixteenths of a nanosecond, 0 to 15, are added to Time for the TAT of buckets with an emission
-	// interval below 1024 ns.
+	// Sixteenths of a nanosecond, 0 to 15, are added to Time for the TAT of buckets with an
+	// emission interval below 1024 ns.
 	Sixteenths uint8
-	// SubWindow is the number of the newest sub-window with hits. Without a calendar it starts at SubWindow
-	// times [Ring.Length].
+	// SubWindow is the number of the newest sub-window with hits. Without a calendar it starts at
+	// SubWindow times [Ring.Length].
 	SubWindow int64
-	// Counts are the hits of that sub-window and of the k before it, newest first. Missing counts are 0. An
-	// empty slice is an absent counter.
+	// Counts are the hits of that sub-window and of the k before it, newest first. Missing counts
+	// are 0. An empty slice is an absent counter.
 	Counts []uint32
 	// Stamp is the time of one hit of a log. Which one depends on the charge:
 	//
-	//   - Over-limit hits need the hit whose expiry makes room for them. With n hits in the log after the
-	//     charge, that is number n + hits - limit, counted from the oldest.
-	//   - A refund needs the newest hit that remains in the log, and so does each later charge on the log
-	//     in the same batch.
+	//   - Over-limit hits need the hit whose expiry makes room for them. With n hits in the log
+	//     after the charge, that is number n + hits - limit, counted from the oldest.
+	//   - A refund needs the newest hit that remains in the log, and so does each later charge on
+	//     the log in the same batch.
 	//
 	// Other charges need none, nor does a charge that needs a hit of its own batch.
 	Stamp Time
-	// RefundStamp is, for a refund of a log, the newest hit that remains after the refund has also given
-	// back hits offset against a charge that does not count.
+	// RefundStamp is, for a refund of a log, the newest hit that remains after the refund has also
+	// given back hits offset against a charge that does not count.
 	RefundStamp Time
-	// Lease is the lease that a charge acquired in the store. For a returned lease of a concurrency limit
-	// it is the lease itself if it was valid, else 0.
+	// Lease is the lease that a charge acquired in the store. For a returned lease of a concurrency
+	// limit it is the lease itself if it was valid, else 0.
 	Lease uint64
-	// HeldHits is the number of hits reserved on the counter, and Reservations the number of reservations.
-	// SettledHits is the number of hits held by the lease that a charge returns.
+	// HeldHits is the number of hits reserved on the counter, and Reservations the number of
+	// reservations. SettledHits is the number of hits held by the lease that a charge returns.
 	HeldHits, Reservations, SettledHits uint64
-	// PenaltyExpiry is when the penalty is forgotten, one window after its end. PenaltyLevel is its step,
-	// from 1; 0 for none.
+	// PenaltyExpiry is when the penalty is forgotten, one window after its end. PenaltyLevel is its
+	// step, from 1; 0 for none.
 	PenaltyExpiry Time
 	PenaltyLevel  uint8
 }

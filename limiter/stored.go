@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// Stored is the interface of a [Batch] for an external store that decides charges in place of a [Table]:
-// what to charge, the decisions that follow from the counters that the charges found there, and the
-// transfer of counters to and from a table that takes over during an outage. Counters are exchanged as
-// [State]; [Policy.WindowEnd], [Policy.Ring] and [Policy.Bucket] give the parameters of the algorithms.
+// Stored is the interface of a [Batch] for an external store that decides charges in place of a
+// [Table]: what to charge, the decisions that follow from the counters that the charges found
+// there, and the transfer of counters to and from a table that takes over during an outage.
+// Counters are exchanged as [State]; [Policy.WindowEnd], [Policy.Ring] and [Policy.Bucket] give the
+// parameters of the algorithms.
 type Stored struct{ b *Batch }
 
 // Stored returns the store interface of b.
@@ -18,14 +19,14 @@ func (b *Batch) Stored() Stored { return Stored{b} }
 type Waiter interface {
 	// Decided is called when the decisions are complete or failed with err. It must not block.
 	Decided(err error)
-	// Exceeded returns a callback for the given charge, or nil. After an outage the callback is called,
-	// possibly concurrently, with the number of locally admitted hits that exceeded the limit. Exceeded
-	// itself is called before Decided.
+	// Exceeded returns a callback for the given charge, or nil. After an outage the callback is
+	// called, possibly concurrently, with the number of locally admitted hits that exceeded the
+	// limit. Exceeded itself is called before Decided.
 	Exceeded(charge int) func(hits uint64)
 }
 
-// OffsetRefunds offsets refunds against charges on the same counters. Afterwards [Stored.Hits] returns the
-// remaining hits.
+// OffsetRefunds offsets refunds against charges on the same counters. Afterwards [Stored.Hits]
+// returns the remaining hits.
 func (s Stored) OffsetRefunds() {
 	s.b.offsetDone = false
 	if _, refunds, _, _ := s.b.classifyCharges(); refunds {
@@ -45,27 +46,28 @@ func (s Stored) Offsets() []Offset {
 	return nil
 }
 
-// Refunded returns how many hits charge i, a decided refund, took off its counter.
+// Refunded returns how many hits the decided refund i took off its counter.
 func (s Stored) Refunded(i int) uint64 { return s.b.refunded(i) }
 
-// Decide decides all charges as [Table.Decide] does, but on counters that a store has already charged.
-// found, parallel to the charges, has the states before the charges, and now is the time at which the store
-// decided. If several charges have the same counter, the first one has the state before all of them, and
-// the others only Stamp and the fields of their leases. The store must charge like an uncontended
-// Table.Decide, after offsetting refunds; see [Stored.OffsetRefunds] and [Stored.Offsets].
+// Decide decides all charges as [Table.Decide] does, but on counters that a store has already
+// charged. found, parallel to the charges, has the states before the charges, and now is the time
+// at which the store decided. If several charges have the same counter, the first one has the state
+// before all of them, and the others only Stamp and the fields of their leases. The store must
+// charge like an uncontended Table.Decide, after offsetting refunds; see [Stored.OffsetRefunds] and
+// [Stored.Offsets].
 //
-// The batch refers to the Counts in found until it is reset or decided again. Decide does not allocate once
-// the batch has grown.
+// The batch refers to the Counts in found until it is reset or decided again. Decide does not
+// allocate once the batch has grown.
 func (s Stored) Decide(now Time, found []State) {
 	s.b.loadReported(found)
 	s.b.table = nil
 	s.b.decide(now)
 }
 
-// Deny denies charge i, decided at the time now, because a charge outside of this batch denied its group.
-// It undoes the charge, in the table that decided it or in the state derived from the store's reply.
-// Refunds that were offset against the charge are then given back as well: refunds is the number of these
-// hits, and gave how many of them the counter could give.
+// Deny denies charge i, which was decided at the time now, because a charge outside of this batch
+// denied its group. It undoes the charge, in the table that decided it or in the state derived from
+// the store's reply. Refunds that were offset against the charge are then given back as well:
+// refunds is the number of these hits, and gave the number that the counter gave back.
 func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b := s.b
 	b.rollBack(now, i)
@@ -81,7 +83,8 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 }
 
 // ResolveGroups marks the denied groups of a batch whose charges were decided in parts; see
-// [Stored.CopyDecision]. deny is called for each charge that was not denied in its part, and must undo it.
+// [Stored.CopyDecision]. deny is called for each charge that was not denied in its part, and must
+// undo it.
 func (s Stored) ResolveGroups(deny func(i int)) {
 	b := s.b
 	b.Denied, b.Wait = false, 0
@@ -89,8 +92,8 @@ func (s Stored) ResolveGroups(deny func(i int)) {
 	b.resolveGroups(0, quota && !b.quotaPassed(), leases, deny)
 }
 
-// StateAfter stores in left the state of the counter of charge i after [Stored.Decide] of the same time. It
-// reuses the memory of left.
+// StateAfter stores in left the state of the counter of charge i after [Stored.Decide] of the same
+// time. It reuses the memory of left.
 func (s Stored) StateAfter(now Time, i int, left *State) {
 	v, p := &s.b.view, s.b.Charges[i].Policy
 	s.b.readStored(now, i, v)
@@ -100,16 +103,16 @@ func (s Stored) StateAfter(now Time, i int, left *State) {
 	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = reported.HeldHits, reported.PenaltyExpiry, reported.PenaltyLevel
 }
 
-// BucketAfter returns the bucket as charge i left it in Decide of the same time. While the bucket still has
-// this TAT, a delayed charge is the newest and can be cancelled.
+// BucketAfter returns the bucket as charge i left it in [Stored.Decide] of the same time. While the
+// bucket still has this TAT, a delayed charge is the newest and can be cancelled.
 func (s Stored) BucketAfter(now Time, i int) State {
 	var after State
 	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &after)
 	return after
 }
 
-// ResetDecisions clears the decisions and makes them parallel to the charges, for [Stored.CopyDecision] and
-// [Stored.MergeInto].
+// ResetDecisions clears the decisions and makes them parallel to the charges, for
+// [Stored.CopyDecision] and [Stored.MergeInto].
 func (s Stored) ResetDecisions() {
 	s.b.poison()
 	s.b.resize(len(s.b.Charges))
@@ -122,14 +125,14 @@ func (s Stored) ResetDecisions() {
 	s.b.special, s.b.offsets, s.b.offsetDone = false, s.b.offsets[:0], true
 }
 
-// CopyDecision sets decision i from that of charge k of part, a batch with some of the charges, including
-// the remaining hits.
+// CopyDecision sets decision i from that of charge k of part, a batch with some of the charges,
+// including the remaining hits.
 func (s Stored) CopyDecision(i int, part *Batch, k int) {
 	s.b.Decisions[i], s.b.marks[i], s.b.hitsLeft[i] = part.Decisions[k], part.marks[k], part.hits(k)
 }
 
-// ReadStates stores in found, parallel to the charges, the states of their counters in a table before they
-// are decided. It sets no Stamp. It reuses the memory of found and changes no counter.
+// ReadStates stores in found, parallel to the charges, the states of their counters in a table
+// before they are decided. It sets no Stamp. It reuses the memory of found and changes no counter.
 func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	v := &s.b.view
 	s.b.table = t
@@ -150,9 +153,9 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	}
 }
 
-// MergeInto updates the counter of charge i in a table with the state that a store reported at the time
-// now, so that the table can take over during an outage. A log receives only the hits of the charge as
-// decided by [Stored.Decide], since a store does not report the time of each hit.
+// MergeInto updates the counter of charge i in a table with the state that a store reported at the
+// time now, so that the table can take over during an outage. A log receives only the hits of the
+// charge as decided by [Stored.Decide], since a store does not report the time of each hit.
 //
 // A fixed window never returns to an older one. MergeInto does not allocate.
 func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
@@ -184,15 +187,15 @@ func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 	}
 }
 
-// SetMirror marks t as the local mirror of a store. Permits in a mirror have their own numbers: any valid
-// lease releases one, and the store's leases are set with [Stored.SetLease]. It must be called before t is
-// used.
+// SetMirror marks t as the local mirror of a store. Permits in a mirror have their own numbers: any
+// valid lease releases one, and the store's leases are set with [Stored.SetLease]. It must be
+// called before t is used.
 func (t *Table) SetMirror() { t.mirror = true }
 
-// Settled reports whether charge i, decided, is a returned lease of a reservation or its cost.
+// Settled reports whether the decided charge i returned the lease of a reservation or was its cost.
 func (s Stored) Settled(i int) bool { return s.b.isSettled(i) }
 
-// SetLease sets the lease under which charge i, decided in a mirror, holds its permit.
+// SetLease sets the lease under which charge i, which a mirror decided, holds its permit.
 func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //nolint:gosec // a lease
 
 // loadReported fills b.stored from found.
@@ -218,7 +221,8 @@ func (b *Batch) loadReported(found []State) {
 			if own.PenaltyLevel > 0 {
 				f.PenaltyExpiry, f.PenaltyLevel = own.PenaltyExpiry, own.PenaltyLevel
 			}
-			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations) // not all charges on the counter report them
+			// Not all charges on the counter report these.
+			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations)
 		}
 	}
 }

@@ -15,8 +15,8 @@ type logTracker struct {
 	logs map[*Policy][]Time // the hits of a log, oldest first, by the policy of its counter
 }
 
-// stamp adds to found the stamps of logs that b asks for if it is decided as in decided: only the decisions
-// tell how many hits there were when a charge was decided.
+// stamp adds to found the stamps of logs that b asks for if it is decided as in decided: only the
+// decisions tell how many hits there were when a charge was decided.
 func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
 	tb.Helper()
 	own, gone := map[*Policy]int{}, map[*Policy]int{}
@@ -52,9 +52,9 @@ func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision
 	}
 }
 
-// notBeforeChanges returns now, or the time of the last change of b's logs if that is later. A table counts
-// a late hit at the last change of its log, including refunds. A State does not contain that time, since a
-// store uses its own clock.
+// notBeforeChanges returns now, or the time of the last change of b's logs if that is later. A
+// table counts a late hit at the last change of its log, including refunds. A State does not
+// contain that time, since a store uses its own clock.
 func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	var v view
 	for i := range b.Charges {
@@ -78,8 +78,9 @@ func (h *logTracker) live(now Time, p *Policy) (live []Time, at Time) {
 	return live[max(0, len(live)-int(p.Limit)):], at
 }
 
-// apply applies the decisions of the table to the logs, after b's refunds were offset. It adds to found the
-// stamps that remain in each log after refunds have given back offset hits that do not count.
+// apply applies the decisions of the table to the logs, after b's refunds were offset. It adds to
+// found the stamps that remain in each log after refunds have given back offset hits that do not
+// count.
 func (h *logTracker) apply(now Time, b *Batch, decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c, d := &decided.Charges[i], &decided.Decisions[i]
@@ -138,7 +139,8 @@ var storedPolicies = []Policy{
 	{Algorithm: Concurrency, Limit: 0, Window: time.Second},
 }
 
-// setReportedLeases sets in found the leases that a store would report for charges decided by a table.
+// setReportedLeases sets in found the leases that a store would report for charges decided by a
+// table.
 func setReportedLeases(decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c := &decided.Charges[i]
@@ -148,8 +150,8 @@ func setReportedLeases(decided *Batch, found []State) {
 	}
 }
 
-// playStored plays a tape to a table and decides a second batch from simulated replies of a store. Both
-// batches must decide alike and leave the same counters.
+// playStored plays a tape to a table and decides a second batch from simulated replies of a store.
+// Both batches must decide alike and leave the same counters.
 func playStored(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
@@ -190,8 +192,8 @@ func playStored(tb testing.TB, data []byte) {
 			}
 		}
 		if slices.ContainsFunc(plain.Charges, func(c Charge) bool { return c.Policy.UsesLeases() }) {
-			// Groups that acquire leases are decided last, which logTracker does not model; a test of
-			// package store covers both.
+			// Groups that acquire leases are decided last, which logTracker does not model; a test
+			// of package store covers both.
 			plain.Charges = slices.DeleteFunc(plain.Charges, func(c Charge) bool { return c.Policy.Algorithm == SlidingLog })
 		}
 		n := len(plain.Charges)
@@ -257,7 +259,8 @@ func FuzzStoredDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { playStored(t, data) })
 }
 
-// TestStoredDecideBuckets checks that a stored TAT is valid for policies of either unit, without expiry.
+// TestStoredDecideBuckets checks that a stored TAT is valid for policies of either unit, without
+// expiry.
 func TestStoredDecideBuckets(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
 	coarse := &Policy{Algorithm: TokenBucket, Limit: 1, Window: time.Second, Burst: 10}
@@ -285,8 +288,8 @@ func TestStoredDecideBuckets(t *testing.T) {
 	}
 }
 
-// TestStoredDecideLate checks that a store may decide shortly after the end of the window that its caller
-// named.
+// TestStoredDecideLate checks that a store may decide shortly after the end of the window that its
+// caller named.
 func TestStoredDecideLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 3, Window: time.Minute}
@@ -297,8 +300,8 @@ func TestStoredDecideLate(t *testing.T) {
 	}
 }
 
-// TestDecideAfterStoredDecide decides in a table a batch that was decided before on reported counters. The
-// counts of a reported sliding window must not be written to other counters.
+// TestDecideAfterStoredDecide decides in a table a batch that was decided before on reported
+// counters. The counts of a reported sliding window must not be written to other counters.
 func TestDecideAfterStoredDecide(t *testing.T) {
 	p := &Policy{Algorithm: SlidingWindow, Limit: 5, Window: time.Second, SubWindows: 10}
 	const at, step = Time(1_900_000_000_000_000_000), Time(100 * time.Millisecond)

@@ -15,30 +15,30 @@ import (
 
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
-	// Bytes limits the memory of the counters: [MinBytes], 4 KiB, to [MaxBytes], 256 GiB, or 2 GiB less one
-	// byte on 32-bit systems. 0 means 64 MiB. Each counter size in use may exceed the limit by room for 16
-	// counters.
+	// Bytes limits the memory of the counters: [MinBytes], 4 KiB, to [MaxBytes], 256 GiB, or 2 GiB
+	// less one byte on 32-bit systems. 0 means 64 MiB. Each counter size in use may exceed the
+	// limit by room for 16 counters.
 	Bytes int64
-	// Key is the secret key of the counter IDs. The table does not hash, but saves the key with a snapshot,
-	// since the IDs are useless without it. The zero value selects a random key.
+	// Key is the secret key of the counter IDs. The table does not hash, but saves the key with a
+	// snapshot, since the IDs are useless without it. The zero value selects a random key.
 	Key identity.Key
-	// RestoreLeases makes [Load] restore the leases in the snapshot, that is, permits and reservations. A
-	// lease that was returned after the snapshot stays held until it expires. Otherwise all leases are
-	// dropped.
+	// RestoreLeases makes [Load] restore the leases in the snapshot, that is, permits and
+	// reservations. A lease that was returned after the snapshot stays held until it expires.
+	// Otherwise all leases are dropped.
 	RestoreLeases bool
 }
 
 // A Table stores counters. All methods may be called concurrently.
 type Table struct {
 	common Partition
-	// horizon is the latest [Time] until which a reclaimed counter had counted. An absent counter may have
-	// been reclaimed, so a new counter never starts before the horizon. It is raised before a slot is
-	// taken, and read under the lock of the slot's stripe.
+	// horizon is the latest [Time] until which a reclaimed counter had counted. An absent counter
+	// may have been reclaimed, so a new counter never starts before the horizon. It is raised
+	// before a slot is taken, and read under the lock of the slot's stripe.
 	horizon   atomic.Int64
 	penalties penaltyFilter
-	// moving serialises inserts of counters that may have a slot in another size class, so that a counter
-	// is in only one. These locks are acquired before those of a size class, and classes of smaller
-	// counters before those of larger ones.
+	// moving serialises inserts of counters that may have a slot in another size class, so that a
+	// counter is in only one. These locks are acquired before those of a size class, and classes of
+	// smaller counters before those of larger ones.
 	moving [stripes]moveLock
 
 	key    identity.Key
@@ -47,7 +47,7 @@ type Table struct {
 	// saveMu serialises calls of Save.
 	saveMu sync.Mutex
 
-	// bytes is the memory limit, and freeBytes the part that no size class has.
+	// bytes is the memory limit, and freeBytes the part that no size class uses.
 	bytes     int64
 	freeBytes atomic.Int64
 	// squeezeMu is held while a size class takes memory from the donors.
@@ -61,13 +61,13 @@ type Table struct {
 	partitions map[string]*Partition
 }
 
-// A moveLock is held while a counter is inserted that may be in another size class of the same or another
-// partition.
+// A moveLock is held while a counter is inserted that may be in another size class of the same or
+// another partition.
 type moveLock struct {
 	sync.Mutex
-	// moves counts the counters that moved to another size class. It is incremented after a counter is in
-	// the new class and before it leaves the old one, so a reader that found it in neither class reads
-	// again.
+	// moves counts the counters that moved to another size class. It is incremented after a counter
+	// is in the new class and before it leaves the old one, so a reader that found it in neither
+	// class reads again.
 	moves atomic.Uint64
 }
 
@@ -95,8 +95,9 @@ func New(opt Options) (*Table, error) {
 func (t *Table) Key() identity.Key { return t.key }
 
 const (
-	// liveSample is the minimum number of slots that are read to count live counters, and the minimum
-	// number of live counters for an estimate from a sample. Hashing spreads counters evenly.
+	// liveSample is the minimum number of slots that are read to count live counters, and the
+	// minimum number of live counters for an estimate from a sample. Hashing spreads counters
+	// evenly.
 	liveSample = 1 << 18
 	// liveSlots is the number of slots to read if the sample has fewer live counters.
 	liveSlots = 1 << 23
@@ -120,8 +121,9 @@ type ClassStats struct {
 	CounterBytes int
 	// Live is the number of live counters.
 	Live int64
-	// Capacity is the possible number of counters if no other size class grew. In the common partition it
-	// counts all memory without live counters; in others it is the bound of the partition.
+	// Capacity is the possible number of counters if no other size class grew. In the common
+	// partition it counts all memory without live counters; in others it is the bound of the
+	// partition.
 	Capacity int64
 	// Evicted counts live counters that were dropped to make room for others.
 	Evicted uint64
@@ -140,12 +142,13 @@ func (t *Table) Stats() Stats {
 	return out
 }
 
-// Classes returns the totals of each size class at the time now. The classes of the common partition come
-// first, always including the one of one-word counters. A call takes milliseconds and is meant for metrics,
-// not for requests.
+// Classes returns the totals of each size class at the time now. The classes of the common
+// partition come first, always including the one of one-word counters. A call takes milliseconds
+// and is meant for metrics, not for requests.
 //
-// Live is exact up to a quarter of a million live counters per class, unless the class is so large that
-// only eight million slots are sampled. Above, it is an estimate with an error of about one percent.
+// Live is exact up to a quarter of a million live counters per class, unless the class is so large
+// that only eight million slots are sampled. Above, it is an estimate with an error of about one
+// percent.
 func (t *Table) Classes(now Time) []ClassStats {
 	t.common.class(&oneWordPolicy)
 	var out []ClassStats
@@ -200,8 +203,8 @@ func (p *Partition) live(now Time) int64 {
 	return n
 }
 
-// countLive returns the number of live counters. It samples large classes by blocks, since slots of a block
-// are not used independently.
+// countLive returns the number of live counters. It samples large classes by blocks, since slots of
+// a block are not used independently.
 func (s *sizeClass) countLive(now Time) int64 {
 	slots := s.inUse() * ways
 	coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
@@ -213,7 +216,8 @@ func (s *sizeClass) countLive(now Time) int64 {
 	return live
 }
 
-// sample estimates the number of live counters from one block in stride.
+// sample estimates the number of live counters from every block whose number is a multiple of
+// stride.
 func (s *sizeClass) sample(stride uint64, at Time) int64 {
 	n := int64(0)
 	for i := uint64(0); i < s.inUse(); i += stride {

@@ -71,8 +71,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// TestSizeChangesNothing checks that as long as the live counters fit, the size of the table does not
-// affect decisions of callers who are not late.
+// TestSizeChangesNothing checks that as long as the live counters fit, the size of the table does
+// not affect decisions of callers who are not late.
 func TestSizeChangesNothing(t *testing.T) {
 	second := func(p Policy) *Policy { p.Window = time.Second; return &p }
 	policies := []*Policy{
@@ -239,7 +239,8 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 	}
 }
 
-// TestLateAfterReclaim checks that a late caller does not find the window of a reclaimed counter empty.
+// TestLateAfterReclaim checks that a late caller does not find the window of a reclaimed counter
+// empty.
 func TestLateAfterReclaim(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
@@ -261,8 +262,8 @@ func TestLateAfterReclaim(t *testing.T) {
 	}
 }
 
-// TestStalledCharge checks that a charge that stalled while its slot was given to another counter, with the
-// same count in the same window, does not hit that counter.
+// TestStalledCharge checks that a charge that stalled while its slot was given to another counter,
+// with the same count in the same window, does not hit that counter.
 func TestStalledCharge(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
@@ -291,7 +292,8 @@ func TestStalledCharge(t *testing.T) {
 	}
 }
 
-// TestTags checks that the slots of one ID under different algorithms, and their words, are distinct.
+// TestTags checks that the slots of one ID under different algorithms, and their words, are
+// distinct.
 func TestTags(t *testing.T) {
 	id := identity.ID{Hi: ^uint64(0)}
 	for a := Algorithm(1); a < 8; a++ {
@@ -308,8 +310,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestLiveOfALargeTable checks that few counters in a large table are counted exactly, and many by a
-// sample.
+// TestLiveOfALargeTable checks that few counters in a large table are counted exactly, and many by
+// a sample.
 func TestLiveOfALargeTable(t *testing.T) {
 	table := newTable(t, 64<<20)
 	b := &Batch{}

@@ -24,8 +24,8 @@ func everyPolicy() []Policy {
 	}
 }
 
-// TestWordsThatOverflow checks that counters decide like their oracles where words overflow: those of
-// buckets do every 146 years, or 9 if their unit is fine.
+// TestWordsThatOverflow checks that counters decide like their oracles where words overflow: those
+// of buckets do every 146 years, or 9 if their unit is fine.
 func TestWordsThatOverflow(t *testing.T) {
 	const fineTurn = Time(1) << 58
 	r := rand.New(rand.NewPCG(3, 4))
@@ -57,8 +57,8 @@ func TestWordsThatOverflow(t *testing.T) {
 	}
 }
 
-// TestFirstHitAtAbsurdTimes checks that the first hit is admitted and uses one, at any time and with any
-// algorithm.
+// TestFirstHitAtAbsurdTimes checks that the first hit is admitted and uses one, at any time and
+// with any algorithm.
 func TestFirstHitAtAbsurdTimes(t *testing.T) {
 	for _, now := range []Time{math.MinInt64, math.MaxInt64, -1, 0, 1, 1 << 62, -1 << 62, 1_700_000_000 * sec} {
 		for _, p := range everyPolicy() {

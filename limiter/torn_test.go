@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestResetIsOfOneMoment checks that Reset and Before of a decision are consistent when cells change
-// between two loads: a concurrent charge at any point leaves a decision from before it or from after it.
+// TestResetIsOfOneMoment checks that Reset and Before of a decision are consistent when cells
+// change between two loads: a concurrent charge at any point leaves a decision from before it or
+// from after it.
 func TestResetIsOfOneMoment(t *testing.T) {
 	const window = 10 * time.Second
 	log := &Policy{Algorithm: SlidingLog, Limit: 5, Window: window}
@@ -46,8 +47,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		}, changeLog},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// run decides asks, with the change after the given number of points, and returns the decision
-			// of the first and the number of points.
+			// run decides asks, with the change after the given number of points, and returns the
+			// decision of the first and the number of points.
 			run := func(at int) (d Decision, points int) {
 				tab, busy := newTable(t, 1<<20), true
 				decide := func(after time.Duration, c Charge) {
@@ -91,8 +92,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestPairLeavesNoLogLocked checks that a group of a log and a counter that is hit between the swaps of the
-// two does not leave the log locked, whether or not the counter is within its limit.
+// TestPairLeavesNoLogLocked checks that a group of a log and a counter that is hit between the
+// swaps of the two does not leave the log locked, whether or not the counter is within its limit.
 func TestPairLeavesNoLogLocked(t *testing.T) {
 	p, first, second := logOf(5), counterID(1), counterID(2)
 	p.Prepare()
@@ -128,8 +129,8 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 	}
 }
 
-// TestMovingLogIsNotAbsent checks that a log that moves to another size class is found by concurrent
-// readers.
+// TestMovingLogIsNotAbsent checks that a log that moves to another size class is found by
+// concurrent readers.
 func TestMovingLogIsNotAbsent(t *testing.T) {
 	tab, small, large := newTable(t, 1<<20), logOf(2), logOf(100)
 	id, moved := counterID(1), false
@@ -147,8 +148,8 @@ func TestMovingLogIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestHitWhileSlotChangesHandsIsNotLost checks that a hit on a counter whose slot is changing its owner
-// waits and counts, also if the word of the slot looks like a drained bucket.
+// TestHitWhileSlotChangesHandsIsNotLost checks that a hit on a counter whose slot is changing its
+// owner waits and counts, also if the word of the slot looks like a drained bucket.
 func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
 	tab, ids := newTable(t, MinBytes), samePair(2*ways+1)

@@ -136,8 +136,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of its
-// charges.
+// TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of
+// its charges.
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := slots10(0), slots10(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
@@ -166,8 +166,9 @@ func TestWaitingGroups(t *testing.T) {
 	}
 }
 
-// TestRollBack checks that the charges of a group that is denied later are undone with every algorithm, and
-// the previous Remaining is reported; hits that drained meanwhile are not given back.
+// TestRollBack checks that the charges of a group that is denied later are undone with every
+// algorithm, and the previous Remaining is reported; hits that drained meanwhile are not given
+// back.
 func TestRollBack(t *testing.T) {
 	counters := map[string]Policy{
 		"fixed window":   {Algorithm: FixedWindow, Limit: 10, Window: time.Second},
@@ -181,8 +182,8 @@ func TestRollBack(t *testing.T) {
 			tab := newTable(t, 64<<10)
 			c := Charge{ID: counterID(1), Policy: &p, Hits: 2}
 			before := decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 3}).Decisions[0]
-			// The quota is within its limit until the first group charges it, so the second group charges c
-			// and undoes that.
+			// The quota is within its limit until the first group charges it, so the second group
+			// charges c and undoes that.
 			first := oneHit(counterID(3), perMinute(1))
 			quota := first
 			quota.Mode, quota.Group = Quota, 1
@@ -267,8 +268,8 @@ func TestWaitingIsReservedLast(t *testing.T) {
 	}
 }
 
-// TestRollBackKeepsLaterHits checks that undoing a charge of a log keeps the later hits of others and their
-// times.
+// TestRollBackKeepsLaterHits checks that undoing a charge of a log keeps the later hits of others
+// and their times.
 func TestRollBackKeepsLaterHits(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 10, Window: time.Second}
 	tab := newTable(t, 64<<10)

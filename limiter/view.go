@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// read loads the counter of charge i at the time at into v. A window that has passed reads as a new one. A
-// window in the future is kept: the clock was set back or the caller is late.
+// read loads the counter of charge i at the time at into v. A window that has passed reads as a new
+// one. A window in the future is kept: the clock was set back or the caller is late.
 func (b *Batch) read(at Time, i int, v *view) {
 	t := b.table
 	if t == nil {
@@ -64,8 +64,8 @@ func (b *Batch) read(at Time, i int, v *view) {
 	}
 }
 
-// isStable reports whether no goroutine is changing the slot with the given word. Otherwise it waits for
-// that goroutine.
+// isStable reports whether no goroutine is changing the slot with the given word. Otherwise it
+// waits for that goroutine.
 func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
@@ -80,8 +80,8 @@ func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	}
 }
 
-// findElsewhere searches for a counter outside the size class where it belongs: in the other size classes
-// if the algorithm resizes, and in other partitions that may have it.
+// findElsewhere searches for a counter outside the size class where it belongs: in the other size
+// classes if the algorithm resizes, and in other partitions that may have it.
 func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
 	home := v.class
 	try := func(in *Partition, c int) bool {
@@ -114,8 +114,8 @@ func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id ide
 	}
 }
 
-// write replaces the state of v by after. It reports whether v was unchanged; if not, it has no effect. If
-// the state stays the same, nothing is written.
+// write replaces the state of v by after. It reports whether v was unchanged; if not, it has no
+// effect. If the state stays the same, nothing is written.
 func (b *Batch) write(at Time, i int, v *view, after state) bool {
 	switch {
 	case after == v.state:
@@ -146,8 +146,8 @@ func (v *view) replace(p *Policy, after state) bool {
 	return true
 }
 
-// withGeneration returns word with the generation bit of old. A word that would equal dead gets the other
-// generation, as if the slot had changed its owner.
+// withGeneration returns word with the generation bit of old. A word that would equal dead gets the
+// other generation, as if the slot had changed its owner.
 func withGeneration(word, old uint64) uint64 {
 	if word |= old & generationBit; word == dead {
 		word ^= generationBit

@@ -4,8 +4,8 @@ package limiter
 
 import "testing"
 
-// TestCounterReleasedWhileItIsRead reads the hold of a counter while it is released and its slot is given
-// to another counter. The second read must find no hold.
+// TestCounterReleasedWhileItIsRead reads the hold of a counter while it is released and its slot is
+// given to another counter. The second read must find no hold.
 func TestCounterReleasedWhileItIsRead(t *testing.T) {
 	for name, p := range reserving(10, 1, true) {
 		g := newBudget(t, p)

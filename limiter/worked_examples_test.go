@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Worked examples of docs/algorithms.md that are not part of other tests. Times are relative to a full
-// hour.
+// Worked examples of docs/algorithms.md that are not part of other tests. Times are relative to a
+// full hour.
 const hour0 = 472_222 * 3600 * sec
 
 // decideOne decides one charge and returns the decision.
@@ -28,8 +28,8 @@ func admit(t *Table, now Time, p *Policy, n int) int {
 	return admitted
 }
 
-// TestExampleEdge charges 150 hits at 1:50 and 150 at 2:10 with 200 a minute: a fixed window admits all, a
-// sliding one denies the last 100 and admits again at 2:54.
+// TestExampleEdge charges 150 hits at 1:50 and 150 at 2:10 with 200 a minute: a fixed window admits
+// all, a sliding one denies the last 100 and admits again at 2:54.
 func TestExampleEdge(t *testing.T) {
 	fixed := Policy{Algorithm: FixedWindow, Limit: 200, Window: time.Minute}
 	sliding := Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10}
@@ -91,8 +91,8 @@ func TestExampleCallers(t *testing.T) {
 	}
 }
 
-// TestExampleMinuteAndDay has limits of 60 a minute and 10000 a day: the 61st call of a minute is not
-// charged to the day.
+// TestExampleMinuteAndDay has limits of 60 a minute and 10000 a day: the 61st call of a minute is
+// not charged to the day.
 func TestExampleMinuteAndDay(t *testing.T) {
 	minute := Policy{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 60}
 	day := Policy{Algorithm: FixedWindow, Limit: 10000, Window: 24 * time.Hour}
@@ -105,8 +105,8 @@ func TestExampleMinuteAndDay(t *testing.T) {
 	}
 }
 
-// TestExampleDebt has 10000 an hour with debt: with 1000 left, a response of 4000 leaves a debt of 3000,
-// which takes 18 minutes.
+// TestExampleDebt has 10000 an hour with debt: with 1000 left, a response of 4000 leaves a debt of
+// 3000, which takes 18 minutes.
 func TestExampleDebt(t *testing.T) {
 	p := Policy{Algorithm: TokenBucket, Limit: 10000, Window: time.Hour, Burst: 10000, CountRefused: true}
 	tab := newTable(t, MinBytes)
@@ -124,8 +124,8 @@ func TestExampleDebt(t *testing.T) {
 	}
 }
 
-// TestExampleBucketWindow checks that a window of a bucket admits one hit less than its capacity plus its
-// limit: hits at its end belong to the next one.
+// TestExampleBucketWindow checks that a window of a bucket admits one hit less than its capacity
+// plus its limit: hits at its end belong to the next one.
 func TestExampleBucketWindow(t *testing.T) {
 	for _, tt := range []struct {
 		policy Policy

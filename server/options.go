@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -47,6 +49,9 @@ type Options struct {
 	// Optional contains the HTTP listeners that are skipped, with a warning, if their port is in
 	// use. The value is the flag that moves the listener.
 	Optional map[string]string `kong:"-"`
+	// OpenListener opens a listener; mode is the mode of a socket file. Nil opens a socket of this
+	// machine.
+	OpenListener func(ctx context.Context, addr string, mode fs.FileMode) (net.Listener, error) `kong:"-"`
 	// TLS secures the gRPC listener and JSONAddr. Nil means plain text. The caller must run it.
 	// [answer.Settings].Allow requires one that checks client certificates.
 	TLS *access.TLS `kong:"-"`

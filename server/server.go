@@ -243,7 +243,13 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 }
 
 func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.FileMode) (net.Listener, error) {
-	l, err := listen(ctx, addr, s.options.ReusePort, mode)
+	open := s.options.OpenListener
+	if open == nil {
+		open = func(ctx context.Context, addr string, mode fs.FileMode) (net.Listener, error) {
+			return listen(ctx, addr, s.options.ReusePort, mode)
+		}
+	}
+	l, err := open(ctx, addr, mode)
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -21,7 +22,7 @@ type debugFlags struct {
 	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificates of clients of the debug listener."`
 	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"Right of the clients whose certificate contains NAME, a DNS name or URI as in --grpc-allow: read or write. May be repeated."`
 
-	clients *access.AllowList // parsed from Allow by check; nil without
+	clients *access.AllowList // parsed from Allow by check; nil without --debug-allow
 }
 
 func (f *debugFlags) check() error {
@@ -58,7 +59,7 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	if err != nil {
 		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)
 	}
-	group.Go(task(ctx, o.DebugTLS.Run))
+	group.Go(daemon.Task(ctx, o.DebugTLS.Run))
 	o.DebugRights.Clients = f.clients
 	if f.TokenFile == "" {
 		return nil
@@ -67,6 +68,6 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	if err != nil {
 		return fmt.Errorf("--debug-token-file: %w", err)
 	}
-	group.Go(task(ctx, o.DebugRights.Tokens.Run))
+	group.Go(daemon.Task(ctx, o.DebugRights.Tokens.Run))
 	return nil
 }

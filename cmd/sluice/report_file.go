@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // reportFile is the destination of a report.
@@ -48,7 +50,7 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 			return p, withoutPath(err)
 		}
 	}
-	f, err := createTemporary(p.path, p.mode)
+	f, err := file.CreateTemporary(p.path, p.mode)
 	if err != nil {
 		return p, withoutPath(err)
 	}
@@ -57,7 +59,7 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 
 func (p reportFile) write(content func(io.Writer) error) error {
 	if !p.stream {
-		return withoutPath(replaceFile(p.path, p.mode, content))
+		return withoutPath(file.Replace(p.path, p.mode, content))
 	}
 	f, err := os.OpenFile(p.path, os.O_WRONLY, 0)
 	if err != nil {

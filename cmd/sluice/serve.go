@@ -16,13 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
-	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -46,15 +45,15 @@ type serveCmd struct {
 
 	AllOrNothing bool `group:"decisions" help:"If any limit denies a request, charge none of its counters (all_or_nothing), in all domains."`
 
-	Server   server.Options  `embed:""`
-	Settings answer.Settings `embed:""`
-	TLS      tlsFlags        `embed:"" group:"tls"`
-	Debug    debugFlags      `embed:"" group:"debug"`
-	Store    storeFlags      `embed:"" group:"store"`
-	XDS      xdsFlags        `embed:"" group:"xds"`
-	Statsd   statsdFlags     `embed:"" group:"statsd"`
-	Tracing  tracingFlags    `embed:"" group:"tracing"`
-	State    stateFlags      `embed:"" group:"state"`
+	Server   server.Options      `embed:""`
+	Settings answer.Settings     `embed:""`
+	TLS      tlsFlags            `embed:"" group:"tls"`
+	Debug    debugFlags          `embed:"" group:"debug"`
+	Store    storeFlags          `embed:"" group:"store"`
+	XDS      xdsFlags            `embed:"" group:"xds"`
+	Statsd   statsdFlags         `embed:"" group:"statsd"`
+	Tracing  tracingFlags        `embed:"" group:"tracing"`
+	State    daemon.StateOptions `embed:"" group:"state"`
 
 	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap. If it is full, counters are evicted, and limits may admit more."`
 	ResponseTimeMilliseconds bool   `group:"process" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
@@ -102,162 +101,116 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, ign
 		return err
 	}
 	metrics.WatchLog(log)
-	d := &daemon{metrics: metrics, logger: metrics.Events.Watch(logger)}
-	if err := s.build(d); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx)) // draining needs the store
-	group.Go(func() error {
-		defer stopStore()
-		return s.serve(ctx, group, d)
-	})
-	if d.store != nil {
-		group.Go(task(storeCtx, d.store.Run))
-	}
-	return waitForShutdown(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+shutdownMargin, group.Wait)
-}
-
-// daemon contains the parts of the service that exist before rules are loaded.
-type daemon struct {
-	metrics *telemetry.Metrics
-	logger  *zap.Logger
-	table   *limiter.Table
-	state   *stateFile // nil for none
-	tables  *tables.Registry
-	store   *store.Store // nil if the counters are in memory
-	service *answer.Service
-	loader  *ruleset.Loader
-}
-
-// build sets the fields of d other than the metrics and the logger.
-func (s *serveCmd) build(d *daemon) (err error) {
-	counters := limiter.Options{Bytes: s.CounterMemory}
-	if counters.Key, err = s.Store.identityKey(); err != nil {
-		return err
-	}
-	if d.table, d.state, err = s.State.openTable(counters, d.metrics, d.logger); err != nil {
-		return fmt.Errorf("--counter-memory: %w", err)
-	}
-	process.SetMemoryLimit(d.table.Stats().Bytes, d.logger)
-	d.metrics.WatchTable(func() telemetry.TableStats { return tableStats(d.table) })
-	if d.store, err = s.Store.open(d.table, d.metrics, d.logger); err != nil {
-		return err
-	}
-	settings := s.settings()
-	if d.tables, err = s.Tables.registry(); err != nil {
-		return err
-	}
-	settings.Tables, settings.TableMetrics = d.tables, ruleset.NewTableMetrics(d.metrics, d.tables)
-	if err := s.Store.configureDecider(d.store, &settings); err != nil {
-		return err
-	}
-	d.service = answer.NewService(settings, d.table, d.metrics)
-	d.loader = ruleset.New(ruleset.Options{
-		Service: d.service, Tables: d.tables, TableMetrics: settings.TableMetrics, Metrics: d.metrics, Logger: d.logger, Now: now,
-		DefaultsFile: s.Defaults, AllowEmptyTables: s.AllowEmptyTables, ExitOnBadStart: s.OnBadStart == "exit",
-		Allow: s.TLS.allow, DrainTimeout: s.Server.DrainTimeout, SharedStore: d.store != nil, GRPCGo: s.Server.Transport == "grpc-go",
-	})
-	return nil
-}
-
-func tableStats(table *limiter.Table) telemetry.TableStats {
-	totals := table.Stats()
-	out := telemetry.TableStats{Bytes: totals.Bytes, Used: totals.Used, Reclaimed: totals.Reclaimed}
-	for _, c := range table.Classes(now()) {
-		out.Classes = append(out.Classes, telemetry.ClassStats{
-			Domain: descriptors.MetricDomain(c.Partition), CounterBytes: c.CounterBytes,
-			Capacity: c.Capacity, Live: c.Live, Evicted: c.Evicted,
-		})
-	}
-	return out
-}
-
-// serve loads rules and answers requests until ctx ends. Its other goroutines run in group.
-func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) error {
-	closeTables, err := s.openJournals(d.loader)
-	defer closeTables()
+	d, err := s.newDaemon(metrics, metrics.Events.Watch(logger))
 	if err != nil {
 		return err
 	}
-	follow := s.followFiles
-	if s.XDS.Target != "" {
-		follow = s.followServer
+	return d.Run(ctx, daemon.Steps{
+		OpenTables: func() (func(), error) { return s.openJournals(d.Loader) },
+		FollowRules: func(ctx context.Context, group *errgroup.Group) error {
+			if s.XDS.Target != "" {
+				return s.followServer(ctx, group, d)
+			}
+			return s.followFiles(ctx, group, d)
+		},
+		ConfigureServer: func(ctx context.Context, group *errgroup.Group) (server.Options, func(), error) {
+			return s.configureServer(ctx, group, d)
+		},
+	})
+}
+
+// newDaemon returns a daemon with the settings of the flags.
+func (s *serveCmd) newDaemon(metrics *telemetry.Metrics, logger *zap.Logger) (*daemon.Daemon, error) {
+	o := daemon.Options{
+		Metrics: metrics, Logger: logger, Counters: limiter.Options{Bytes: s.CounterMemory}, State: s.State,
+		StoreStartTimeout: storeStartTimeout, Settings: s.settings(), ShutdownTimeout: s.Server.DrainDelay + s.Server.DrainTimeout + shutdownMargin,
+		Rules: ruleset.Options{
+			DefaultsFile: s.Defaults, AllowEmptyTables: s.AllowEmptyTables, ExitOnBadStart: s.OnBadStart == "exit",
+			Allow: s.TLS.allow, DrainTimeout: s.Server.DrainTimeout, GRPCGo: s.Server.Transport == "grpc-go",
+		},
 	}
-	if err := follow(ctx, group, d); err != nil || ctx.Err() != nil {
-		return err
+	var err error
+	if o.Counters.Key, err = s.Store.identityKey(); err != nil {
+		return nil, err
 	}
-	stopStatsd, err := s.Statsd.start(ctx, d.metrics, d.logger)
+	if o.Tables, err = s.Tables.registry(); err != nil {
+		return nil, err
+	}
+	if o.Store, err = s.Store.options(logger); err != nil {
+		return nil, err
+	}
+	if o.Settings.Namer, err = s.Store.namer(); err != nil {
+		return nil, err
+	}
+	d, err := daemon.New(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer stopStatsd()
-	options := s.Server
+	process.SetMemoryLimit(d.Table.Stats().Bytes, logger)
+	return d, nil
+}
+
+// configureServer returns the options of the server, and starts what belongs to them: statsd, TLS,
+// the tokens of operators, and tracing.
+func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) (options server.Options, cleanup func(), err error) {
+	stopStatsd, err := s.Statsd.start(ctx, d.Metrics, d.Logger)
+	if err != nil {
+		return options, nil, err
+	}
+	options = s.Server
 	options.Optional = s.environment.DefaultAddrs("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
-	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
-	if options.TLS, err = s.TLS.serverTLS(d.metrics, d.logger); err != nil {
-		return err
+	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.Logger)
+	if options.TLS, err = s.TLS.serverTLS(d.Metrics, d.Logger); err != nil {
+		return options, stopStatsd, err
 	}
-	if err := s.Debug.configureTLS(ctx, group, &options, d.metrics, d.logger); err != nil {
-		return err
+	if err := s.Debug.configureTLS(ctx, group, &options, d.Metrics, d.Logger); err != nil {
+		return options, stopStatsd, err
 	}
-	tracing, stopTracing, err := s.Tracing.start(ctx, d.metrics, d.logger)
+	tracing, stopTracing, err := s.Tracing.start(ctx, d.Metrics, d.Logger)
 	if err != nil {
-		return fmt.Errorf("tracing: %w", err)
+		return options, stopStatsd, fmt.Errorf("tracing: %w", err)
 	}
-	defer stopTracing()
 	options.Tracing = tracing
-	if d.store != nil {
-		options.Elector = d.store
+	if d.Store != nil {
 		options.Name, _ = os.Hostname() // only for display
 	}
-	if d.store != nil {
-		if s.Store.awaitStore(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
-			return nil
-		}
-	}
-	srv := server.New(options, d.service, d.logger)
-	if err := srv.Listen(ctx); err != nil {
-		return err
-	}
-	if options.TLS != nil {
-		group.Go(task(ctx, options.TLS.Run))
-	}
-	defer d.state.start(ctx)()
-	return srv.Run(ctx)
+	return options, func() {
+		stopTracing()
+		stopStatsd()
+	}, nil
 }
 
 // compileOptions returns the options for compiling rules of any source.
-func (s *serveCmd) compileOptions(d *daemon) descriptors.Options {
+func (s *serveCmd) compileOptions(d *daemon.Daemon) descriptors.Options {
 	return descriptors.Options{
 		MergeDomains:   s.MergeDomains,
 		AllOrNothing:   s.AllOrNothing,
 		CalendarMonths: s.CalendarMonths,
-		HashKey:        d.table.Key(),
-		Tables:         d.tables,
+		HashKey:        d.Table.Key(),
+		Tables:         d.Tables,
 		TablesLater:    true,
 		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,
 	}
 }
 
 // followFiles loads the rules from files, and again whenever these change.
-func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *daemon) error {
-	return d.loader.Follow(ctx, group, source.NewFiles(source.Options{
+func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) error {
+	return d.Loader.Follow(ctx, group, source.NewFiles(source.Options{
 		Paths:       s.Config,
 		Prefix:      s.ConfigPrefix,
 		Defaults:    s.Defaults,
 		AllowEmpty:  s.AllowEmpty,
 		StartEmpty:  s.StartEmpty,
 		Options:     s.compileOptions(d),
-		OnUnwatched: d.loader.WarnUnwatched,
+		OnUnwatched: d.Loader.WarnUnwatched,
 	}))
 }
 
 // followServer loads the rules from a management server. It returns when the first rules have
 // arrived or ctx ends; with --start-without-rules it returns immediately.
-func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *daemon) error {
-	if err := d.loader.Follow(ctx, group, nil); err != nil { // table files
+func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) error {
+	if err := d.Loader.Follow(ctx, group, nil); err != nil { // table files
 		return err
 	}
 	x, err := s.XDS.newClient(d, s.compileOptions(d))
@@ -280,6 +233,3 @@ func (s *serveCmd) settings() answer.Settings {
 	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings
 }
-
-// now returns the wall-clock time. The time of a request is read where it arrives.
-func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }

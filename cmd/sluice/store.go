@@ -2,24 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/store/redis"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // storeFlags configures the shared store of counters.
@@ -39,6 +34,9 @@ type storeFlags struct {
 	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters in the store: exact, which contain no client values, or ratelimit, those of envoyproxy/ratelimit where they are unambiguous, so that both programs share counters (see sluice check --store-names). Default: exact; ratelimit if REDIS_URL sets the store."`
 	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
+
+// storeStartTimeout bounds how long the start waits for the store. Only tests change it.
+var storeStartTimeout = daemon.DefaultStoreStartTimeout
 
 // storeTarget contains the flags of a store: the name and value of the flag with its URL, and
 // passwords or the files with them.
@@ -125,9 +123,9 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	return &at, nil
 }
 
-// open returns the store, or nil if counters are in memory. The caller must call its Run method.
-// The fallback counts in table.
-func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
+// options returns the options of the store, or nil if counters are in memory. It logs which store is
+// used, and settings that may surprise the operator.
+func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 	if f.URL == "" {
 		return nil, nil
 	}
@@ -151,85 +149,24 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	if f.SkipName {
 		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")
 	}
-	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
-	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Report
-	var shared *store.Store // set before metrics are collected
-	kinds := make([]string, len(redis.Kinds))
-	for i, k := range redis.Kinds {
-		kinds[i] = string(k)
-	}
-	options.Observer = metrics.Store(store.Deciders, kinds, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
-	var err error
-	shared, err = store.New(options)
-	return shared, err
+	options.Server, options.PerSecond = *at[0], at[1]
+	return &options, nil
 }
 
-// storeStartTimeout bounds how long the start waits for the first reply of the store. Only tests
-// change it.
-var storeStartTimeout = time.Second
-
-// awaitStore waits until every primary has replied, so that a healthy store decides the first
-// requests too. It returns after storeStartTimeout at the latest, or when ctx ends. It logs a
-// timeout, and later that the store was reached. The function reached is [store.Store.Await].
-func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
-	within, cancel := context.WithTimeout(ctx, storeStartTimeout)
-	defer cancel()
-	if reached(within) || ctx.Err() != nil {
-		return
-	}
-	began := time.Now()
-	telemetry.Raise(logger, telemetry.StoreNotReached, "",
-		zap.Duration("within", storeStartTimeout), zap.String("fallback", string(f.Fallback)))
-	group.Go(func() error {
-		if reached(ctx) {
-			logger.Info("store reached", zap.Duration("after", storeStartTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
-		}
-		return nil
-	})
-}
-
-// callbacks returns callbacks that log events of the store.
-func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
-	fallback := zap.String("fallback", string(f.Fallback))
-	return store.Log{
-		Unavailable: func(shard string, kind redis.Kind, err error, remedy string) {
-			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
-			if remedy != "" {
-				fields = append(fields, zap.String("remedy", remedy))
-			}
-			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
-		},
-		Recovered: func(shard string, after time.Duration, charged store.Synced) {
-			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
-			if charged.Counters > 0 {
-				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
-			}
-			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
-		},
-		Replaced: func(shard string) {
-			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
-		},
-		Foreign: func(shard, key string, err error) {
-			logger.Error("another program overwrote the key of a counter; the fallback decides its requests", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
-		},
-	}
-}
-
-// configureDecider makes the store, if there is one, decide requests.
-func (f *storeFlags) configureDecider(shared *store.Store, settings *answer.Settings) error {
-	if shared == nil {
-		return nil
+// namer returns the function that names counters in the store, or nil if counters are in memory.
+func (f *storeFlags) namer() (*descriptors.Namer, error) {
+	if f.URL == "" {
+		return nil, nil
 	}
 	key, err := f.readHashKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	namer := descriptors.NewNamer
 	if f.Names == ratelimitNames {
 		namer = descriptors.NewRatelimitNamer
 	}
-	settings.Decider, settings.Namer = shared, namer(f.Prefix, key)
-	return nil
+	return namer(f.Prefix, key), nil
 }
 
 // identityKey returns the key for hashing the identities of counters. Replicas with the same hash

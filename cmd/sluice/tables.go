@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
@@ -83,11 +84,11 @@ func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err er
 		name := s.Tables.Table[without].name
 		return closeAll, fmt.Errorf("--table %s has no source: use --table %[1]s=PATH, or set --tables-dir", name)
 	}
-	ignoreFileSizeSignal()
+	file.IgnoreSizeSignal()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return closeAll, fmt.Errorf("--tables-dir: %w", err)
 	}
-	unlock, err := lockFile(filepath.Join(dir, "lock"))
+	unlock, err := file.Lock(filepath.Join(dir, "lock"))
 	if err != nil {
 		return closeAll, fmt.Errorf("--tables-dir %s: lock: %w: must be a directory that this user can write to and no other process uses", dir, err)
 	}

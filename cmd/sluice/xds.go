@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 	"github.com/sluice-ratelimit/sluice/xds"
@@ -74,12 +75,12 @@ type xdsClient struct {
 }
 
 // newClient returns a client whose rules the loader of d activates.
-func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, err error) {
-	x := &xdsClient{addr: f.Target, loader: d.loader, logger: d.logger, first: make(chan bool, 1)}
-	metrics := d.metrics.XDS()
-	log := &xdsLog{logger: d.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
+func (f *xdsFlags) newClient(d *daemon.Daemon, opt descriptors.Options) (_ *xdsClient, err error) {
+	x := &xdsClient{addr: f.Target, loader: d.Loader, logger: d.Logger, first: make(chan bool, 1)}
+	metrics := d.Metrics.XDS()
+	log := &xdsLog{logger: d.Logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
 	o := f.Options
-	o.Rules, o.OnLoad = opt, d.loader.LoadRules
+	o.Rules, o.OnLoad = opt, d.Loader.LoadRules
 	o.OnConnected, o.OnDisconnected = log.connected, log.disconnected
 	o.OnAnswered = func(ack bool) {
 		if ack {
@@ -89,14 +90,14 @@ func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, 
 		}
 		x.reportFirst(ack)
 	}
-	rare := telemetry.Rare(d.logger)
+	rare := telemetry.Rare(d.Logger)
 	o.OnIgnored = func(typeURL string) {
 		rare.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 	}
 	if f.TLS {
 		x.tls, err = access.ClientTLS(access.TLSOptions{
 			Cert: f.Cert, Key: f.Key, CA: f.CA, PeerName: f.SAN,
-			Metrics: d.metrics.TLS("xds"), Logger: d.logger.With(zap.String("use", "xds")),
+			Metrics: d.Metrics.TLS("xds"), Logger: d.Logger.With(zap.String("use", "xds")),
 		})
 		if err != nil {
 			return nil, flagError(err, "--xds-cert", f.Cert, "--xds-key", f.Key, "--xds-ca", f.CA)
@@ -113,7 +114,7 @@ func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, 
 // ends. It connects to the server once the defaults have loaded.
 func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults string) {
 	if x.tls != nil {
-		group.Go(task(ctx, x.tls.Run))
+		group.Go(daemon.Task(ctx, x.tls.Run))
 	}
 	ready := make(chan struct{})
 	if defaults == "" {
@@ -121,7 +122,7 @@ func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults s
 	} else {
 		x.followDefaults(ctx, group, defaults, sync.OnceFunc(func() { close(ready) }))
 	}
-	group.Go(task(ctx, func(ctx context.Context) {
+	group.Go(daemon.Task(ctx, func(ctx context.Context) {
 		select {
 		case <-ready:
 			x.source.Run(ctx)
@@ -150,7 +151,7 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 		Defaults: file, OnLoad: load, OnUnwatched: x.loader.WarnUnwatched,
 	})
 	_ = files.Load() // load reports the error
-	group.Go(task(ctx, files.Run))
+	group.Go(daemon.Task(ctx, files.Run))
 }
 
 // reportFirst passes the first outcome to awaitFirst.

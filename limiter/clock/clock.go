@@ -1,4 +1,5 @@
-// Package clock provides the time for decisions of a [limiter.Table] at half the cost of [time.Now].
+// Package clock provides the time for decisions of a [limiter.Table] at half the cost of
+// [time.Now].
 package clock
 
 import (
@@ -12,18 +13,18 @@ import (
 // resyncInterval is how long a clock uses only the monotonic clock.
 const resyncInterval = 100 * time.Millisecond
 
-// A Clock returns the time at half the cost of [time.Now], which reads two system clocks. It reads only the
-// monotonic clock, and every 100 ms both clocks, to update the offset of the wall clock. A change of the
-// wall clock or a suspension of the machine is thus noticed within 100 ms. Time may go backwards with the
-// wall clock, which a [limiter.Table] supports. All methods may be called concurrently and never block on a
-// lock.
+// A Clock returns the time at half the cost of [time.Now], which reads two system clocks. It reads
+// only the monotonic clock, and every 100 ms both clocks, to update the offset of the wall clock. A
+// change of the wall clock or a suspension of the machine is thus noticed within 100 ms. Time may
+// go backwards with the wall clock, which a [limiter.Table] supports. All methods may be called
+// concurrently and never block on a lock.
 type Clock struct {
 	base     time.Time
 	readBoth func() (wall limiter.Time, elapsed time.Duration)
 
-	// resyncAt is when offset must be updated, as time elapsed since base. offset is the difference between
-	// the time since the Unix epoch and the elapsed time. offset is stored first and loaded last, so it is
-	// never older than resyncAt implies.
+	// resyncAt is when offset must be updated, as time elapsed since base. offset is the difference
+	// between the time since the Unix epoch and the elapsed time. offset is stored first and loaded
+	// last, so it is never older than resyncAt implies.
 	resyncAt, offset atomic.Int64
 	resyncMu         sync.Mutex // used with TryLock only
 }
@@ -38,8 +39,8 @@ func New() *Clock {
 	return c
 }
 
-// FromFunc returns a clock that reads wall and elapsed time from a function, to simulate clock faults. The
-// simulation must use [Clock.At].
+// FromFunc returns a clock that reads wall and elapsed time from a function, to simulate clock
+// faults. The simulation must use [Clock.At].
 func FromFunc(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
 	c := New()
 	c.readBoth = both
@@ -66,8 +67,8 @@ func (c *Clock) At(elapsed time.Duration) limiter.Time {
 	return limiter.Time(int64(elapsed) + c.offset.Load())
 }
 
-// resync returns the wall clock time and updates the offset. If another caller is updating it, resync only
-// reads the wall clock.
+// resync returns the wall clock time and updates the offset. If another caller is updating it,
+// resync only reads the wall clock.
 func (c *Clock) resync() limiter.Time {
 	if !c.resyncMu.TryLock() {
 		wall, _ := c.readBoth()

@@ -65,7 +65,8 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	f.wants(t, "after a suspension", f.wall)
 }
 
-// TestClockWhileAnchoring checks that callers do not use a stale offset while another caller updates it.
+// TestClockWhileAnchoring checks that callers do not use a stale offset while another caller
+// updates it.
 func TestClockWhileAnchoring(t *testing.T) {
 	f := newFakeClock()
 	f.At(f.elapsed)

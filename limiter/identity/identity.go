@@ -8,8 +8,8 @@ import (
 	"math/bits"
 )
 
-// An ID identifies a counter: 128 bits of a keyed hash. Clients that do not know the key cannot choose
-// values with colliding IDs; see [Hasher].
+// An ID identifies a counter: 128 bits of a keyed hash. Clients that do not know the key cannot
+// choose values with colliding IDs; see [Hasher].
 type ID struct{ Hi, Lo uint64 }
 
 // KeyBytes is the length of a [Key].
@@ -25,35 +25,38 @@ func NewKey() Key {
 	return k
 }
 
-// A Hasher hashes a list of items, numbers and byte strings, to an [ID]. Each item has a position in the
-// list: [Hasher.AddWord] and [Hasher.AddBytes] use the next position, [Hasher.AddWordAt] and
-// [Hasher.AddBytesAt] any position, in any order. Lists that differ in the positions in use, or in the
-// kind, length or contents of an item, are different inputs, however their bytes would concatenate. A
-// position must be used only once; this is not checked. A Hasher is a value: copying it preserves the items
-// added so far, so that a common prefix is hashed only once. It does not allocate.
+// A Hasher hashes a list of items, numbers and byte strings, to an [ID]. Each item has a position
+// in the list: [Hasher.AddWord] and [Hasher.AddBytes] use the next position, [Hasher.AddWordAt] and
+// [Hasher.AddBytesAt] any position, in any order. Lists that differ in the positions in use, or in
+// the kind, length or contents of an item, are different inputs, however their bytes would
+// concatenate. A position must be used only once; this is not checked. A Hasher is a value: copying
+// it preserves the items added so far, so that a common prefix is hashed only once. It does not
+// allocate.
 //
-// The hash is universal (Carter and Wegman, "Universal classes of hash functions", 1979) and computed twice
-// with independent secrets, for Hi and for Lo. Two lists that are chosen without knowledge of an ID have
-// the same Hi, the same tag of 60 bits or the same slot in a table with a probability of at most 2^-60
-// above that of chance, and independently the same holds for Lo. For each item:
+// The hash is universal (Carter and Wegman, "Universal classes of hash functions", 1979) and
+// computed twice with independent secrets, for Hi and for Lo. Two lists that are chosen without
+// knowledge of an ID have the same Hi, the same tag of 60 bits or the same slot in a table with a
+// probability of at most 2^-60 above that of chance, and independently the same holds for Lo. For
+// each item:
 //
-//   - A string is hashed by NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure
-//     message authentication", 1999): with 64-bit words m, padded with zeros, and secrets k, the hash is
-//     the sum of (m0+k0)(m1+k1) and the length, modulo 2^128. Two strings collide with a probability of at
-//     most 2^-63.
-//   - Both halves of the hash are multiplied by 128-bit secrets of their position, and all products are
-//     added modulo 2^128. The high half of the sum is strongly universal: for two lists it is a pair of
-//     independent uniform numbers (multilinear hashing; Lemire and Kaser, "Strongly universal string
-//     hashing is fast", 2014).
-//   - A fixed bijection mixes the sum. It changes no bound, but makes structured sums look random in the
-//     bits that select a slot.
+//   - A string is hashed by NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and
+//     secure message authentication", 1999): with 64-bit words m, padded with zeros, and secrets k,
+//     the hash is the sum of (m0+k0)(m1+k1) and the length, modulo 2^128. Two strings collide with
+//     a probability of at most 2^-63.
+//   - Both halves of the hash are multiplied by 128-bit secrets of their position, and all products
+//     are added modulo 2^128. The high half of the sum is strongly universal: for two lists it is a
+//     pair of independent uniform numbers (multilinear hashing; Lemire and Kaser, "Strongly
+//     universal string hashing is fast", 2014).
+//   - A fixed bijection mixes the sum. It changes no bound, but makes structured sums look random
+//     in the bits that select a slot.
 //
-// Strings of more than 256 bytes are split into pieces of 256, whose hashes are the coefficients of a
-// polynomial modulo 2^61-1 at a secret point. The bound of 2^-60 is then 2^-59 times the number of pieces.
+// Strings of more than 256 bytes are split into pieces of 256, whose hashes are the coefficients of
+// a polynomial modulo 2^61-1 at a secret point. The bound of 2^-60 is then 2^-59 times the number
+// of pieces.
 //
 // A client can observe only whether two of its values share a counter, which they do not, and which
-// counters were evicted from a full table. The latter may reveal which values share a block, so that these
-// can evict each other sooner than random values. A flood has the same effect.
+// counters were evicted from a full table. The latter may reveal which values share a block, so
+// that these can evict each other sooner than random values. A flood has the same effect.
 type Hasher struct {
 	keys *hashKeys
 	// a and b are the sums for Hi and Lo.
@@ -88,16 +91,16 @@ const (
 	labelPosition = "sluice place 001"
 )
 
-// Hasher returns an empty hasher. It takes about ten microseconds and allocates 4 KiB; copies of the hasher
-// do neither.
+// Hasher returns an empty hasher. It takes about ten microseconds and allocates 4 KiB; copies of
+// the hasher do neither.
 func (k Key) Hasher() Hasher {
 	keys := &hashKeys{key: k}
 	var words [4]uint64
 	for i := range keys.nh {
 		keys.nh[i] = k.derive(labelCommon, i, 0)
 	}
-	for place := range keys.positions {
-		keys.positions[place] = k.positionKeys(place)
+	for position := range keys.positions {
+		keys.positions[position] = k.positionKeys(position)
 	}
 	words = k.derive(labelCommon, len(keys.nh), 0)
 	keys.point = [2]uint64{words[0] & polyPrime, words[1] & polyPrime}
@@ -121,8 +124,8 @@ func (k Key) derive(label string, number int, part byte) [4]uint64 {
 }
 
 // positionKeys returns the secrets of a position.
-func (k Key) positionKeys(place int) positionKeys {
-	a, b := k.derive(labelPosition, place, 'a'), k.derive(labelPosition, place, 'b')
+func (k Key) positionKeys(position int) positionKeys {
+	a, b := k.derive(labelPosition, position, 'a'), k.derive(labelPosition, position, 'b')
 	return positionKeys{
 		aLo: sum128{a[0], a[1]}, aHi: sum128{a[2], a[3]},
 		bLo: sum128{b[0], b[1]}, bHi: sum128{b[2], b[3]},
@@ -142,28 +145,29 @@ func (h *Hasher) AddBytes(b []byte) {
 }
 
 // AddWordAt adds a number at the given position.
-func (h *Hasher) AddWordAt(place int, w uint64) {
-	if uint(place) < precomputed {
-		h.addItem(&h.keys.positions[place], sum128{1, w}, sum128{1, w})
+func (h *Hasher) AddWordAt(position int, w uint64) {
+	if uint(position) < precomputed {
+		h.addItem(&h.keys.positions[position], sum128{1, w}, sum128{1, w})
 		return
 	}
-	k := h.keys.key.positionKeys(place)
+	k := h.keys.key.positionKeys(position)
 	h.addItem(&k, sum128{1, w}, sum128{1, w})
 }
 
-// AddBytesAt adds a byte string at the given position. Positions from 64 on take half a microsecond.
-func (h *Hasher) AddBytesAt(place int, s []byte) {
+// AddBytesAt adds a byte string at the given position. Positions from 64 on take half a
+// microsecond.
+func (h *Hasher) AddBytesAt(position int, s []byte) {
 	var a, b sum128
 	if len(s) <= nhBytes {
 		a, b = h.keys.hash(s)
 	} else {
 		a, b = h.keys.hashLong(s)
 	}
-	if uint(place) < precomputed {
-		h.addItem(&h.keys.positions[place], a, b)
+	if uint(position) < precomputed {
+		h.addItem(&h.keys.positions[position], a, b)
 		return
 	}
-	k := h.keys.key.positionKeys(place)
+	k := h.keys.key.positionKeys(position)
 	h.addItem(&k, a, b)
 }
 
@@ -218,8 +222,8 @@ func (s sum128) addProduct(x, y uint64) sum128 {
 	return sum128{hi, lo}
 }
 
-// mix is a bijection in which every input bit changes about half of the output bits: a finalizer by Pelle
-// Evensen ("moremur", 2019).
+// mix is a bijection in which every input bit changes about half of the output bits: a finalizer by
+// Pelle Evensen ("moremur", 2019).
 func mix(x uint64) uint64 {
 	x ^= x >> 27
 	x *= 0x3c79ac492ba7b653

@@ -17,8 +17,8 @@ func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
 	return sum128{size, canonical(a.lo)}, sum128{size, canonical(b.lo)}
 }
 
-// horner adds three coefficients of 60, 60 and 8 bits, from x, to the polynomial sum at r. Argument and
-// result are below 2^62.
+// horner adds three coefficients of 60, 60 and 8 bits, from x, to the polynomial sum at r. Argument
+// and result are below 2^62.
 func horner(sum, r uint64, x sum128) uint64 {
 	const most = 1<<60 - 1
 	sum = multiply(sum, r) + x.lo&most

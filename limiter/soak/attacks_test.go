@@ -21,9 +21,10 @@ func capacity(p *limiter.Policy) int64 {
 	}
 }
 
-// refunds attacks a counter: it charges the counter together with a full one, so the request is denied, and
-// then refunds hits that were never charged. It must not gain more than the refunds report. A counter never
-// exceeds its full capacity. A refund in the same request as its charge gains nothing.
+// refunds attacks a counter: it charges the counter together with a full one, so the request is
+// denied, and then refunds hits that were never charged. It must not gain more than the refunds
+// report. A counter never exceeds its full capacity. A refund in the same request as its charge
+// gains nothing.
 func refunds(b *bout) {
 	const counters = 8
 	p := &b.policy
@@ -84,8 +85,8 @@ func refunds(b *bout) {
 	}
 }
 
-// groups charges one to three of several counters at once, all or nothing. Every counter keeps its bound. A
-// denied group leaves no charge.
+// groups charges one to three of several counters at once, all or nothing. Every counter keeps its
+// bound. A denied group leaves no charge.
 func groups(b *bout) {
 	const counters = 4
 	p := &b.policy
@@ -170,8 +171,8 @@ func passingGroups(b *bout) {
 	}
 }
 
-// waiting delays calls, some of which are cancelled. The others start as far apart as the policy says. No
-// call waits longer than allowed, and no more calls wait than allowed.
+// waiting delays calls, some of which are cancelled. The others start as far apart as the policy
+// says. No call waits longer than allowed, and no more calls wait than allowed.
 func waiting(b *bout) {
 	p := &b.policy
 	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
@@ -236,8 +237,8 @@ func mostWaiting(grants []grant) (most int64) {
 	return most
 }
 
-// realTime hits counters of all kinds with the real clock, among ten thousand new ones a second, all of
-// which fit.
+// realTime hits counters of all kinds with the real clock, among ten thousand new ones a second,
+// all of which fit.
 func realTime(b *bout) {
 	const counters = 4
 	kinds := everyKind()

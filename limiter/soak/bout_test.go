@@ -172,7 +172,8 @@ func (w *worker) grant(n int, g grant) {
 	w.grants[n] = append(w.grants[n], g)
 }
 
-// A clock is simulated, or real if it has a start. It never goes back, but a worker may use an old reading.
+// A clock is simulated, or real if it has a start. It never goes back, but a worker may use an old
+// reading.
 type clock struct {
 	simulated atomic.Int64
 	start     time.Time
@@ -208,8 +209,8 @@ func (c *clock) read(w *worker) limiter.Time {
 // leave records that a worker does not read the clock any more.
 func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
 
-// tick advances the clock from a worker's reading, as soon as no worker is late. No worker is ever late by
-// more than two ticks.
+// tick advances the clock from a worker's reading, as soon as no worker is late. No worker is ever
+// late by more than two ticks.
 func (c *clock) tick(reading limiter.Time, d time.Duration) {
 	for i := range c.seen {
 		for c.seen[i].Load() < int64(reading)-int64(d) {

@@ -37,9 +37,10 @@ func (f *inFlight) add() {
 	}
 }
 
-// leases acquires and returns permits of counters whose limits change, and loses some, while other counters
-// cause slots to change their owner. Time passes between rounds. At each moment no more are held than the
-// greatest active limit, unless they were held before, and each lease is valid once until its end.
+// leases acquires and returns permits of counters whose limits change, and loses some, while other
+// counters cause slots to change their owner. Time passes between rounds. At each moment no more
+// are held than the greatest active limit, unless they were held before, and each lease is valid
+// once until its end.
 func leases(b *bout) {
 	const counters = 3
 	policies := atOnce()
@@ -94,7 +95,8 @@ func leases(b *bout) {
 						unknown.Add(1)
 						f.now.Add(1)
 					}
-					// One of 65,536 leases equals the previous one of its permit, and this releases it.
+					// One of 65,536 leases equals the previous one of its permit, and this releases
+					// it.
 					if give(n, l.number) != 0 {
 						twice.Add(1)
 						f.now.Add(-1)

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A grant is a number of hits that were admitted, or started, at some time between from and to. The exact
-// time is not known, because the table may count a late hit as a newer one.
+// A grant is a number of hits that were admitted, or started, at some time between from and to. The
+// exact time is not known, because the table may count a late hit as a newer one.
 type grant struct {
 	from, to limiter.Time
 	end      limiter.Time // for a fixed window, the window's end
@@ -34,9 +34,9 @@ func sum(grants []grant) (hits int64) {
 	return hits
 }
 
-// peak returns the maximum of admitted hits and the policy's bound for it: hits in one window, in any
-// interval as long as the window, or, for a bucket, beyond those that drained in an interval. A grant
-// counts in an interval only if it was certainly in it.
+// peak returns the maximum of admitted hits and the policy's bound for it: hits in one window, in
+// any interval as long as the window, or, for a bucket, beyond those that drained in an interval. A
+// grant counts in an interval only if it was certainly in it.
 func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
 	switch p.Algorithm {
 	case limiter.SlidingWindow, limiter.SlidingLog:
@@ -77,8 +77,8 @@ func peakInterval(grants []grant, window time.Duration) (most int64) {
 	return most
 }
 
-// peakBurst returns the maximum by which the hits of any interval exceeded its length times limit/window,
-// rounded up.
+// peakBurst returns the maximum by which the hits of any interval exceeded its length times
+// limit/window, rounded up.
 func peakBurst(grants []grant, window, limit int64) (most int64) {
 	starts, ends := byTime(grants)
 	var (

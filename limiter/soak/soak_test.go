@@ -1,5 +1,5 @@
-// Package soak stress-tests limiter tables from many goroutines and checks that they admit neither too much
-// nor too little. Time is simulated, so that hours pass in a moment, or real.
+// Package soak stress-tests limiter tables from many goroutines and checks that they admit neither
+// too much nor too little. Time is simulated, so that hours pass in a moment, or real.
 package soak
 
 import (
@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var length = flag.Duration("for", 5*time.Second, "how long to run; each trial runs at least once, and is shorter below a minute")
 
-// TestSoak runs all trials repeatedly with different random numbers, until the time is up. A seed does not
-// reproduce the order of goroutines.
+// TestSoak runs all trials repeatedly with different random numbers, until the time is up. A seed
+// does not reproduce the order of goroutines.
 func TestSoak(t *testing.T) {
 	seed := rand.Uint64()
 	if s := os.Getenv("SLUICE_SEED"); s != "" {

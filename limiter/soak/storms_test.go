@@ -25,8 +25,8 @@ func lifetime(p *limiter.Policy) time.Duration {
 	}
 }
 
-// reclaimStorm hits two counters that expire all the time, while the slots of their two blocks change their
-// owner.
+// reclaimStorm hits two counters that expire all the time, while the slots of their two blocks
+// change their owner.
 func reclaimStorm(b *bout) {
 	const watched = 2
 	p := &b.policy
@@ -74,8 +74,8 @@ func saturate(b *bout) {
 	crew := b.together(func(w *worker) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
-			// The counter is full before time advances. Not every denial advances it, so many workers
-			// charge at the same time.
+			// The counter is full before time advances. Not every denial advances it, so many
+			// workers charge at the same time.
 			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
 			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
 				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
@@ -89,8 +89,8 @@ func saturate(b *bout) {
 	}
 }
 
-// promised returns how many hits a counter must admit from start to the denial at end, if it was full at
-// every step.
+// promised returns how many hits a counter must admit from start to the denial at end, if it was
+// full at every step.
 func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
 	length, limit := time.Duration(end-start), int64(p.Limit)
 	switch p.Algorithm {
@@ -112,8 +112,8 @@ func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) in
 	}
 }
 
-// flood hits a million new values once each, while workers hit established counters. Each of those must
-// admit exactly its limit.
+// flood hits a million new values once each, while workers hit established counters. Each of those
+// must admit exactly its limit.
 func flood(b *bout) {
 	const established = 1000
 	p := b.policy

@@ -46,7 +46,8 @@ func trials() []trial {
 		all = append(all, trial{name: name + ": " + k.name, policy: k.policy, run: run})
 	}
 	for _, k := range everyKind() {
-		// With windows of a day, late callers would be hours late, as if the clock had been set back.
+		// With windows of a day, late callers would be hours late, as if the clock had been set
+		// back.
 		if k.policy.Calendar == nil {
 			add("reclaim storm", k, reclaimStorm)
 			add("saturated", k, saturate)

@@ -2,30 +2,12 @@ package ruleset
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/telemetry"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
-
-// activeCodes returns the codes of the active conditions, the newest condition first.
-func activeCodes(m *telemetry.Metrics) string {
-	var codes []string
-	for _, c := range m.Conditions.Active(time.Now()) {
-		codes = append(codes, string(c.Code))
-	}
-	return strings.Join(codes, " ")
-}
-
-// expectActive fails the test unless these are the codes of the active conditions.
-func expectActive(t *testing.T, m *telemetry.Metrics, when, want string) {
-	t.Helper()
-	if got := activeCodes(m); got != want {
-		t.Errorf("%s: the conditions are %q, want %q", when, got, want)
-	}
-}
 
 // TestConditionsOfRules uses rules that fail to load, at the start and later.
 func TestConditionsOfRules(t *testing.T) {
@@ -33,7 +15,7 @@ func TestConditionsOfRules(t *testing.T) {
 	load := func(when, rules, want string) {
 		t.Helper()
 		_ = l.LoadRules(*l.rules(rules))
-		expectActive(t, l.opt.Metrics, when, want)
+		servertest.ExpectConditions(t, l.opt.Metrics, when, want)
 	}
 	load("bad at the start", "bad", "rules_missing")
 	load("good", "user:a", "")
@@ -44,7 +26,7 @@ func TestConditionsOfRules(t *testing.T) {
 	load("other good ones", "path:b", "")
 	load("bad again", "bad", "rules_rejected")
 	_ = l.LoadRules(source.Update{Set: l.service.Rules()})
-	expectActive(t, l.opt.Metrics, "the file is reverted", "")
+	servertest.ExpectConditions(t, l.opt.Metrics, "the file is reverted", "")
 }
 
 // TestConditionsOfTables uses a table file that fails to load, and a journal that cannot be written.
@@ -53,7 +35,7 @@ func TestConditionsOfTables(t *testing.T) {
 	load := func(when, a, want string) {
 		t.Helper()
 		_ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", a), l.rows("b", "path=1")}})
-		expectActive(t, l.opt.Metrics, when, want)
+		servertest.ExpectConditions(t, l.opt.Metrics, when, want)
 	}
 	_ = l.LoadRules(*l.rules("user:a path:b"))
 	load("a bad table and one that waits for it", "bad", "table_rejected table_rejected")
@@ -61,8 +43,8 @@ func TestConditionsOfTables(t *testing.T) {
 
 	l.reportJournal("c", errors.New("no space"))
 	l.reportJournal("b", errors.New("no space"))
-	expectActive(t, l.opt.Metrics, "a full disk", "table_not_saved table_not_saved")
+	servertest.ExpectConditions(t, l.opt.Metrics, "a full disk", "table_not_saved table_not_saved")
 	l.reportJournal("c", nil)
 	l.reportJournal("b", nil)
-	expectActive(t, l.opt.Metrics, "space on the disk", "")
+	servertest.ExpectConditions(t, l.opt.Metrics, "space on the disk", "")
 }

@@ -136,7 +136,7 @@ func (l *Loader) logAdvice(set *descriptors.Set) {
 	if l.opt.SharedStore {
 		l.LogDiagnostics(descriptors.StoreAdvice(set))
 	}
-	if l.opt.GRPCGo && set.GivesLeases() {
+	if l.opt.GRPCGo && set.GrantsLeases() {
 		l.logger.Warn("rules: with --grpc-transport=grpc-go, leases of clients that disconnect are not released early; " +
 			"they stay until the window of the limit, or the ttl of its reserve, ends")
 	}

@@ -57,6 +57,23 @@ func Metrics(tb testing.TB) *telemetry.Metrics {
 	return m
 }
 
+// Conditions returns the codes of the active conditions, the newest condition first.
+func Conditions(m *telemetry.Metrics) string {
+	var codes []string
+	for _, c := range m.Conditions.Active(time.Now()) {
+		codes = append(codes, string(c.Code))
+	}
+	return strings.Join(codes, " ")
+}
+
+// ExpectConditions fails the test unless these are the codes of the active conditions.
+func ExpectConditions(tb testing.TB, m *telemetry.Metrics, when, want string) {
+	tb.Helper()
+	if got := Conditions(m); got != want {
+		tb.Errorf("%s: the conditions are %q, want %q", when, got, want)
+	}
+}
+
 // Table returns a new table of counters.
 func Table(tb testing.TB) *limiter.Table {
 	tb.Helper()

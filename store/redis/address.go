@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -27,6 +28,9 @@ type Server struct {
 	TLS *TLS
 	// Auth has the credentials for the server, and SentinelAuth those for Sentinels.
 	Auth, SentinelAuth Auth
+	// DialContext opens connections without TLS, also to Sentinels and nodes. Nil uses
+	// [net.Dialer].
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Auth is a user and a password, which may be empty. File, if set, has `password` or

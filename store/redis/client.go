@@ -70,7 +70,11 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if s.TLS == nil {
-		conn, err := (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
+		dial := s.DialContext
+		if dial == nil {
+			dial = new(net.Dialer).DialContext
+		}
+		conn, err := dial(ctx, s.Network, s.Address)
 		if err == nil {
 			discardAtClose(conn)
 		}

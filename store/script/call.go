@@ -248,7 +248,7 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	c.appendTicks(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
 	c.appendTicks(most, k.Fine)
 	c.appendTicks(mark, k.Fine)
-	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 }
 
 // EncodeCancel encodes the undoing of charge i, which is delayed.
@@ -262,7 +262,7 @@ func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []by
 	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
 	c.appendAmount(instant(turn.Time, turn.Sixteenths&15))
 	c.args = append(c.args, "0", "0")
-	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 }
 
 // appendTicks appends ticks, of 1/16 ns each if fine is set, as seconds and nanoseconds.

@@ -209,7 +209,7 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		c.appendAmount(d.cost)
 		c.appendAmount(d.tat)
 		c.appendAmount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
-		c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+		c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
 		c.args = append(c.args, "r", "")

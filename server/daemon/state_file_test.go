@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bufio"
@@ -16,57 +16,13 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
-
-// expectContent fails the test if the content of a file differs.
-func expectContent(t *testing.T, path, want string) {
-	t.Helper()
-	if got, err := os.ReadFile(path); string(got) != want || err != nil {
-		t.Errorf("%s has %q, %v, want %q", path, got, err, want)
-	}
-}
-
-// TestReplaceFile verifies that a file is replaced completely or not at all, and that no temporary
-// file is left.
-func TestReplaceFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	write := func(text string, err error) error {
-		return replaceFile(path, 0o600, func(w io.Writer) error {
-			_, werr := io.WriteString(w, text)
-			return errors.Join(err, werr)
-		})
-	}
-	expectNoOtherFile := func() {
-		t.Helper()
-		if found, err := os.ReadDir(filepath.Dir(path)); len(found) != 1 || err != nil {
-			t.Errorf("the directory contains %v, %v, want only the file", found, err)
-		}
-	}
-	must.OK(t, write("old", nil))
-	expectContent(t, path, "old")
-	broken := errors.New("broken")
-	if err := write("half", broken); !errors.Is(err, broken) {
-		t.Errorf("replaceFile() = %v", err)
-	}
-	expectContent(t, path, "old")
-	expectNoOtherFile()
-
-	// A temporary file of a killed process is replaced. If it is a link, its target does not
-	// change.
-	victim := filepath.Join(t.TempDir(), "victim")
-	must.OK(t, errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path+".new")))
-	must.OK(t, errors.Join(os.Chmod(path, 0o644), write("new", nil)))
-	expectContent(t, path, "new")
-	expectContent(t, victim, "kept")
-	expectNoOtherFile()
-	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
-	}
-}
 
 // TestStateFileThroughLinks uses a link in a directory that is itself a link. The path must resolve
 // as in the kernel.
@@ -134,11 +90,11 @@ func TestSaveUntilKilled(t *testing.T) {
 	if path == "" {
 		return // not a child process
 	}
-	ignoreFileSizeSignal()
+	file.IgnoreSizeSignal()
 	table, ids := loadState(t, path), savedIDs(2000)
 	for {
 		chargeAll(t, table, ids, 1)
-		if err := replaceFile(path, 0o600, func(w io.Writer) error {
+		if err := file.Replace(path, 0o600, func(w io.Writer) error {
 			_, err := table.Save(w, savedAt)
 			return err
 		}); err != nil {
@@ -199,7 +155,7 @@ func TestStateFileTooLarge(t *testing.T) {
 	must.OK(t, os.WriteFile(path, nil, 0o600))
 	table, ids := loadState(t, filepath.Join(t.TempDir(), "none")), savedIDs(2000)
 	chargeAll(t, table, ids, 3)
-	if err := replaceFile(path, 0o600, func(w io.Writer) error {
+	if err := file.Replace(path, 0o600, func(w io.Writer) error {
 		_, err := table.Save(w, savedAt)
 		return err
 	}); err != nil {
@@ -227,8 +183,8 @@ func TestSaveFailsTemporarily(t *testing.T) {
 	metrics, err := telemetry.New(telemetry.Options{})
 	must.OK(t, err)
 	core, logs := observer.New(zap.InfoLevel)
-	flags := stateFlags{File: filepath.Join(dir, "state"), Interval: time.Minute}
-	_, s, err := flags.openTable(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
+	options := StateOptions{File: filepath.Join(dir, "state"), Interval: time.Minute}
+	_, s, err := options.openTable(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
 	if err != nil || s == nil {
 		t.Fatal(s, err)
 	}
@@ -242,7 +198,7 @@ func TestSaveFailsTemporarily(t *testing.T) {
 		}
 		must.OK(t, err)
 		s.save(s.logger.Debug)
-		if codes := activeCodes(metrics); (codes == "") != exists || !exists && codes != "state_not_saved" {
+		if codes := servertest.Conditions(metrics); (codes == "") != exists || !exists && codes != "state_not_saved" {
 			t.Errorf("the directory exists: %t, and the conditions are %q", exists, codes)
 		}
 		for _, line := range logs.TakeAll() {

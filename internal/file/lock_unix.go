@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package main
+package file
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// lockFile locks the file, creating it if necessary, until unlock is called or the process ends. It
-// returns errLocked if another process has locked it.
-func lockFile(path string) (unlock func(), err error) {
+// Lock locks the file, creating it if necessary, until unlock is called or the process ends. It
+// returns ErrLocked if another process has locked it.
+func Lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -18,13 +18,13 @@ func lockFile(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if err == syscall.EWOULDBLOCK {
-			return nil, errLocked
+			return nil, ErrLocked
 		}
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// ignoreFileSizeSignal ignores SIGXFSZ, so that a write beyond the file size limit returns an error
+// IgnoreSizeSignal ignores SIGXFSZ, so that a write beyond the file size limit returns an error
 // instead of terminating the process.
-func ignoreFileSizeSignal() { signal.Ignore(syscall.SIGXFSZ) }
+func IgnoreSizeSignal() { signal.Ignore(syscall.SIGXFSZ) }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"cmp"
@@ -12,29 +12,20 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// stateFlags configures the state file.
-type stateFlags struct {
+// StateOptions configures the state file. The tags are those of the flags of sluice serve.
+type StateOptions struct {
 	File     string        `name:"state-file" placeholder:"PATH" help:"File to save counters to, so that they survive a restart. Its directory needs space for two copies, and no other process may write to it. Default: none."`
 	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
 	Leases   bool          `name:"state-file-leases" help:"Also restore leases (permits and reservations) from --state-file. A lease whose request ended while sluice was down, or after the last save before a crash, stays until the window of its limit or the ttl of its reserve ends. Default: leases are released, so up to N requests can run in addition to those from before the restart."`
 }
 
-func (f *stateFlags) check() error {
-	if f.Leases && f.File == "" {
-		return errors.New("--state-file-leases requires --state-file")
-	}
-	return nil
-}
-
-var (
-	errLocked = errors.New("locked by another process")
-	// errNotStateFile is the error for a file that sluice has not written and must not replace.
-	errNotStateFile = errors.New("not a state file")
-)
+// errNotStateFile is the error for a file that sluice has not written and must not replace.
+var errNotStateFile = errors.New("not a state file")
 
 // stateFile saves the counters of a table. A process that cannot use its file starts with empty
 // counters, because these are better than no limits.
@@ -51,16 +42,16 @@ type stateFile struct {
 
 // openTable returns the table of counters, restored from the state file if there is one. The
 // stateFile is nil if counters are not saved.
-func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
-	opt.RestoreLeases = f.Leases
+func (o *StateOptions) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
+	opt.RestoreLeases = o.Leases
 	table, err := limiter.New(opt)
-	if err != nil || f.File == "" {
+	if err != nil || o.File == "" {
 		return table, nil, err
 	}
-	ignoreFileSizeSignal()
-	path := resolveLinks(f.File)
-	s := &stateFile{path: path, interval: f.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path))}
-	if s.unlock, err = lockFile(path + ".lock"); err != nil {
+	file.IgnoreSizeSignal()
+	path := resolveLinks(o.File)
+	s := &stateFile{path: path, interval: o.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path))}
+	if s.unlock, err = file.Lock(path + ".lock"); err != nil {
 		s.reportUnusable(fmt.Errorf("lock: %w", err), lockRemedy(err))
 		return table, nil, nil
 	}
@@ -113,7 +104,7 @@ func (s *stateFile) reportUnusable(err error, remedy string) {
 }
 
 func lockRemedy(err error) string {
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, file.ErrLocked) {
 		return "set a different --state-file for each process"
 	}
 	return "set --state-file to a path in a directory that this user can write to"
@@ -192,7 +183,7 @@ func (s *stateFile) start(ctx context.Context) (stop func()) {
 func (s *stateFile) save(log func(string, ...zap.Field)) {
 	began := time.Now()
 	var saved limiter.SnapshotInfo
-	err := replaceFile(s.path, 0o600, func(w io.Writer) (err error) {
+	err := file.Replace(s.path, 0o600, func(w io.Writer) (err error) {
 		saved, err = s.table.Save(w, now())
 		return err
 	})

@@ -1,4 +1,5 @@
-package main
+// Package file replaces and locks files.
+package file
 
 import (
 	"errors"
@@ -8,11 +9,14 @@ import (
 	"path/filepath"
 )
 
-// replaceFile replaces a file atomically: a reader finds the complete old or the complete new file,
+// ErrLocked is the error of [Lock] for a file that another process has locked.
+var ErrLocked = errors.New("locked by another process")
+
+// Replace replaces a file atomically: a reader finds the complete old or the complete new file,
 // even after a crash of the process or the machine. Mode is subject to the umask. Only one process
 // at a time may replace a file.
-func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
-	f, err := createTemporary(path, mode)
+func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
+	f, err := CreateTemporary(path, mode)
 	if err != nil {
 		return err
 	}
@@ -42,8 +46,8 @@ func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (er
 	return nil
 }
 
-// createTemporary creates the file that will be renamed to path.
-func createTemporary(path string, mode os.FileMode) (*os.File, error) {
+// CreateTemporary creates the file that [Replace] renames to path.
+func CreateTemporary(path string, mode os.FileMode) (*os.File, error) {
 	temporary := path + ".new"
 	// It may be left over from a crash, or a link, which must not be followed.
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -1,7 +1,8 @@
-package main
+package daemon
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/store"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // TestStartWaitsForTheStore verifies how long the start waits for the first reply of the store, and
@@ -23,9 +26,9 @@ func TestStartWaitsForTheStore(t *testing.T) {
 		logs            []string
 	}{
 		"a healthy store":  {answers: 10 * time.Millisecond, signal: never, waits: 10 * time.Millisecond},
-		"a slow store":     {answers: storeStartTimeout - time.Millisecond, signal: never, waits: storeStartTimeout - time.Millisecond},
-		"a late store":     {answers: 3 * time.Second, signal: never, waits: storeStartTimeout, logs: []string{"error", "info"}},
-		"no store":         {answers: never, signal: time.Minute, waits: storeStartTimeout, logs: []string{"error"}},
+		"a slow store":     {answers: DefaultStoreStartTimeout - time.Millisecond, signal: never, waits: DefaultStoreStartTimeout - time.Millisecond},
+		"a late store":     {answers: 3 * time.Second, signal: never, waits: DefaultStoreStartTimeout, logs: []string{"error", "info"}},
+		"no store":         {answers: never, signal: time.Minute, waits: DefaultStoreStartTimeout, logs: []string{"error"}},
 		"an early SIGTERM": {answers: never, signal: 300 * time.Millisecond, waits: 300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -42,8 +45,8 @@ func TestStartWaitsForTheStore(t *testing.T) {
 				}
 			}
 			group, ctx := errgroup.WithContext(ctx)
-			flags := storeFlags{Options: store.Options{Fallback: store.Deny}}
-			flags.awaitStore(ctx, group, reached, zap.New(core))
+			d := &Daemon{Logger: zap.New(core), startTimeout: DefaultStoreStartTimeout, fallback: store.Deny}
+			d.awaitStore(ctx, group, reached)
 			if waited := time.Since(began); waited != tt.waits {
 				t.Errorf("%s: the start waited for %v, want %v", name, waited, tt.waits)
 			}
@@ -64,4 +67,20 @@ func TestStartWaitsForTheStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConditionsOfTheStore uses two unavailable primaries: one recovers, and the other loses its
+// slots.
+func TestConditionsOfTheStore(t *testing.T) {
+	metrics := servertest.Metrics(t)
+	log := storeLog(store.Local, metrics.Events.Watch(zap.NewNop()))
+	log.Unavailable("a:1", redis.Kinds[0], errors.New("refused"), "")
+	log.Unavailable("b:1", redis.Kinds[0], errors.New("refused"), "start it")
+	servertest.ExpectConditions(t, metrics, "both", "store_unavailable store_unavailable")
+	log.Recovered("a:1", time.Second, store.Synced{})
+	if active := metrics.Conditions.Active(time.Now()); len(active) != 1 || active[0].Remedy != "start it" || active[0].Fields["store"] != "b:1" {
+		t.Errorf("the conditions are %+v, want the second store", active)
+	}
+	log.Replaced("b:1")
+	servertest.ExpectConditions(t, metrics, "replaced", "")
 }

@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// DefaultStoreStartTimeout is the default of [Options].StoreStartTimeout.
+const DefaultStoreStartTimeout = time.Second
+
+// openStore returns the store. Its Run method must be called. The fallback counts in table.
+func openStore(options store.Options, table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
+	options.Table = table
+	options.Log, options.Panicked = storeLog(options.Fallback, logger), telemetry.NewPanics(metrics.Panics, logger).Report
+	var shared *store.Store // set before metrics are collected
+	kinds := make([]string, len(redis.Kinds))
+	for i, k := range redis.Kinds {
+		kinds[i] = string(k)
+	}
+	options.Observer = metrics.Store(store.Deciders, kinds, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
+	var err error
+	shared, err = store.New(options)
+	return shared, err
+}
+
+// awaitStore waits until every primary has replied, so that a healthy store decides the first
+// requests too. It returns after d.startTimeout at the latest, or when ctx ends. It logs a timeout,
+// and later that the store was reached. The function reached is [store.Store.Await].
+func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool) {
+	within, cancel := context.WithTimeout(ctx, d.startTimeout)
+	defer cancel()
+	if reached(within) || ctx.Err() != nil {
+		return
+	}
+	began := time.Now()
+	telemetry.Raise(d.Logger, telemetry.StoreNotReached, "",
+		zap.Duration("within", d.startTimeout), zap.String("fallback", string(d.fallback)))
+	group.Go(func() error {
+		if reached(ctx) {
+			d.Logger.Info("store reached", zap.Duration("after", d.startTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
+		}
+		return nil
+	})
+}
+
+// storeLog returns callbacks that log events of the store.
+func storeLog(decider store.Fallback, logger *zap.Logger) store.Log {
+	fallback := zap.String("fallback", string(decider))
+	return store.Log{
+		Unavailable: func(shard string, kind redis.Kind, err error, remedy string) {
+			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
+			if remedy != "" {
+				fields = append(fields, zap.String("remedy", remedy))
+			}
+			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
+		},
+		Recovered: func(shard string, after time.Duration, charged store.Synced) {
+			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
+			if charged.Counters > 0 {
+				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
+			}
+			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
+		},
+		Replaced: func(shard string) {
+			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
+		},
+		Foreign: func(shard, key string, err error) {
+			logger.Error("another program overwrote the key of a counter; the fallback decides its requests", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
+		},
+	}
+}
