@@ -17,7 +17,7 @@ const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelim
 func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
 	isFormat := func(runtime bool) bool { return (formatted || runtime) && strings.Contains(at.Text, "%") }
-	a.shape.value, a.shape.anyValue = at.Text, isFormat(true)
+	a.form.value, a.form.anyValue = at.Text, isFormat(true)
 	a.value = func(x *exchange) outcome {
 		if matches != nil {
 			if v, why := matches(x); v.unknown != "" || !v.yes {

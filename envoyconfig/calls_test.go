@@ -15,21 +15,21 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 	}
 	for _, tt := range []struct{ host, request, want string }{
 		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }"), "http://a/", "shop: unknown: extension expr"},
-		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so --service-cluster may say it"},
-		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
+		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so Envoy's flag --service-cluster may set it"},
+		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address of the peer that connects to Envoy: set it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
 		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not supported"},
 		{action("{ metadata: { descriptor_key: m, source: route_entry, default_value: v, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: (m, v)"},
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
-		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
-		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that is not known here"},
+		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address of the peer that connects to Envoy: set it with --remote ADDRESS"},
+		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that sluice does not support"},
 		// An action that has no entry settles it, whatever the others do.
 		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
 		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
-		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: how it matches the path is not known here, in the route at envoy.yaml:19:26"},
+		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: a path matcher that sluice does not support, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '\\C' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "\\C", in the route at envoy.yaml:19:26`},
-		{"matcher: {}", "http://a/", "nothing: unknown: matcher: a tree of matchers at envoy.yaml:19:26"},
-		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: the answer is a redirect to https, for which Envoy never asks"},
+		{"matcher: {}", "http://a/", "nothing: unknown: matcher: a matcher tree at envoy.yaml:19:26"},
+		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: Envoy redirects to https without calling the service"},
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "https://a/", "shop: (generic_key, v)"},
 	} {
 		if got := explain(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
@@ -41,7 +41,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 func TestFilterThatMayNotAsk(t *testing.T) {
 	const host = "rate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	for filter, want := range map[string]string{
-		"request_type: internal":                               "shop: nothing: request_type is internal, and Envoy takes the request for an external one",
+		"request_type: internal":                               "shop: nothing: request_type is internal, but the request is external",
 		"request_type: external":                               "shop: (generic_key, v)",
 		"request_type: both":                                   "shop: (generic_key, v)",
 		"filter_enabled: { default_value: { numerator: 50 } }": "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
@@ -111,8 +111,8 @@ func TestSeveralListeners(t *testing.T) {
 	}
 	request := Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/", Remote: netip.MustParseAddr("192.0.2.1")}
 	for name, want := range map[string]string{
-		"":      "several listeners ask: name one with --listener: ingress, other",
-		"third": `no listener "third" with a rate limit filter for requests is in these files`,
+		"":      "several listeners have a rate limit filter: select one with --listener: ingress, other",
+		"third": `these files contain no listener "third" with an HTTP rate limit filter`,
 	} {
 		request.Listener = name
 		if _, err := c.Calls(request); err == nil || err.Error() != want {
@@ -132,8 +132,8 @@ func TestCallsOfConnections(t *testing.T) {
 	both := strings.Replace(listenerText, "  - filters:\n", "  - filters:\n      - "+network+"\n", 1)
 	for name, tt := range map[string]struct{ text, want string }{
 		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
-		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
-		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
+		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyNetworkFilters},
+		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter calls the service, when a connection starts, with (port, 443), (from, *) of domain "edge": explain these with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})
 		if err != nil {

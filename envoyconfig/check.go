@@ -19,9 +19,9 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, f := range c.validator.Unknown {
-		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
+		k.report(Unknown, rules.Note, f.Pos, "%s, unless another release has it: the dump is of Envoy %v", f.Message, c.release)
 	}
-	for _, pos := range c.unfilled {
+	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
@@ -50,9 +50,9 @@ func (k *checker) checkAll() {
 	if c.fragments != nil {
 		how := "checked one by one"
 		if c.fragments.chain != nil {
-			how = "applied as istiod applies them"
+			how = "merged as istiod merges them"
 		}
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump", how)
+		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these files are excerpts of a configuration, %s; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump", how)
 	}
 	k.reportUnmatched()
 	k.checkUnfilteredListeners()
@@ -72,7 +72,7 @@ func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
+			k.report(NoEffect, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotas {
@@ -85,7 +85,7 @@ func (k *checker) checkManager(m *manager) bool {
 		k.checkRequestType(m, f)
 		if m.table == nil {
 			k.sentUnknown[f.domain()] = true
-			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump%s", m.name(), m.wantedTable())
+			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: pass the output of /config_dump%s", m.name(), m.wantedTable())
 		}
 	}
 	if m.table == nil || len(limiting) == 0 {
@@ -194,12 +194,12 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 // the others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
-	code, severity, of := Domain, rules.Error, "so its rules limit nothing"
+	code, severity, effect := Domain, rules.Error, ", so its rules limit nothing"
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
-		code, severity, of = Unsent, rules.Warning, "so its rules limit nothing here"
+		code, severity, effect = Unsent, rules.Warning, ", so its rules limit nothing here"
 	}
-	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.foreignFilters) > 0 {
-		code, severity, of = Unknown, rules.Note, "in these files"
+	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.uncheckedFilters) > 0 {
+		code, severity, effect = Unknown, rules.Note, " in these files"
 	}
 	for _, name := range names {
 		if _, ok := k.domains[name]; ok {
@@ -212,6 +212,6 @@ func (k *checker) reportUnusedDomains() {
 				break
 			}
 		}
-		k.report(code, severity, pos, "no filter asks about the domain %q, %s: set the domain of a rate limit filter", rules.Shorten(name), of)
+		k.report(code, severity, pos, "no filter uses the domain %q%s: set the domain of a rate limit filter", rules.Shorten(name), effect)
 	}
 }

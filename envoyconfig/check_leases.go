@@ -82,7 +82,7 @@ func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) 
 		if len(e.rules) > 0 {
 			all = append(all, e)
 		} else {
-			k.checkForeignLease(f, domain, p)
+			k.checkLeaseOfOtherRule(f, domain, p)
 		}
 	}
 	for i := range all {
@@ -182,7 +182,7 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 		if o := &all[i]; o.policy == e.policy {
 			break
 		} else if !o.streamDone && slices.Equal(o.rules, e.rules) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the end of this one must read: better use separate rules",
+			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
 	}
@@ -213,7 +213,7 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 	starts := func(o leasePolicy) bool { return !o.streamDone && slices.Contains(o.names, e.releases) }
 	if !slices.ContainsFunc(all, starts) {
-		k.report(Leases, rules.Error, e.node.Pos(), "nothing sent at the start acquires the lease %q which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
+		k.report(Leases, rules.Error, e.node.Pos(), "no element sent at the start acquires the lease %q that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {
 		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Bool(false) {
@@ -222,8 +222,8 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkForeignLease checks for a policy that releases a lease of limits that its actions do not match.
-func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
+// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
+func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
 	if name != "DYNAMIC_METADATA" {
@@ -232,7 +232,7 @@ func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
 		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
-			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
+			k.report(Leases, rules.Error, format.Pos(), "the lease %q belongs to %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map
 			if first := taken[at]; first == nil {
 				taken[at] = f
 			} else if first != f {
-				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace",
+				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v acquires a lease %q on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)
 			}
 		}

@@ -126,20 +126,20 @@ func TestCheckLeases(t *testing.T) {
 		"bytes beside places": {
 			elements: []string{keyed("both"), ends(keyed("both"), lease("files")), with(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},
 			want: []string{
-				`2: warning: debt: hits sent at the end of a stream have already happened, but both at rules.yaml:10:9 does not count them once it is over its limit: set count_refused: true`,
+				`2: warning: uncounted-hits: hits sent at the end of a stream have already happened, but both at rules.yaml:10:9 does not count them once it is over its limit: set count_refused: true`,
 				`2: warning: leases: 536870912 bytes or more are read as a lease by both and not charged: use a rule without leases for bytes`,
 			},
 		},
 		"more than a limit of a list ever has": {
 			elements: []string{with(keyed("list"), `hits_addend: { number: 6 }, apply_on_stream_done: true`)},
 			want: []string{
-				`0: error: debt: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream exceed the limit at rules.yaml:16:32, which allows 5: set count_refused: true`,
+				`0: error: uncounted-hits: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream exceed the limit at rules.yaml:16:32, which allows 5: set count_refused: true`,
 			},
 		},
 		"as much as a limit of a list has": {
 			elements: []string{with(keyed("list"), `hits_addend: { number: 5 }, apply_on_stream_done: true`)},
 			want: []string{
-				`0: warning: debt: hits sent at the end of a stream have already happened, but list at rules.yaml:16:32 does not count them once it is over its limit: set count_refused: true`,
+				`0: warning: uncounted-hits: hits sent at the end of a stream have already happened, but list at rules.yaml:16:32 does not count them once it is over its limit: set count_refused: true`,
 			},
 		},
 		"a lease at the start": {
@@ -165,11 +165,11 @@ func TestCheckLeases(t *testing.T) {
 		},
 		"without a start": {
 			elements: []string{ends(user, lease("streams"))},
-			want:     []string{`0: error: leases: nothing sent at the start acquires the lease "streams" which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
+			want:     []string{`0: error: leases: no element sent at the start acquires the lease "streams" that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
 		},
 		"a lease of other rules": {
 			elements: []string{user, ends(user, lease("streams")), keyed("plain"), ends(keyed("plain"), lease("streams"))},
-			want:     []string{`3: error: leases: the lease "streams" is of user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
+			want:     []string{`3: error: leases: the lease "streams" belongs to user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
 		},
 		"metadata that may be missing": {
 			elements: []string{
@@ -177,13 +177,13 @@ func TestCheckLeases(t *testing.T) {
 				ends("{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }", lease("streams")),
 			},
 			want: []string{
-				"0: warning: never-asked: the entry never has a value of its own: no filter before the rate limit filter sets the metadata jwt: add the one that does, or correct the key",
+				"0: warning: no-effect: the entry never has a value from the metadata: no filter before the rate limit filter sets the metadata jwt: add the one that does, or correct the key",
 				`1: error: leases: metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start`,
 			},
 		},
 		"two starts": {
 			elements: []string{user, ends(user, lease("streams")), strings.Replace(user, "x-user", "x-other", 1), strings.Replace(ends(user, lease("streams.2")), "x-user", "x-other", 1)},
-			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 acquires a lease of user, too; if Envoy sends both, the second lease is returned as "streams.2", which the end of this one must read: better use separate rules`},
+			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 acquires a lease of user, too; if Envoy sends both, the second lease is returned as "streams.2", which the release of this element must read: prefer separate rules`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,12 +234,12 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	}{
 		"one namespace": {
 			filter("a", "domain: shop", filterNamespace), filter("b", "domain: second", filterNamespace),
-			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace`,
+			`the filter at envoy.yaml:9:11 acquires a lease "streams" on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace`,
 		},
 		"two namespaces": {filter("a", "domain: shop", filterNamespace), filter("b", "domain: second, metadata_namespace: mine", "mine"), ""},
 		"one domain": {
 			filter("a", "domain: shop", filterNamespace), filter("b", "domain: shop", filterNamespace),
-			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace`,
+			`the filter at envoy.yaml:9:11 acquires a lease "streams" on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace`,
 		},
 	} {
 		text := strings.ReplaceAll(chain(tt.first, tt.second), "rate_service", "rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: sluice } } }")

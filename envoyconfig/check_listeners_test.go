@@ -41,18 +41,18 @@ func TestCheckOfEachListener(t *testing.T) {
 		},
 		"the same routes": {
 			listeners: manager("http", filter, limited) + manager("https", "", limited),
-			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
+			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
 				`or requests to this listener are not limited`},
 		},
 		"other routes with limits": {
 			listeners: manager("http", filter, limited) + manager("https", "", strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
-			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter, so nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
+			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter, so nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
 				`add it to http_filters`},
 		},
 		"a name that the filter has": {listeners: manager("http", filter, perRoute("limit"))},
 		"a name that no filter has": {
 			listeners: manager("http", filter, perRoute("ratelimit")),
-			want: []string{`envoy.yaml:11:110: error: never-asked: no rate limit filter has the name "ratelimit", so this has no effect: ` +
+			want: []string{`envoy.yaml:11:110: error: no-effect: no rate limit filter has the name "ratelimit", so this has no effect: ` +
 				`Envoy looks for the name of the filter in http_filters, here limit`},
 		},
 	} {
@@ -74,10 +74,10 @@ func TestCheckOfEachListener(t *testing.T) {
 func TestCheckOfFilters(t *testing.T) {
 	const host = "rate_limits: " + userPolicy + "\n" + toBackend
 	for field, want := range map[string]string{
-		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: never-asked: filter_enforced is 0 %",
+		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: no-effect: filter_enforced is 0 %",
 		"filter_enforced: { default_value: { numerator: 0 }, runtime_key: k }": "",
 		"filter_enforced: { default_value: { numerator: 1 } }":                 "",
-		"request_type: internal":                                               "error: never-asked: request_type is internal",
+		"request_type: internal":                                               "error: no-effect: request_type is internal",
 		"request_type: both":                                                   "",
 		"timeout: 0.004s":                                                      "warning: timeout: the filter waits 4ms",
 		"timeout: 0.005s":                                                      "",

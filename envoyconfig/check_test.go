@@ -103,7 +103,7 @@ descriptors:
 			host: both, rules: strings.Replace(rules, "shop", "shopp", 1),
 			want: []string{
 				`envoy.yaml:11:25: error: domain: there are no rules for the domain "shop" of this filter, so nothing is limited; did you mean "shopp"?`,
-				`rules.yaml:3:5: error: domain: no filter asks about the domain "shopp", so its rules limit nothing: set the domain of a rate limit filter`,
+				`rules.yaml:3:5: error: domain: no filter uses the domain "shopp", so its rules limit nothing: set the domain of a rate limit filter`,
 			},
 		},
 		"another domain for a route": {
@@ -119,8 +119,8 @@ descriptors:
 		"of routes that never ask nothing is sent": {
 			host: strings.Replace(both, "route: { cluster: backend }", "direct_response: { status: 200 }", 1),
 			want: []string{
-				`envoy.yaml:21:19: error: never-asked: no route sends this: the route is a direct_response, for which Envoy never asks (route envoy.yaml:23:26)`,
-				`envoy.yaml:22:19: error: never-asked: no route sends this: the route is a direct_response, for which Envoy never asks (route envoy.yaml:23:26)`,
+				`envoy.yaml:21:19: error: no-effect: no route sends this descriptor: the route is a direct_response, for which Envoy never calls the service (route envoy.yaml:23:26)`,
+				`envoy.yaml:22:19: error: no-effect: no route sends this descriptor: the route is a direct_response, for which Envoy never calls the service (route envoy.yaml:23:26)`,
 			},
 		},
 		"a stage that the filter has": {host: strings.ReplaceAll(both, "- actions", "- stage: 2\n  actions"), filter: "stage: 2"},
@@ -143,7 +143,7 @@ descriptors:
 	}
 }
 
-// TestCheckWithoutFilter checks that a configuration that never asks is an error.
+// TestCheckWithoutFilter checks that a configuration without calls to the service is an error.
 func TestCheckWithoutFilter(t *testing.T) {
 	for name, text := range map[string]string{
 		"none": strings.NewReplacer("ratelimit.v3.RateLimit", "cors.v3.Cors", "                domain: shop\n", "").Replace(listenerText),
@@ -156,8 +156,8 @@ func TestCheckWithoutFilter(t *testing.T) {
 		}
 		got := c.Check(ruleSet(t, "domain: shop"))
 		first := got[0]
-		if first.Code != Domain || !strings.Contains(first.Message, "Envoy never asks") {
-			t.Errorf("%s: found %v, want that Envoy never asks", name, got)
+		if first.Code != Domain || !strings.Contains(first.Message, "Envoy never calls the service") {
+			t.Errorf("%s: found %v, want that Envoy never calls the service", name, got)
 		}
 	}
 }
@@ -167,8 +167,8 @@ func TestCheckOfDomainsOfRoutes(t *testing.T) {
 	const config = ", typed_per_filter_config: { limit: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shop } } }"
 	const asks = "- { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " }"
 	for route, want := range map[string]string{
-		"{ match: { prefix: / }, route: { cluster: backend }" + config:                                                                                                         "the filter never asks there: no rate_limits apply to it (route envoy.yaml:21:",
-		"{ match: { prefix: / }, direct_response: { status: 200 }" + config:                                                                                                    "the filter never asks there: the route is a direct_response, for which Envoy never asks",
+		"{ match: { prefix: / }, route: { cluster: backend }" + config:                                                                                                         "the filter sends no descriptors there: no rate_limits apply to it (route envoy.yaml:21:",
+		"{ match: { prefix: / }, direct_response: { status: 200 }" + config:                                                                                                    "the filter sends no descriptors there: the route is a direct_response, for which Envoy never calls the service",
 		"{ match: { prefix: / }, route: { cluster: backend, rate_limits: " + userPolicy + " }" + config:                                                                        "",
 		"{ match: { prefix: / }, route: { cluster: backend } }\ntyped_per_filter_config:" + strings.TrimSuffix(strings.TrimPrefix(config, ", typed_per_filter_config:"), " }"): "",
 	} {

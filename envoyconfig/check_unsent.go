@@ -39,9 +39,9 @@ func (k *checker) reportNeverSent() {
 			if t.filterElsewhere {
 				severity = rules.Warning // the filter may be in another part
 			}
-			k.report(NeverAsked, severity, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
+			k.report(NoEffect, severity, at.Pos(), "no route sends this descriptor: %s (route %v)", t.why, t.at)
 		case t.notSending > 0:
-			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
+			k.report(NoEffect, rules.Note, at.Pos(), "%d of %d routes do not send this descriptor; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
 		}
 	}
 	k.reportHidden()
@@ -51,9 +51,9 @@ func (k *checker) reportNeverSent() {
 			continue
 		}
 		if k.fragmentDomains[domain] {
-			k.report(Unknown, rules.Note, at, "there are no rate_limits in these files, so it is unknown what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+			k.report(Unknown, rules.Note, at, "these files contain no rate_limits, so the descriptors of domain %q are unknown: also pass the virtual hosts or routes", rules.Shorten(domain))
 		} else {
-			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
+			k.report(NoEffect, rules.Error, at, "no descriptor is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
-			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or remove it", t.why, t.at)
+			k.report(NoEffect, rules.Warning, at.Pos(), "this domain has no effect, since the filter sends no descriptors there: %s (route %v); add rate_limits, or remove the domain", t.why, t.at)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (k *checker) reportHidden() {
 		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
 	})
 	for _, h := range all {
-		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
-			"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose", h.of.Pos())
+		k.reportPerFile(NoEffect, "hidden", "route", h.list.Pos(), "the route has its own rate_limits and therefore does not send those of its virtual host, at %v: "+
+			"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE", h.of.Pos())
 	}
 }

@@ -61,8 +61,8 @@ func TestAcknowledgements(t *testing.T) {
 			`rules.yaml:5:5: warning: unsent: no route sends a descriptor that other can match`,
 		}},
 		"both": {envoy: "# In a moment.\n# sluice:allow timeout", rules: "# sluice:allow unsent"},
-		"the other": {envoy: "# sluice:allow debt", rules: "# sluice:allow restart", want: []string{
-			`envoy.yaml:8:13: warning: allow: line 9 has no warning debt: remove the acknowledgement`,
+		"the other": {envoy: "# sluice:allow uncounted-hits", rules: "# sluice:allow restart", want: []string{
+			`envoy.yaml:8:13: warning: allow: line 9 has no warning uncounted-hits: remove the acknowledgement`,
 			`envoy.yaml:9:15: warning: timeout: the filter has no timeout`,
 			`rules.yaml:6:5: warning: unsent: no route sends a descriptor that other can match`,
 		}},

@@ -26,11 +26,11 @@ type Config struct {
 	roots   []*tree.Node
 	sources map[string][]byte
 	// localFilters limit without a service. foreignFilters ask a service but are not checked.
-	localFilters, foreignFilters []*tree.Node
+	localFilters, uncheckedFilters []*tree.Node
 	// networkFilters are rate limit filters that ask once per connection.
 	networkFilters []*filter
-	// overrides are the per-route configurations of quota filters.
-	overrides []*tree.Node
+	// quotaOverrides are the per-route configurations of quota filters.
+	quotaOverrides []*tree.Node
 	// allListeners and allClusters are true if the files contain all listeners or clusters. listenerSource is the
 	// lds_config that provides other listeners, or missing.
 	allListeners, allClusters bool
@@ -41,8 +41,8 @@ type Config struct {
 	hasDump bool
 	// release is the release of the Envoy that wrote a dump; 0 without a dump.
 	release api.Release
-	// unfilled are the positions of placeholders that a snippet left to the operator.
-	unfilled []rules.Pos
+	// placeholders are the positions of placeholders that a snippet left to the operator.
+	placeholders []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues

@@ -63,14 +63,14 @@ func (d *Descriptor) String() string {
 func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.streamDone, Lease: p.streamDone && isLease(p)}
 	for _, a := range p.actions {
-		d.keys = append(d.keys, a.shape.key)
+		d.keys = append(d.keys, a.form.key)
 	}
 	if key := p.node.Field("disable_key").Text; key != "" {
 		if why, never := x.runtime.disabled(elementEnabled(key)); never {
 			d.NotSent = why
 			return d
 		} else if why != "" {
-			d.Unknown = strings.TrimPrefix(why, Unknowable)
+			d.Unknown = strings.TrimPrefix(why, UnknownPrefix)
 		}
 	}
 	x.streamDone = p.streamDone
@@ -84,8 +84,8 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.NotSent, d.Unknown = made.absent, ""
 			d.Entries = nil
 			return d
-		case made.present && a.shape.key != "":
-			d.Entries = append(d.Entries, Entry{a.shape.key, made.value})
+		case made.present && a.form.key != "":
+			d.Entries = append(d.Entries, Entry{a.form.key, made.value})
 		}
 	}
 	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)

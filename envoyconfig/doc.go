@@ -5,7 +5,7 @@
 // # Input
 //
 // Files contain a bootstrap, xDS resources, the answer of the admin endpoint /config_dump, or
-// Istio's EnvoyFilters, whose patches are applied as istiod applies them. Excerpts, such as single
+// Istio's EnvoyFilters, whose patches are merged as istiod merges them. Excerpts, such as single
 // routes, and the output formats of common tools are read, too. All of these are trees of fields in
 // YAML or JSON. Fields have their protobuf or camelCase names, and typed_config is identified by
 // @type. Package api validates them against the schema of Envoy 1.40: what that Envoy rejects is an

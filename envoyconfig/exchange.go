@@ -16,9 +16,9 @@ type exchange struct {
 	Request
 
 	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
-	manager, table, route *tree.Node
-	// of is the connection manager, and limiter the rate limit filter that asks.
-	of      *manager
+	managerNode, tableNode, routeNode *tree.Node
+	// manager is the connection manager, and limiter the rate limit filter that asks.
+	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
@@ -53,7 +53,7 @@ func (x *exchange) clientValues(name string) []string {
 // header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
 // a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
-	m := x.manager
+	m := x.managerNode
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
 		if name == "host" {
 			name = ":authority"
@@ -76,7 +76,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, "scheme_header_transformation may change it"
 		}
 		if len(x.clientValues("x-forwarded-proto")) > 0 {
-			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
+			return nil, "whether Envoy trusts x-forwarded-proto depends on the peer"
 		}
 		return []string{x.Scheme}, ""
 	}
@@ -100,7 +100,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 
 // earlyMutationReason returns why headers may change before routing; empty if they do not.
 func (x *exchange) earlyMutationReason() string {
-	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
+	if x.Logged == nil && len(x.managerNode.Field("early_header_mutation_extensions").Nodes) > 0 {
 		return "early_header_mutation_extensions may change it"
 	}
 	return ""
@@ -115,7 +115,7 @@ func (x *exchange) authority() (authority, unknown string) {
 	if x.earlyMutation != "" {
 		return "", x.earlyMutation
 	}
-	m := x.manager
+	m := x.managerNode
 	if m.Field("strip_trailing_host_dot").Bool(false) {
 		host, port, hasPort := strings.Cut(authority, ".:")
 		switch {
@@ -144,7 +144,7 @@ func (x *exchange) authority() (authority, unknown string) {
 
 // isSetByEnvoy reports whether the connection manager may set a header.
 func (x *exchange) isSetByEnvoy(name string) bool {
-	m := x.manager
+	m := x.managerNode
 	switch name {
 	case "x-forwarded-for":
 		return m.Field("use_remote_address").Bool(false) && !m.Field("skip_xff_append").Bool(false)
@@ -171,7 +171,7 @@ func (x *exchange) unloggedReason(name string) string {
 // unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
 // in normal form is not changed.
 func (x *exchange) unknownPathReason() string {
-	m := x.manager
+	m := x.managerNode
 	if x.Logged != nil {
 		return x.unloggedReason(":path")
 	}
@@ -216,9 +216,9 @@ func (x *exchange) pathOnly() string {
 
 // remote returns the client's address as determined by Envoy.
 func (x *exchange) remote() (a netip.Addr, unknown string) {
-	m := x.manager
+	m := x.managerNode
 	if m.Field("original_ip_detection_extensions").Exists() {
-		return a, "original_ip_detection_extensions find it"
+		return a, "original_ip_detection_extensions determine it"
 	}
 	if x.Client.IsValid() {
 		return x.Client, ""
@@ -260,7 +260,7 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 
 // cluster returns the upstream cluster of the request, "" if it has none.
 func (x *exchange) cluster() (name, unknown string) {
-	action := x.route.Field("route")
+	action := x.routeNode.Field("route")
 	if cluster := action.Field("cluster"); cluster.Exists() {
 		return cluster.Text, ""
 	}
@@ -274,7 +274,7 @@ func (x *exchange) cluster() (name, unknown string) {
 	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
 		return of[0], ""
 	}
-	return "", "the route has no single cluster"
+	return "", "the route does not name a single cluster"
 }
 
 // query contains the query parameters of a request.

@@ -27,7 +27,7 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 		},
 		"of ECDS": {
 			filter: "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [" + typeURL + "] } }",
-			want:   []string{"envoy.yaml:8:15: note: unknown: the configuration of this rate limit filter comes by config_discovery"},
+			want:   []string{"envoy.yaml:8:15: note: unknown: this rate limit filter gets its configuration by config_discovery"},
 		},
 		"of ECDS, another": {
 			filter: "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [x/y.Z] } }",

@@ -22,14 +22,14 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 		case other != "" && matches(func(f []descriptors.Form) { f[i].Key = other }):
 			return fmt.Sprintf("; %s makes entries of that key, and %s others: make the key of the rule %s, or the action %s", a.kind, other, a.kind, other)
 		case a.hasDefaultKey() && matches(func(f []descriptors.Form) { f[i].AnyKey = true }):
-			return fmt.Sprintf("; without descriptor_key the key of %s is %s: add descriptor_key, or make it the key of the rule", a.kind, rules.Shorten(a.shape.key))
+			return fmt.Sprintf("; without descriptor_key the key of %s is %s: add descriptor_key, or make it the key of the rule", a.kind, rules.Shorten(a.form.key))
 		}
 	}
-	if order := reordered(forms, func(other []descriptors.Form) bool {
+	if order := findMatchingOrder(forms, func(other []descriptors.Form) bool {
 		reach := k.set.Reach(domain, other)
 		return reach.Reason == ""
 	}); order != nil {
-		return "; the rules have these entries in the order " + formsText(order) + ": the order of the actions is theirs"
+		return "; the rules have these entries in the order " + formsText(order) + ": reorder the actions"
 	}
 	return ""
 }
@@ -40,9 +40,9 @@ func (a *action) hasDefaultKey() bool {
 	return takesKey && a.node.Field("descriptor_key").Text == ""
 }
 
-// reordered returns the first other order of the forms for which good returns true; nil if there is none or there are
+// findMatchingOrder returns the first other order of the forms for which good returns true; nil if there is none or there are
 // too many forms.
-func reordered(forms []descriptors.Form, good func([]descriptors.Form) bool) []descriptors.Form {
+func findMatchingOrder(forms []descriptors.Form, good func([]descriptors.Form) bool) []descriptors.Form {
 	const most = 4
 	if len(forms) < 2 || len(forms) > most {
 		return nil

@@ -37,7 +37,7 @@ spec:
 `
 
 func TestIstio(t *testing.T) {
-	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, applied as istiod applies them; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
+	const note = "i.yaml:1:1: note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
 		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
@@ -47,24 +47,24 @@ func TestIstio(t *testing.T) {
 	}{
 		"all parts": {envoyFilters, []string{
 			note,
-			"i.yaml:24:39: note: never-asked: 1 of 2 routes do not send this; the first, at i.yaml:27:23: the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too",
-			"i.yaml:27:47: warning: never-asked: the route has rate_limits of its own, and so does not send those of its virtual host, at i.yaml:24:39: " +
-				"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose",
+			"i.yaml:24:39: note: no-effect: 1 of 2 routes do not send this descriptor; the first, at i.yaml:27:23: the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too",
+			"i.yaml:27:47: warning: no-effect: the route has its own rate_limits and therefore does not send those of its virtual host, at i.yaml:24:39: " +
+				"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE",
 			unmatched,
 		}},
 		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
 		"a filter behind the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
-			"i.yaml:9:11: error: never-asked: the filter is after the router, which ends the chain, so it never runs: put it before the router",
+			"i.yaml:9:11: error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router",
 		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{
-			"i.yaml:1:1: note: unknown: the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too",
+			"i.yaml:1:1: note: unknown: no file contains the filter that sends these rate_limits, so its domain and stage are unknown: also pass its listener, or the output of /config_dump",
 			strings.NewReplacer("27:48: error", "10:48: warning").Replace(unmatched),
 		}},
 		"a stage without a filter": {strings.Replace(envoyFilters, "timeout: 1s", "stage: 1", 1), []string{
 			note,
 			"i.yaml:9:11: warning: timeout: the filter has no timeout and waits 20 ms, too short for a busy node, and then continues without an answer: set timeout: 0.25s",
-			"i.yaml:24:39: warning: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:24:23)",
-			"i.yaml:27:48: warning: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:27:23)",
+			"i.yaml:24:39: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:24:23)",
+			"i.yaml:27:48: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:27:23)",
 		}},
 	} {
 		c, err := Read([]File{{"i.yaml", []byte(tt.text)}})

@@ -83,7 +83,7 @@ func TestInternalRequestsOfLogs(t *testing.T) {
 			}
 			none := calls.ByFilter[0].NotCalled
 			got := map[bool]string{true: kind, false: map[string]string{internal: external, external: internal}[kind]}[!strings.HasPrefix(none, "request_type")]
-			if strings.HasPrefix(none, Unknowable) {
+			if strings.HasPrefix(none, UnknownPrefix) {
 				got = unknown
 			}
 			if got != test.want {

@@ -56,7 +56,7 @@ func (m *manager) name() string {
 // wantedTable names the missing route configuration, for messages.
 func (m *manager) wantedTable() string {
 	if name := m.node.At("rds", "route_config_name").Text; name != "" {
-		return fmt.Sprintf(", or the RouteConfiguration %q, too", rules.Shorten(name))
+		return fmt.Sprintf(", or also the RouteConfiguration %q", rules.Shorten(name))
 	}
 	return ""
 }

@@ -47,7 +47,7 @@ func newStringMatcher(n *tree.Node) stringMatcher {
 	if regex := n.Field("safe_regex"); regex.Exists() {
 		return newRegex(regex)
 	}
-	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
+	return func(string) verdict { return verdict{unknown: "a matcher that sluice does not support"} }
 }
 
 // comparison compares a text with the pattern in the field of the given name.
@@ -190,7 +190,7 @@ func (m headerMatcher) match(x *exchange) verdict {
 	for _, value := range values {
 		// Whether Envoy joins the values of a header depends on its version and on the header.
 		if one := m.text(value); one.yes != v.yes {
-			return verdict{unknown: "header " + m.name + ": it is there twice"}
+			return verdict{unknown: "header " + m.name + ": the request has it more than once"}
 		}
 	}
 	return v.equals(!m.invert)

@@ -30,9 +30,9 @@ func (c *Config) findOtherFilters() {
 		case typeName == api.NetworkRateLimit:
 			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
 		case typeName == api.QuotaOverride:
-			c.overrides = append(c.overrides, n)
-		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedFilters, typeName):
-			c.foreignFilters = append(c.foreignFilters, n)
+			c.quotaOverrides = append(c.quotaOverrides, n)
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedTypes, typeName):
+			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}
 	}
 	for _, root := range c.roots {
@@ -40,8 +40,8 @@ func (c *Config) findOtherFilters() {
 	}
 }
 
-// uncheckedFilters ask a service but are not checked.
-var uncheckedFilters = []string{
+// uncheckedTypes ask a service but are not checked.
+var uncheckedTypes = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
@@ -74,7 +74,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentSome[domain] = true

@@ -143,7 +143,7 @@ func TestRoutesComeByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main", too`
+	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: pass the output of /config_dump, or also the RouteConfiguration "main"`
 	if got := explain(t, c, "http://a/"); got != want {
 		t.Errorf("without the routes: %s\nwant %s", got, want)
 	}
@@ -157,20 +157,20 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		fmt.Fprintf(&bomb, "%c: &%c [%s*%c]\n", c, c, strings.Repeat("*"+string(c-1)+", ", 8), c-1)
 	}
 	for text, want := range map[string]string{
-		"":                             "f.yaml:1:1: found nothing, which is no configuration of Envoy",
-		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is no configuration of Envoy: want a bootstrap",
+		"":                             "f.yaml:1:1: found nothing, which is not Envoy configuration",
+		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is not Envoy configuration: want a bootstrap",
 
 		// Objects of control planes.
-		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                         "f.yaml:4:1: found an object of kind HTTPRoute, of which a control plane makes",
-		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }":     "f.yaml:1:39: found an object of kind BackendTrafficPolicy, of which Envoy Gateway makes Envoy's configuration: give the output of egctl x translate",
-		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                            "found an object of kind VirtualService, of which Istio makes Envoy's configuration: give the output of istioctl",
-		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                           "f.yaml:1:2: found an object of kind RateLimitService, of which a control plane",
-		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                                   "give the answer of /config_dump of the proxy",
-		"listeners: [{ httpListener: { virtualHosts: [{ name: a, domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }] } }]": "f.yaml:1:29: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
-		"listeners:\n- httpResources:\n    virtualHosts:\n      a: { domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }":   "f.yaml:4:10: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
+		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                         "f.yaml:4:1: found an object of kind HTTPRoute; a control plane generates",
+		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }":     "f.yaml:1:39: found an object of kind BackendTrafficPolicy; Envoy Gateway generates Envoy's configuration from it: pass the output of egctl x translate",
+		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                            "found an object of kind VirtualService; Istio generates Envoy's configuration from it: pass the output of istioctl",
+		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                           "f.yaml:1:2: found an object of kind RateLimitService; a control plane",
+		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                                   "pass the output of the proxy's /config_dump",
+		"listeners: [{ httpListener: { virtualHosts: [{ name: a, domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }] } }]": "f.yaml:1:29: found a Proxy of Gloo; a control plane generates",
+		"listeners:\n- httpResources:\n    virtualHosts:\n      a: { domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }":   "f.yaml:4:10: found a Proxy of Gloo; a control plane generates",
 
 		// Other text.
-		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is no configuration of Envoy: want",
+		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is not Envoy configuration: want",
 		"just text":                         `f.yaml:1:1: found "just text", which`,
 		"[1, 2]":                            "f.yaml:1:1: found a list of 2, which",
 		`{"configs": [{}]}`:                 "f.yaml:1:1: found an object with configs, which",

@@ -139,7 +139,7 @@ func (t *table) routeNamed(name string) (h *virtualHost, found *route) {
 // cannot be determined.
 func (h *virtualHost) firstMatch(x *exchange) (r *route, unknown string) {
 	if h.node.Field("matcher").Exists() {
-		return nil, "matcher: a tree of matchers at " + h.node.Field("matcher").Pos().String()
+		return nil, "matcher: a matcher tree at " + h.node.Field("matcher").Pos().String()
 	}
 	for _, r := range h.routes {
 		switch v := r.match.match(x); {
@@ -195,7 +195,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	}
 	scheme, unknown := x.forwardedProto()
 	if unknown != "" {
-		return Unknowable + "require_tls is " + tls + ": " + unknown
+		return UnknownPrefix + "require_tls is " + tls + ": " + unknown
 	}
 	if scheme != "http" {
 		return ""
@@ -203,12 +203,12 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	if tls == "EXTERNAL_ONLY" {
 		switch internal, unknown := x.isInternal(); {
 		case unknown != "":
-			return Unknowable + "require_tls is EXTERNAL_ONLY: " + unknown
+			return UnknownPrefix + "require_tls is EXTERNAL_ONLY: " + unknown
 		case internal:
 			return ""
 		}
 	}
-	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+	return "require_tls is " + tls + ": Envoy redirects to https without calling the service"
 }
 
 // forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS requests.
@@ -230,8 +230,8 @@ func (r *route) noCallReason() string {
 	}
 	for _, name := range []string{"direct_response", "redirect"} {
 		if r.node.Field(name).Exists() {
-			return "the route is a " + name + ", for which Envoy never asks"
+			return "the route is a " + name + ", for which Envoy never calls the service"
 		}
 	}
-	return "the route has no cluster, so Envoy never asks"
+	return "the route has no cluster, so Envoy never calls the service"
 }

@@ -59,10 +59,10 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 	case err != nil, percent < 0, percent >= 100, math.IsNaN(percent):
 		return "", false
 	case n.overriddenBy != nil:
-		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.overriddenBy.Pos()), false
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", UnknownPrefix, key, n.Text, n.Pos(), n.overriddenBy.Pos()), false
 	case percent < 1:
 		return fmt.Sprintf("the runtime has %s: %s, at %v", key, n.Text, n.Pos()), true
 	default:
-		return fmt.Sprintf("%sthe runtime has %s: %s, at %v", Unknowable, key, n.Text, n.Pos()), false
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v", UnknownPrefix, key, n.Text, n.Pos()), false
 	}
 }

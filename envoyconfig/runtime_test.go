@@ -31,7 +31,7 @@ func TestRuntimeLayers(t *testing.T) {
 		}
 		found := false
 		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
-			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "so the filter never asks")
+			found = found || f.Code == NoEffect && strings.Contains(f.Message, "so the filter never calls the service")
 		}
 		if found != want.found {
 			t.Errorf("%s: found is %v", layers, found)
@@ -42,7 +42,7 @@ func TestRuntimeLayers(t *testing.T) {
 // TestRedirectsToHTTPS covers x-forwarded-proto from a proxy that terminates TLS.
 func TestRedirectsToHTTPS(t *testing.T) {
 	host := "require_tls: ALL\nrate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
-	const want = "nothing: unknown: require_tls is ALL: x-forwarded-proto: whether Envoy believes"
+	const want = "nothing: unknown: require_tls is ALL: x-forwarded-proto: whether Envoy trusts"
 	if got := explain(t, proxy(t, host), "http://a/", "x-forwarded-proto: https"); !strings.HasPrefix(got, want) {
 		t.Errorf("asks %s, want %s", got, want)
 	}

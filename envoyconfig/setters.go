@@ -42,17 +42,17 @@ var writesNoMetadata = []string{
 	filterTypes + "header_mutation.v3.HeaderMutation", filterTypes + "health_check.v3.HealthCheck",
 }
 
-// writing is the certainty with which a filter writes a namespace of the dynamic metadata.
-type writing int
+// writeCertainty is the certainty with which a filter writes a namespace of the dynamic metadata.
+type writeCertainty int
 
 const (
-	writesNot writing = iota
-	writesMaybe
+	neverWrites writeCertainty = iota
+	mayWrite
 	writes
 )
 
-// writing returns whether the filter writes a namespace, as measured on Envoy 1.40.
-func (f *filter) writing(namespace string) writing {
+// writesTo returns whether the filter writes a namespace, as measured on Envoy 1.40.
+func (f *filter) writesTo(namespace string) writeCertainty {
 	fixed := namespaces[f.typeName] == namespace
 	switch f.typeName {
 	case api.RateLimit:
@@ -63,28 +63,28 @@ func (f *filter) writing(namespace string) writing {
 		switch {
 		case mentions(f.config, namespace) || fixed:
 			return writes
-		case f.routeNames[namespace]:
-			return writesMaybe
+		case f.perRouteStrings[namespace]:
+			return mayWrite
 		}
-		return writesNot
+		return neverWrites
 	case luaCode:
 		if luaSets(f.config, namespace) {
 			return writes
 		}
-		return writesMaybe
+		return mayWrite
 	case filterTypes + "fault.v3.HTTPFault":
 		if f.name == namespace && f.config.Field("filter_metadata").Exists() {
 			return writes
 		}
-		return writesNot
+		return neverWrites
 	}
 	switch {
 	case fixed:
 		return writes
 	case namespaces[f.typeName] != "" || slices.Contains(writesNoMetadata, f.typeName):
-		return writesNot
+		return neverWrites
 	default:
-		return writesMaybe
+		return mayWrite
 	}
 }
 
@@ -105,14 +105,14 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 			found, maybe = &s.after, &s.mayAfter
 			continue
 		}
-		switch f.writing(namespace) {
+		switch f.writesTo(namespace) {
 		case writes:
 			if *found == nil {
 				*found = f
 			}
-		case writesMaybe:
+		case mayWrite:
 			*maybe = true
-		case writesNot:
+		case neverWrites:
 		}
 	}
 	return s
@@ -131,8 +131,8 @@ func (c *Config) mayRunUpstream(m *manager) bool {
 	})
 }
 
-// namesOfRoutes returns all strings in the filter's per-route configurations, which may be namespaces.
-func (m *manager) namesOfRoutes(f *filter) map[string]bool {
+// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be namespaces.
+func (m *manager) collectPerRouteStrings(f *filter) map[string]bool {
 	names := map[string]bool{}
 	if m.table == nil {
 		return names
@@ -179,21 +179,21 @@ func containsQuoted(code, text string) bool {
 
 // unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
 // streamDone is true if it is read at the end of the stream, when all filters have run.
-func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, late bool) string {
+func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
 		return ""
 	}
 	switch s := m.findSetters(limiter, namespace); {
-	case s.mayBefore, late && s.mayAfter:
+	case s.mayBefore, streamDone && s.mayAfter:
 		return ""
-	case s.before != nil, late && s.after != nil:
-		return m.noPayloadReason(limiter, key, late)
+	case s.before != nil, streamDone && s.after != nil:
+		return m.noPayloadReason(limiter, key, streamDone)
 	case s.after != nil:
 		return fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())
 	default:
 		before := " before the rate limit filter"
-		if late {
+		if streamDone {
 			before = ""
 		}
 		return fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)
@@ -202,7 +202,7 @@ func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, late bool
 
 // noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if one does, or if
 // the metadata is not from jwt_authn.
-func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, late bool) string {
+func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	path := metadataPath(key)
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
@@ -210,13 +210,13 @@ func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, late bool) st
 	var kept []string
 	var last *filter
 	for _, f := range m.filters {
-		if f == limiter && !late {
+		if f == limiter && !streamDone {
 			break
 		}
 		switch {
 		case f.typeName == jwtAuthn:
 			kept, last = append(kept, f.payloads()...), f
-		case f.writing(namespaces[jwtAuthn]) == writes:
+		case f.writesTo(namespaces[jwtAuthn]) == writes:
 			return "" // it may have other keys
 		}
 	}
@@ -283,16 +283,16 @@ type setterKey struct {
 
 // metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
 func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
-	if x.of == nil {
+	if x.manager == nil {
 		return maybeSet, ""
 	}
 	of := setterKey{x.limiter, key, x.streamDone}
-	if found, ok := x.of.setters.Load(of); ok { // the same for all requests of a log
+	if found, ok := x.manager.setters.Load(of); ok { // the same for all requests of a log
 		texts, _ := found.([2]string)
 		return texts[0], texts[1]
 	}
-	by, none = x.of.describeSetter(of)
-	x.of.setters.Store(of, [2]string{by, none})
+	by, none = x.manager.describeSetter(of)
+	x.manager.setters.Store(of, [2]string{by, none})
 	return by, none
 }
 

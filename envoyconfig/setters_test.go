@@ -29,25 +29,25 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		before, after, action, more, route, want, asked string
 	}{
 		"jwt before":             {before: jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
-		"jwt after":              {after: jwt, action: ofJWT, want: "error: never-asked: nothing is sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", asked: "shop: not sent: the filter that sets the metadata"},
-		"no jwt":                 {action: ofJWT, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
-		"no jwt among others":    {before: cors, action: ofJWT, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
+		"jwt after":              {after: jwt, action: ofJWT, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", asked: "shop: not sent: the filter that sets the metadata"},
+		"no jwt":                 {action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
+		"no jwt among others":    {before: cors, action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
 		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
-		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: never-asked: nothing is sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
+		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: no-effect: the descriptor is never sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
 		"authz before":           {before: authz, action: ofAuthz, asked: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
-		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
+		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
 		"set_metadata before":    {before: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: the filter to sets it"},
-		"set_metadata after":     {after: toMeta, action: ofNS, want: "error: never-asked: nothing is sent: the filter that sets the metadata ns", asked: "shop: not sent: the filter that sets"},
-		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
-		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: never-asked: the entry never has a value of its own: no filter before", asked: "shop: (tenant, none)"},
+		"set_metadata after":     {after: toMeta, action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata ns", asked: "shop: not sent: the filter that sets"},
+		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
+		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: no-effect: the entry never has a value from the metadata: no filter before", asked: "shop: (tenant, none)"},
 		"after, at the end":      {after: toMeta, action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: the filter to sets it"},
 		// Filters of clusters may set it, and the file has none of those.
 		"nowhere, at the end":     {action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: another filter may set it"},
 		"a header before":         {before: mutate, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
-		"a header after":          {after: mutate, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
-		"a header by code after":  {after: lua, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header after":          {after: mutate, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header by code after":  {after: lua, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
 		"a header by code":        {before: lua, after: lua, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
-		"a filter that reads it":  {before: reads, action: ofNS, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata ns", asked: "shop: not sent: no filter before"},
+		"a filter that reads it":  {before: reads, action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata ns", asked: "shop: not sent: no filter before"},
 		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: another filter may set it"},
 		"code that sets it":       {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():set( ''ns'', ", 1), action: ofNS, asked: "shop: unknown: metadata ns:a: the filter lua sets it"},
 		"a namespace by default":  {before: headers, action: strings.Replace(ofNS, "key: ns", "key: envoy.filters.http.header_to_metadata", 1), asked: "shop: unknown: metadata envoy.filters.http.header_to_metadata:a: the filter headers sets it"},
@@ -81,7 +81,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 			}
 			var got []string
 			for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1, count_refused: true } }]\n")) {
-				if f.Code == NeverAsked {
+				if f.Code == NoEffect {
 					_, message, _ := strings.Cut(f.String(), " ")
 					got = append(got, message)
 				}
@@ -129,7 +129,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		}
 		found := 0
 		for _, f := range c.Check(ruleSet(t, string(rules))) {
-			if f.Code == NeverAsked && strings.Contains(f.Message, "envoy.filters.http.jwt_authn") {
+			if f.Code == NoEffect && strings.Contains(f.Message, "envoy.filters.http.jwt_authn") {
 				found++
 			}
 		}

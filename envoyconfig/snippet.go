@@ -93,7 +93,7 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	var divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
-			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs has the filter for it\n", rules.Shorten(r.Path()), r.Pos())
+			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs prints the filter for it\n", rules.Shorten(r.Path()), r.Pos())
 			continue
 		}
 		var b strings.Builder
@@ -125,13 +125,13 @@ func snippetReleases(r *descriptors.Rule, actions string) string {
 		if r.Unlimited || !l.Policy.UsesLeases() {
 			continue
 		}
-		end("What it holds, given back at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
+		end("Releases the lease at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
 		if l.HasWindow() {
 			cost = "%DYNAMIC_METADATA(" + placeholder + ":" + placeholder + ")%"
 		}
 	}
 	if cost != "" {
-		end("What it has cost, as a filter before this one has put it into the metadata:", cost, "")
+		end("Reports the cost of the request, which an earlier filter writes to the metadata:", cost, "")
 	}
 	return b.String()
 }

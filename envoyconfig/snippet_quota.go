@@ -30,7 +30,7 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 		b := of[key]
 		buckets.WriteString(b.comments)
 		if b.wrong != "" {
-			fmt.Fprintf(&buckets, "# It gets no bucket: %s\n", b.wrong)
+			fmt.Fprintf(&buckets, "# This rule gets no bucket: %s\n", b.wrong)
 			continue
 		}
 		buckets.WriteString(b.matcher(false))
@@ -99,7 +99,7 @@ func (b *quotaBucket) matcher(rest bool) string {
 		case p.fromHeader() && rest && p.isPattern:
 			value = "string_value: " + placeholder
 		case p.fromHeader() && rest:
-			value = "string_value: nobody"
+			value = "string_value: other"
 		case p.fromHeader():
 			value = "custom_value: " + header
 			predicates = append(predicates, "{ single_predicate: { input: "+header+", value_match: { safe_regex: { google_re2: {}, regex: "+assignable+" } } } }")

@@ -33,9 +33,9 @@ descriptors:
 			`domain: "a: b"`,
 			`sluice: { string_value: "all" }`, `"all": { string_value: "x \"y\"" }`,
 			`sluice: { string_value: "user,remote_address" }`, `typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput }`,
-			"# user at rules.yaml:", "# user=vip at ", `"user": { string_value: nobody }`, `"plan": { string_value: CHANGE-ME }`,
-			`# It gets no bucket: an id can have the key "user" only once`, `# It gets no bucket: an id can have the key "sluice" only once`,
-			`# It gets no bucket: the entry "sluice" of an id cannot name the key "a,b"`,
+			"# user at rules.yaml:", "# user=vip at ", `"user": { string_value: other }`, `"plan": { string_value: CHANGE-ME }`,
+			`# This rule gets no bucket: an id can have the key "user" only once`, `# This rule gets no bucket: an id can have the key "sluice" only once`,
+			`# This rule gets no bucket: the entry "sluice" of an id cannot name the key "a,b"`,
 			"expired_assignment_behavior_timeout: 86400s",
 		} {
 			if !strings.Contains(got, want) {
@@ -87,7 +87,7 @@ descriptors:
   - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
 `), "d", false)
 	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
-		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs has the filter for it") {
+		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs prints the filter for it") {
 		t.Errorf("of a rule with quota and one without the snippet is\n%s", got)
 	}
 }

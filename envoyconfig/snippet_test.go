@@ -100,7 +100,7 @@ func TestSnippetOfLeases(t *testing.T) {
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }`,
 			`hits_addend: { format: "%DYNAMIC_METADATA(CHANGE-ME:CHANGE-ME)%" }`,
 		} {
-			if !strings.Contains(strings.Replace(snippet, "for. Envoy does", "for. # Envoy does", 1), want) {
+			if !strings.Contains(strings.Replace(snippet, "list. Envoy does", "list. # Envoy does", 1), want) {
 				t.Errorf("the snippet lacks %s:\n%s", want, snippet)
 			}
 		}

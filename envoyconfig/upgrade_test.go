@@ -35,7 +35,7 @@ func TestFiltersOfUpgrades(t *testing.T) {
 	}{
 		{[]string{"x-user: al"}, ""},
 		{[]string{"x-user: al", "upgrade: WebSocket", "connection: keep-alive, Upgrade"}, "shop: (user, al)"},
-		{[]string{"x-user: al", "upgrade: other", "connection: upgrade"}, "nothing: no upgrade_configs allow upgrade: other, so Envoy answers 403"},
+		{[]string{"x-user: al", "upgrade: other", "connection: upgrade"}, "nothing: no upgrade_configs allow upgrade: other, so Envoy responds with 403"},
 		{[]string{"x-user: al", "upgrade: websocket, other", "connection: upgrade"}, "nothing: unknown: the request has upgrade: websocket, other"},
 	} {
 		if got := explain(t, c, "http://a/", test.headers...); got != test.want {

@@ -45,7 +45,7 @@ func checkRetired(roots []tree.Node) error {
 			if now := retiredMessages[name]; now != "" && (!dump || strings.HasPrefix(name, "envoy.config.filter.")) {
 				see(n.Field("@type"), name, `"@type": type.googleapis.com/`+now)
 			} else if now := retiredFilters[n.Field("name").Text]; now != "" && n.Field("config").Kind == tree.Object {
-				see(n.Field("config"), "config, in place of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
+				see(n.Field("config"), "config instead of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
 			} else if filters := n.At("spec", "filters"); n.Field("kind").Text == "EnvoyFilter" && filters.Exists() {
 				see(filters, "spec.filters of Istio before 1.3", "spec.configPatches")
 			}
@@ -56,7 +56,7 @@ func checkRetired(roots []tree.Node) error {
 	}
 	also := ""
 	if places > 1 {
-		also = fmt.Sprintf(", and the like in %d places of this file", places)
+		also = fmt.Sprintf("; %d places of this file use it", places)
 	}
-	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which no Envoy since 1.18 reads: write %s%s", first.Pos(), old, now, also)
+	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which Envoy removed in 1.18: write %s%s", first.Pos(), old, now, also)
 }

@@ -26,9 +26,9 @@ type limit struct {
 	methods, path    bool
 	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has
 	// its own limit.
-	cidr    string
-	perIP   bool
-	shadow  bool
+	cidr      string
+	perIP     bool
+	shadow    bool
 	rateLimit rules.Limit
 }
 

@@ -51,7 +51,7 @@ type slot struct {
 	key           uint32 // offset in keys
 	name          uint16
 	unit          uint8
-	flags            uint8
+	flags         uint8
 }
 
 const (

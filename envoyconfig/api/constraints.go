@@ -68,7 +68,7 @@ func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 
 // describe describes the valid values of a field, including the rules that bound them.
 func (f *field) describe(all []rule) string {
-	one := f.noun().one
+	one := f.noun().singular
 	var texts []string
 	for _, r := range all {
 		switch r.name {

@@ -94,7 +94,7 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 func (val *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
-		hint = ": put it in quotes, without which it is true or false"
+		hint = ": quote it; unquoted it is a boolean"
 	}
 	val.Errors = append(val.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
 }
@@ -114,17 +114,17 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 	}
 	set := map[*field]*tree.Node{}
 	strangers := false
-	for below := range n.Fields() {
-		f := m.byName[below.Name]
+	for child := range n.Fields() {
+		f := m.byName[child.Name]
 		switch {
-		case f == nil && !m.open && below.Name != "@type":
+		case f == nil && !m.open && child.Name != "@type":
 			strangers = true
-			val.reportUnknownField(below, m)
+			val.reportUnknownField(child, m)
 		case f != nil:
-			if below.Kind != tree.Null {
-				set[f] = below
+			if child.Kind != tree.Null {
+				set[f] = child
 			}
-			val.validateField(below, f)
+			val.validateField(child, f)
 		}
 	}
 	val.validateOneofs(n, m, set, label, strangers)
@@ -148,8 +148,8 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 	}
 	for _, oneof := range slices.Sorted(maps.Keys(members)) {
-		if there := members[oneof]; len(there) > 1 {
-			val.Reject(n, "%sEnvoy takes %s alone: remove the others", label, strings.Join(there, " or "))
+		if present := members[oneof]; len(present) > 1 {
+			val.Reject(n, "%sEnvoy accepts only one of %s: remove the others", label, strings.Join(present, ", "))
 		}
 	}
 	for _, oneof := range m.oneofs {
@@ -217,7 +217,7 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 	}
 	hint := ""
 	if name == "unit_multiplier" {
-		hint = ", or write the limit into the rules, which have it"
+		hint = ", or write the limit into the rules, which support it"
 	}
 	var names []string
 	for _, f := range m.fields {
@@ -230,11 +230,11 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 
 // misplacedFields maps fields that Envoy does not have to the place where they belong.
 var misplacedFields = map[string]string{
-	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
+	Bootstrap + ".rate_limit_service": "into the rate limit filter; only the v2 API had it here",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
 	VirtualHost + ".route":            "into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE",
 	Route + ".rate_limits":            "below route, next to cluster",
-	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
+	Cluster + ".hosts":                "into load_assignment, as endpoints; only the v2 API had hosts",
 }
 
 // validateField validates the value of a field.
@@ -258,10 +258,10 @@ func (val *Validator) validateField(n *tree.Node, f *field) {
 	case f.isMap && n.Kind != tree.Object:
 		val.reportWrongKind(n, label, "an object")
 	case f.isMap:
-		for below := range n.Fields() {
-			val.validateValue(below, f, f.itemRules, below.Name+": ")
-			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: below.Name}, f.keyRules); ok {
-				val.Reject(below, "%skey %q: want %s", label, rules.Shorten(below.Name), unmet.describe("text"))
+		for child := range n.Fields() {
+			val.validateValue(child, f, f.itemRules, child.Name+": ")
+			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: child.Name}, f.keyRules); ok {
+				val.Reject(child, "%skey %q: want %s", label, rules.Shorten(child.Name), unmet.describe("text"))
 			}
 		}
 		val.validateRules(n, f, f.rules, label)
@@ -277,7 +277,7 @@ func (val *Validator) validateList(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
 		// Envoy accepts a single value in place of a list.
 		if val.Strict || !f.accepts(n) {
-			val.reportWrongKind(n, label, "a list of "+f.noun().many)
+			val.reportWrongKind(n, label, "a list of "+f.noun().plural)
 			return
 		}
 		one := *n
@@ -299,17 +299,17 @@ func (val *Validator) validateValue(n *tree.Node, f *field, constraints []rule, 
 	if !f.accepts(n) {
 		want := f.describe(constraints)
 		if f.typeName == "Duration" {
-			want = f.noun().one
+			want = f.noun().singular
 		}
 		val.reportWrongKind(n, label, want)
 		return
 	}
 	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.matches(n) }) {
-		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().one)
+		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().singular)
 	}
 	for _, v := range f.values {
 		if v.deprecated && v.matches(n) {
-			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().one))
+			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().singular))
 		}
 	}
 	switch {

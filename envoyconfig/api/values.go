@@ -12,7 +12,7 @@ import (
 )
 
 // noun describes a kind of value in messages, in singular and plural.
-type noun struct{ one, many string }
+type noun struct{ singular, plural string }
 
 // kind is a kind of value. accepts reports whether a value is of the kind, and normalizes a value that Envoy accepts
 // in several forms.
@@ -171,8 +171,8 @@ const durationPattern = `^[0-9]+(\.[0-9]{1,9})?s$`
 // normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s.
 func normalizeDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
-		for below := range n.Fields() {
-			if below.Name != "seconds" && below.Name != "nanos" {
+		for child := range n.Fields() {
+			if child.Name != "seconds" && child.Name != "nanos" {
 				return false
 			}
 		}

@@ -46,7 +46,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 				continue
 			}
 			for _, o := range all {
-				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.CanMeet(other) }) {
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.MayShareListener(other) }) {
 					take(f.scope.intersect(o.scope))
 				}
 			}
@@ -80,7 +80,7 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 		named = []string{anyContext}
 	}
 	for _, context := range named {
-		chains = append(chains, slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.reaches(context) }))
+		chains = append(chains, slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.appliesTo(context) }))
 	}
 	return chains
 }
@@ -90,8 +90,8 @@ func (p *Patch) changesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
-// reaches reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
-func (p *Patch) reaches(context string) bool {
+// appliesTo reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
+func (p *Patch) appliesTo(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
 	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }

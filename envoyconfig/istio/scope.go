@@ -69,22 +69,22 @@ func (s scope) key() string { return fmt.Sprint(s.namespace, s.labels) }
 // one may.
 func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
-		return fmt.Sprintf("this is for context %s, that for %s", p.Context, other.Context), p.match.Field("context").Pos()
+		return fmt.Sprintf("this patch is for context %s, the other one for %s", p.Context, other.Context), p.match.Field("context").Pos()
 	}
 	s, o := p.parent.scope, other.parent.scope
 	for _, label := range s.labelNames {
 		if value, ok := o.labels[label]; ok && value != s.labels[label] {
-			return fmt.Sprintf("this is for proxies with %s: %s, that for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
+			return fmt.Sprintf("this patch is for proxies with %s: %s, the other one for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
 		}
 	}
 	if !s.isRoot() && !o.isRoot() && s.namespace != o.namespace {
-		return fmt.Sprintf("this is for proxies in the namespace %s, that in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
+		return fmt.Sprintf("this patch is for proxies in the namespace %s, the other one for those in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
 	}
 	return "", rules.Pos{}
 }
 
-// CanMeet reports whether a listener may get both patches.
-func (p *Patch) CanMeet(other *Patch) bool {
+// MayShareListener reports whether a listener may get both patches.
+func (p *Patch) MayShareListener(other *Patch) bool {
 	why, _ := p.DisjointReason(other)
 	return why == ""
 }
@@ -97,5 +97,5 @@ func (p *Patch) MissedGatewayReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {
 		return "", rules.Pos{}
 	}
-	return fmt.Sprintf("this is for gateways in the namespace %s alone, and that for those in %s too", rules.Shorten(s.namespace), rootNamespace), s.positions[""]
+	return fmt.Sprintf("this patch is for gateways in the namespace %s only, the other one also for those in %s", rules.Shorten(s.namespace), rootNamespace), s.positions[""]
 }

@@ -54,8 +54,8 @@ func (n *Node) Field(name string) *Node {
 		return &Missing
 	}
 	for i := len(n.Nodes) - 1; i >= 0; i-- {
-		if below := &n.Nodes[i]; below.Kind != Null && below.HasName(name) {
-			return below
+		if child := &n.Nodes[i]; child.Kind != Null && child.HasName(name) {
+			return child
 		}
 	}
 	return &Missing
@@ -98,9 +98,9 @@ func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
 
 // Value returns the value of a map by its key.
 func (n *Node) Value(key string) *Node {
-	for below := range n.Fields() {
-		if below.Name == key {
-			return below
+	for child := range n.Fields() {
+		if child.Name == key {
+			return child
 		}
 	}
 	return &Missing

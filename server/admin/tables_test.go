@@ -166,7 +166,7 @@ func TestRejectedRows(t *testing.T) {
 		{"PUT", "/users/al?columns=path", "requests_per_unit=5", "409 Conflict"},
 		{"PUT", "/users/al?column=user", "requests_per_unit=5", "400 Bad Request"},
 		{"PUT", "/users/al/b", "requests_per_unit=5", "400 Bad Request"},
-		{"PUT", "//al", "requests_per_unit=5", "the path names no table"},
+		{"PUT", "//al", "requests_per_unit=5", "the path contains no table name"},
 		{"PUT", "/users/al", "", "requests_per_unit is missing"},
 		{"PUT", "/users/al", "requests=5", `unknown field \"requests\"`},
 		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `duplicate field \"requests_per_unit\"`},

@@ -198,7 +198,7 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 
 // A form is how counters of an algorithm are stored.
 type form struct {
-	letter string // identifies the algorithm to the scripts
+	letter      string // identifies the algorithm to the scripts
 	endsInStart bool   // the counter's name ends in the start of its window
 }
 

@@ -20,7 +20,7 @@ import (
 type Watch struct {
 	options Options
 	all     []*sentinel
-	queries   sync.WaitGroup
+	queries sync.WaitGroup
 
 	mu             sync.Mutex
 	Candidate      string    // a replica that may become the primary

@@ -80,15 +80,15 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}{
 		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: remove it"},
 		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
-		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes source_cluster or remote_address alone: remove the others"},
-		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: remove it, or write the limit into the rules, which have it"},
+		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy accepts only one of source_cluster, remote_address: remove the others"},
+		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: remove it, or write the limit into the rules, which support it"},
 		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: remove it; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
 		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
 		"of a later one":        {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
 		"not of this one":       {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
 		"of a running one":      {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}, dumpOf("40")}, ""},
-		"a word without quotes": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: put it in quotes, without which it is true or false"},
+		"a word without quotes": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: quote it; unquoted it is a boolean"},
 		"with quotes":           {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: 'Off' } }"))}}, ""},
 		"no such word":          {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: oFF } }"))}}, ""},
 	} {
