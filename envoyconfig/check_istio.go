@@ -12,30 +12,30 @@ import (
 // same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
-	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
+	partners, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
 	for _, p := range all {
 		for _, o := range all {
 			switch {
 			case !p.Complements(o):
 			case p.MayShareListener(o):
-				meets[p] = append(meets[p], o)
+				partners[p] = append(partners[p], o)
 			case !isLocal(o):
 				others[p] = append(others[p], o)
 			}
 		}
 	}
 	for _, p := range all {
-		if idle := p.NoEffect(all); idle != nil && (p.AddsFilter || p.AddsPolicies) {
-			k.report(NoEffect, idle.Severity, idle.At.Pos(), "%s", idle.Why)
+		if ignored := p.NoEffect(all); ignored != nil && (p.AddsFilter || p.AddsPolicies) {
+			k.report(NoEffect, ignored.Severity, ignored.At.Pos(), "%s", ignored.Why)
 		}
-		strays := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
+		misses := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
 		switch {
-		case len(meets[p]) > 0 && !slices.ContainsFunc(meets[p], func(o *istio.Patch) bool { return !strays(o) }):
-			why, pos := p.MissedGatewayReason(meets[p][0])
-			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", meets[p][0].Node.Pos(), why)
-		case len(meets[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
+		case len(partners[p]) > 0 && !slices.ContainsFunc(partners[p], func(o *istio.Patch) bool { return !misses(o) }):
+			why, pos := p.MissedGatewayReason(partners[p][0])
+			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p][0].Node.Pos(), why)
+		case len(partners[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
 			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be elsewhere
-			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(meets[o]) == 0 }) {
+			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(partners[o]) == 0 }) {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p][0])

@@ -17,8 +17,8 @@ descriptors:
     descriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]
 `
 	for actions, want := range map[string]string{
-		"{ masked_remote_address: {} }": "; masked_remote_address makes entries of that key, and remote_address others: make the key of the rule masked_remote_address, or the action remote_address",
-		"{ generic_key: { descriptor_value: login } }, { request_headers: { header_name: x, descriptor_key: user } }": "; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule",
+		"{ masked_remote_address: {} }": "; the key of a masked_remote_address entry is not remote_address: change the key of the rule to masked_remote_address, or the action to remote_address",
+		"{ generic_key: { descriptor_value: login } }, { request_headers: { header_name: x, descriptor_key: user } }": "; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or use this key in the rule",
 		"{ request_headers: { header_name: x, descriptor_key: user } }, { generic_key: { descriptor_key: route, descriptor_value: login } }": "; the rules have these entries in the order (route, login)(user, *): " +
 			"reorder the actions",
 		"{ generic_key: { descriptor_key: route, descriptor_value: logout } }, { request_headers: { header_name: x, descriptor_key: user } }": "",

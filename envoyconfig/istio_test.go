@@ -39,7 +39,7 @@ spec:
 func TestIstio(t *testing.T) {
 	const note = "i.yaml:1:1: note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
-		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
+		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or use this key in the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
 	for name, tt := range map[string]struct {
 		text string

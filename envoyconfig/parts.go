@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fragmentManager returns the connection manager that combines all fragments. It is unknown what they are merged
-// into.
+// fragmentManager returns the connection manager that combines all fragments. The configuration that they
+// are merged into is unknown.
 func (c *Config) fragmentManager(n *tree.Node) *manager {
 	if c.fragments == nil {
 		c.fragments = &manager{node: n, fragments: true, table: &table{node: &tree.Missing}}

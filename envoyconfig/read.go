@@ -74,7 +74,7 @@ func unreadable(f File, err error) error {
 	return err
 }
 
-// unrecognised returns the error for a file that is not a configuration of Envoy.
+// unrecognised returns the error for a file that is not Envoy configuration.
 func unrecognised(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
@@ -128,7 +128,7 @@ func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	return n, controlPlaneHint(group)
 }
 
-// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
+// controlPlaneHint returns how to get the Envoy configuration generated from objects of an API group; empty for unknown
 // groups.
 func controlPlaneHint(group string) string {
 	switch {
@@ -181,7 +181,7 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	return true
 }
 
-// findPlaceholders records the placeholders that a snippet left to the operator.
+// findPlaceholders records the snippet placeholders that were not replaced.
 func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
 		c.placeholders = append(c.placeholders, n.Pos())
