@@ -148,15 +148,15 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	for check := range n.Field("health_checks").Elements() {
 		checked = checked || check.Field("grpc_health_check").Exists()
 	}
-	var lacks []string
+	var problems []string
 	if most <= defaultRequests {
-		lacks = append(lacks, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
+		problems = append(problems, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
-		lacks = append(lacks, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
+		problems = append(problems, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
 	}
-	if len(lacks) > 0 {
-		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(lacks, "; "))
+	if len(problems) > 0 {
+		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
 	}
 }
 

@@ -123,7 +123,7 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(clientCommands, name):
-		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
 		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
@@ -132,7 +132,7 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
-		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
+		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
 	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)

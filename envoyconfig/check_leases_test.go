@@ -92,12 +92,12 @@ func TestCheckLeases(t *testing.T) {
 			want: []string{
 				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
-				`1: error: leases: clients control %REQ(x-lease)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
+				`1: error: leases: clients control %REQ(x-lease)%: with a number of 536870912 or more a client can release leases of other requests of user; use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
 			},
 		},
 		"hits of a header at the start": {
 			elements: []string{withFields(user, `hits_addend: { format: "%REQ(x-cost)%" }`), withEnd(user, lease("streams"))},
-			want:     []string{`0: error: leases: clients control %REQ(x-cost)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+			want:     []string{`0: error: leases: clients control %REQ(x-cost)%: with a number of 536870912 or more a client can release leases of other requests of user; use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
 		},
 		"another name": {
 			elements: []string{user, withEnd(user, lease("stream"))},
@@ -109,11 +109,11 @@ func TestCheckLeases(t *testing.T) {
 		},
 		"another namespace": {
 			elements: []string{user, withEnd(user, "%DYNAMIC_METADATA(envoy.filters.http.rate_limit:streams)%")},
-			want:     []string{`1: error: leases: the lease "streams" is in the metadata of the filter, envoy.filters.http.ratelimit, not in envoy.filters.http.rate_limit: read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+			want:     []string{`1: error: leases: the lease "streams" is in the metadata of the filter, envoy.filters.http.ratelimit, not in envoy.filters.http.rate_limit: use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
 		},
 		"the usual namespace of a filter with its own": {
 			elements: []string{user, withEnd(user, lease("streams"))}, filter: "metadata_namespace: mine",
-			want: []string{`1: error: leases: the lease "streams" is in the metadata of the filter, mine, not in envoy.filters.http.ratelimit: read format: "%DYNAMIC_METADATA(mine:streams)%"`},
+			want: []string{`1: error: leases: the lease "streams" is in the metadata of the filter, mine, not in envoy.filters.http.ratelimit: use format: "%DYNAMIC_METADATA(mine:streams)%"`},
 		},
 		"a cost with permits only": {
 			elements: []string{user, withEnd(user, lease("streams")), withEnd(user, "%BYTES_SENT%")},

@@ -24,7 +24,7 @@ type checker struct {
 	// descriptors cannot be computed; sentSome are those to which at least one descriptor is sent.
 	domains               map[string]rules.Pos
 	sentUnknown, sentSome map[string]bool
-	// fragmentDomains are the domains of filters in fragments, whose routes may be elsewhere.
+	// fragmentDomains are the domains of filters in fragments, whose routes may be in other files.
 	fragmentDomains map[string]bool
 	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies that a rule of some
 	// domain can match.

@@ -14,7 +14,7 @@ type runtimeValues map[string]runtimeValue
 type runtimeValue struct {
 	*tree.Node
 
-	// overriddenBy is a later layer whose values come from elsewhere; nil if there is none.
+	// overriddenBy is a later layer whose values are not in the files; nil if there is none.
 	overriddenBy *tree.Node
 }
 

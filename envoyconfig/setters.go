@@ -119,7 +119,7 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 }
 
 // mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
-// which may come from elsewhere.
+// which the files may not contain.
 func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {

@@ -89,17 +89,17 @@ func TestSetters(t *testing.T) {
 			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
 				t.Errorf("findings are %q, want %q", got, test.want)
 			}
-			if asked := callsText(t, c, "http://a/"); !strings.HasPrefix(asked, test.calls) {
-				t.Errorf("calls are %s, want %s", asked, test.calls)
+			if got := callsText(t, c, "http://a/"); !strings.HasPrefix(got, test.calls) {
+				t.Errorf("calls are %s, want %s", got, test.calls)
 			}
 		})
 	}
 }
 
-// TestTheExampleWithoutItsTokens deletes the filter for tokens of an example, and puts it after the rate
+// TestTenantExampleWithoutTokens removes the jwt_authn filter of examples/tenant-overrides, and moves it after the rate
 // limit filter.
-func TestTheExampleWithoutItsTokens(t *testing.T) {
-	whole, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
+func TestTenantExampleWithoutTokens(t *testing.T) {
+	example, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit, router = "                  - name: envoy.filters.http.ratelimit\n", "                  - name: envoy.filters.http.router\n"
-	before, rest, _ := strings.Cut(string(whole), "                  - name: envoy.filters.http.jwt_authn\n")
+	before, rest, _ := strings.Cut(string(example), "                  - name: envoy.filters.http.jwt_authn\n")
 	tokens, after, ok := strings.Cut(rest, limit)
 	own, behind, more := strings.Cut(after, router)
 	if !ok || !more {
@@ -119,7 +119,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		text string
 		want int
 	}{
-		"as it is": {string(whole), 0},
+		"as it is": {string(example), 0},
 		"deleted":  {before + limit + after, 2},
 		"swapped":  {before + limit + own + tokens + router + behind, 2},
 	} {
@@ -134,7 +134,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 			}
 		}
 		if found != test.want { // for the descriptor and for its limit
-			t.Errorf("%s: %d findings about the tokens, want %d", name, found, test.want)
+			t.Errorf("%s: %d findings about jwt_authn, want %d", name, found, test.want)
 		}
 	}
 }

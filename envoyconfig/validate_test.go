@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestWrongKinds covers values of another kind than the field's: each is an error with its position, and all are reported
-// together. e2e/asked compares them with a real Envoy.
+// TestWrongKinds covers values of another kind than the field's: Read reports all of them, each with its position.
+// e2e/asked compares them with a real Envoy.
 func TestWrongKinds(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
