@@ -264,7 +264,7 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 // checkFit returns an error if a table with the given columns does not fit the active rules.
 func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
 	if set := h.service.Rules(); set != nil {
-		return set.TableFits(e.Name(), columns)
+		return set.CheckTable(e.Name(), columns)
 	}
 	return nil
 }

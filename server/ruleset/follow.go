@@ -79,7 +79,7 @@ func (l *Loader) rulesStartError(err error) error {
 
 // reportWait logs that the process waits for files that are being written before it listens.
 func (l *Loader) reportWait(w source.Wait) {
-	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Most)}
+	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Limit)}
 	if len(w.Tables) > 0 {
 		fields = append(fields, zap.Strings("tables", w.Tables), zap.Int64s("bytes", w.Bytes))
 	}
