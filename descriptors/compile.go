@@ -60,7 +60,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 // else by name. It clears configs.
 func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
 	incomplete := found.HasErrors()
-	opt.usesUp = true
+	opt.clearConfigs = true
 	set, more := Compile(configs, opt)
 	all := slices.Clone(found)
 	for _, d := range more {
@@ -239,7 +239,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			cfg = c.rule(d, n, cfg)
 		}
 		digests.add(n, c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors)))
-		if c.opt.usesUp {
+		if c.opt.clearConfigs {
 			*from = rules.Descriptor{}
 		}
 	}

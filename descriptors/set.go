@@ -22,15 +22,15 @@ type Options struct {
 	HashKey identity.Key
 	// Tables are the tables that limits may name, or nil.
 	Tables *tables.Registry
-	// TablesLater disables the check of tables' columns; the caller must call [Set.TablesFit].
+	// TablesLater disables the check of tables' columns; the caller must call [Set.CheckTables].
 	TablesLater bool
 	// RatelimitNames determines which counters can have envoyproxy/ratelimit's names: see
 	// [NewRatelimitNamer].
 	RatelimitNames bool
 
-	// usesUp clears each descriptor of a source once it is compiled, so that the two trees are not
+	// clearConfigs clears each descriptor of a source once it is compiled, so that the two trees are not
 	// in memory together.
-	usesUp bool
+	clearConfigs bool
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
@@ -46,9 +46,9 @@ type Set struct {
 	names []string
 	// allowances are the warnings that the files acknowledge.
 	allowances rules.Allowances
-	// mistakable maps each rule that lacks envoyproxy/ratelimit's names only because another rule
+	// ambiguous maps each rule that lacks envoyproxy/ratelimit's names only because another rule
 	// could have the same names to that rule. It is nil unless [Options.RatelimitNames] was set.
-	mistakable map[*Rule]*Rule
+	ambiguous map[*Rule]*Rule
 	// tables are the tables that limits name, each once.
 	tables    []*tables.Table
 	used      bool // see Used

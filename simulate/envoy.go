@@ -15,11 +15,11 @@ type envoySource struct {
 	config     *envoyconfig.Config
 	listener   string
 	onlyDomain string
-	// slots are those of headers by name, or -1.
+	// slots are the slots of headers by name; -1 if the log lacks a header.
 	slots map[string]int
-	// remote, direct and route are slots, or -1.
+	// remote, direct and route are slots, or -1 if the log lacks the field.
 	remote, direct, route int
-	// metadata are the slots of other dynamic metadata, by an action's name of it.
+	// metadata are the slots of other dynamic metadata, by the name that an action uses.
 	metadata map[string]int
 }
 

@@ -12,10 +12,10 @@ import (
 // caller has gone at the time now. A delayed hit can be undone only if no later turn has been
 // granted. Cancel does not wait for the store, and retains neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
-	var turns []turn
+	var turns []delayedHit
 	for i, name := range names[:min(len(names), len(b.Decisions))] {
 		if !s.cancel(now, b, i, name) {
-			turns = append(turns, turn{i, b.Decisions[i].Charged})
+			turns = append(turns, delayedHit{i, b.Decisions[i].Charged})
 		}
 	}
 	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and those in the mirror
@@ -27,7 +27,7 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 }
 
 // A turn is a delayed hit that cannot be undone in the store, because it is unavailable.
-type turn struct {
+type delayedHit struct {
 	charge int
 	hits   uint64
 }

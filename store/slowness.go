@@ -57,9 +57,9 @@ func (s *slowness) bound(limit time.Duration) time.Duration {
 	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
-// measured is the number of charges of a measurement. They are on new counters, of the policy whose
+// measuredCharges is the number of charges of a measurement. They are on new counters, of the policy whose
 // estimate has the smallest margin.
-const measured = 24
+const measuredCharges = 24
 
 var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
 
@@ -76,7 +76,7 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	at := sh.time(limiter.Time(sent.UnixNano()))
 	var run script.Run
 	run.Clear(sh.options.storeTime())
-	calls := make([]script.Call, measured)
+	calls := make([]script.Call, measuredCharges)
 	for i := range calls {
 		b := &limiter.Batch{Charges: []limiter.Charge{{Policy: measuredPolicy, Hits: 1}}}
 		calls[i].Encode(at, b, [][]byte{fmt.Appendf(nil, "%s_%d_%d_", name, at, i)}, 0)

@@ -26,10 +26,10 @@ type limit struct {
 	methods, path    bool
 	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has
 	// its own limit.
-	cidr    string
-	perIP   bool
-	shadow  bool
-	allowed rules.Limit
+	cidr      string
+	perIP     bool
+	shadow    bool
+	rateLimit rules.Limit
 }
 
 // ruleSpec is the YAML of a rule.
@@ -161,11 +161,11 @@ func (l *limit) read(w *ruleSpec) error {
 			}
 		}
 	}
-	return l.readAllowed(w)
+	return l.readRateLimit(w)
 }
 
-// readAllowed sets l.allowed from a rule.
-func (l *limit) readAllowed(w *ruleSpec) error {
+// readRateLimit sets l.allowed from a rule.
+func (l *limit) readRateLimit(w *ruleSpec) error {
 	unit := rules.Unit(0)
 	for u := rules.Second; u <= rules.Week; u++ {
 		if strings.EqualFold(u.String(), w.Limit.Unit) {
@@ -178,7 +178,7 @@ func (l *limit) readAllowed(w *ruleSpec) error {
 	case n == nil || *n < 0 || *n > math.MaxUint32:
 		return fmt.Errorf("limit.requests must be a number from 0 to %d", uint32(math.MaxUint32))
 	default:
-		l.allowed = rules.Limit{Pos: l.pos, RequestsPerUnit: uint32(*n), Unit: unit, UnitMultiplier: 1}
+		l.rateLimit = rules.Limit{Pos: l.pos, RequestsPerUnit: uint32(*n), Unit: unit, UnitMultiplier: 1}
 		return nil
 	}
 }
@@ -247,7 +247,7 @@ func (l *limit) chain(number int) rules.Descriptor {
 		add(key("match--1"), true)
 	}
 	last := len(all) - 1
-	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.allowed}, l.shadow
+	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.rateLimit}, l.shadow
 	for i := last; i > 0; i-- {
 		all[i-1].Descriptors = []rules.Descriptor{all[i]}
 	}

@@ -147,7 +147,7 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		for i := 0; i+1 < len(data.Content); i += 2 {
 			key, text := p.resolveAlias(data.Content[i]), p.resolveAlias(data.Content[i+1])
 			if word == "binaryData" {
-				text = p.decoded(key.Value, text)
+				text = p.decodeBinaryData(key.Value, text)
 			}
 			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
 				files[key.Value] = text
@@ -198,8 +198,8 @@ func (p *parser) warnDuplicates(n *yaml.Node, only ...string) {
 	}
 }
 
-// decoded returns the value of a key of binaryData, with its place.
-func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
+// decodeBinaryData returns the value of a key of binaryData, with its place.
+func (p *parser) decodeBinaryData(name string, text *yaml.Node) *yaml.Node {
 	content, err := base64.StdEncoding.DecodeString(text.Value)
 	if err != nil {
 		p.fail("", text, "%s in the binaryData of a ConfigMap must be base64: %v", rules.Shorten(name), err)

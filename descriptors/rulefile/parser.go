@@ -41,8 +41,8 @@ type parser struct {
 	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are
 	// reported as unread.
 	gateway *envoygateway.Objects
-	// place maps lines and columns of an embedded text to those of the file, or is nil.
-	place func(line, col int) (int, int)
+	// mapPos maps lines and columns of an embedded text to those of the file, or is nil.
+	mapPos func(line, col int) (int, int)
 	// stopped ends reading. Nothing is reported afterwards.
 	stopped bool
 }
@@ -101,8 +101,8 @@ func (p *parser) pos(n *yaml.Node) rules.Pos {
 }
 
 func (p *parser) at(line, col int) rules.Pos {
-	if p.place != nil {
-		line, col = p.place(line, col)
+	if p.mapPos != nil {
+		line, col = p.mapPos(line, col)
 	}
 	return rules.Pos{File: p.file, Line: line, Col: col}
 }

@@ -36,7 +36,7 @@ type Wait struct {
 	Tables []string
 	Bytes  []int64
 	// Waited is how long Load has waited, and Most the maximum.
-	Waited, Most time.Duration
+	Waited, Limit time.Duration
 }
 
 // waitInterval is how often a wait is reported.
@@ -48,7 +48,7 @@ func (g *Group) OnWait(report func(Wait)) { g.onWait = report }
 
 // reportWait reports that Load waits for the members that are not ready.
 func (g *Group) reportWait(ready changes, waited time.Duration) {
-	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Most: startTime}
+	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Limit: startTime}
 	for i, f := range g.tables {
 		if ready.tables[i] {
 			continue

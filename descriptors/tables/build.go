@@ -63,7 +63,7 @@ func (b *builder) warnUnfinished() {
 func (b *builder) keyText(i int) string {
 	key := payloadReader{b: b.keyOf(i)}
 	parts := make([]string, len(b.columns))
-	for i, value := range key.values(nil) {
+	for i, value := range key.readValues(nil) {
 		parts[i] = fmt.Sprintf("%s=%q", b.columns[i], rules.Shorten(value))
 	}
 	return strings.Join(parts, ", ")
@@ -74,9 +74,9 @@ func (b *builder) add(values []string, row Row, line int) error {
 	if len(b.rows) == MaxRows && !b.lastWins {
 		return fmt.Errorf("the table has more than %d rows", MaxRows)
 	}
-	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isUsed} //nolint:gosec // a unit is small
+	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), flags: isUsed} //nolint:gosec // a unit is small
 	if row.Unlimited {
-		s.is |= isUnlimited
+		s.flags |= isUnlimited
 	}
 	if row.Name != "" {
 		i := b.names[row.Name]
@@ -175,7 +175,7 @@ func (b *builder) newest(mine []uint32) []uint32 {
 	var last []uint32
 	for _, i := range slices.Backward(mine) {
 		if s := &b.rows[i].slot; !seen[s.id] {
-			if seen[s.id] = true; s.is&isDeleted == 0 {
+			if seen[s.id] = true; s.flags&isDeleted == 0 {
 				last = append(last, i)
 			}
 		}

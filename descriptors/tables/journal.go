@@ -65,8 +65,8 @@ var (
 )
 
 const (
-	// journalEnds is the file name extension of journals.
-	journalEnds = ".table"
+	// journalExt is the file name extension of journals.
+	journalExt = ".table"
 	// maxJournalBytes is the size of a journal from which it rejects new rows.
 	maxJournalBytes = 1 << 30
 	// compactFrom is the minimum size of a journal that is compacted.

@@ -198,8 +198,8 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 
 // A form is how counters of an algorithm are stored.
 type form struct {
-	letter string // identifies the algorithm to the scripts
-	starts bool   // the counter's name ends in the start of its window
+	letter      string // identifies the algorithm to the scripts
+	endsInStart bool   // the counter's name ends in the start of its window
 }
 
 var forms = [...]form{
@@ -345,4 +345,4 @@ func (c *Call) tail(start int) string {
 }
 
 // IsFixed reports whether the names of p's counters end in the start of a window.
-func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].starts }
+func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].endsInStart }
