@@ -9,12 +9,12 @@ type action struct {
 	node *tree.Node
 	// label precedes the reason if the value is unknown; empty if the reason needs none.
 	label string
-	shape shape
+	form  entryForm
 	value func(x *exchange) outcome
 }
 
-// shape describes the entries that an action can make, independently of a request.
-type shape struct {
+// entryForm describes the entries that an action can make, independently of a request.
+type entryForm struct {
 	key string
 	// anyKey is true if the key is unknown; anyValue is true if the value varies or is unknown.
 	anyKey, anyValue bool
@@ -37,21 +37,21 @@ type outcome struct {
 
 // entry computes the entry for a request.
 func (a *action) entry(x *exchange) outcome {
-	switch made := a.value(x); {
-	case made.unknown != "" && a.label != "":
-		return outcome{unknown: a.label + ": " + made.unknown}
-	case made.unknown != "":
-		return outcome{unknown: made.unknown}
-	case made.present:
-		return outcome{value: made.value, present: true}
-	case a.shape.optional:
+	switch result := a.value(x); {
+	case result.unknown != "" && a.label != "":
+		return outcome{unknown: a.label + ": " + result.unknown}
+	case result.unknown != "":
+		return outcome{unknown: result.unknown}
+	case result.present:
+		return outcome{value: result.value, present: true}
+	case a.form.optional:
 		return outcome{}
 	default:
-		return outcome{absent: made.absent}
+		return outcome{absent: result.absent}
 	}
 }
 
-// unknowable returns the value function of an action whose result cannot be computed.
-func unknowable(why string) func(*exchange) outcome {
+// unknownOutcome returns the value function of an action whose result cannot be computed.
+func unknownOutcome(why string) func(*exchange) outcome {
 	return func(*exchange) outcome { return outcome{unknown: why} }
 }

@@ -18,7 +18,7 @@ func requestHeaders(a *action) {
 			return outcome{unknown: unknown}
 		case len(values) > 1 && !strings.HasPrefix(header, "x-"):
 			// Envoy joins the values of some headers and keeps others separate.
-			return outcome{unknown: "it is there twice"}
+			return outcome{unknown: "the request has it more than once"}
 		case len(values) > 0:
 			return outcome{value: values[0], present: true}
 		default:
@@ -73,7 +73,7 @@ func maskedRemoteAddress(a *action) {
 func sourceCluster(a *action) {
 	a.value = func(x *exchange) outcome {
 		if !x.nodeCluster.Exists() {
-			return outcome{unknown: "there is no node.cluster, so --service-cluster may say it"}
+			return outcome{unknown: "there is no node.cluster, so Envoy's flag --service-cluster may set it"}
 		}
 		return outcome{value: x.nodeCluster.Text, present: true}
 	}
@@ -94,19 +94,19 @@ func metadata(a *action) {
 	a.label = "metadata " + name
 	source := metadataSource(a.node)
 	if strings.HasPrefix(source, "CLUSTER") {
-		a.value = unknowable("source " + source + " is not supported")
+		a.value = unknownOutcome("source " + source + " is not supported")
 		return
 	}
 	a.value = func(x *exchange) outcome {
 		value, given := x.Metadata[name]
-		absent := fmt.Sprintf("no text in metadata %q", name)
+		absent := fmt.Sprintf("no string in metadata %q", name)
 		switch {
 		case source == "ROUTE_ENTRY":
-			value = routeMetadata(x.route, at)
+			value = routeMetadata(x.routeNode, at)
 		case !given:
 			by, none := x.metadataSetter(at)
 			if none == "" {
-				return outcome{unknown: by + "; --metadata " + name + "=VALUE gives its value"}
+				return outcome{unknown: by + "; pass its value with --metadata " + name + "=VALUE"}
 			}
 			absent = none
 		}

@@ -12,24 +12,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Unknowable is the prefix of a reason for which it cannot be determined whether Envoy asks the service.
-const Unknowable = "unknown: "
+// UnknownPrefix begins a reason, such as Calls.NotCalled, if it is unknown whether Envoy calls the service.
+const UnknownPrefix = "unknown: "
 
-// OnlyConnections is the value of Calls.NotCalled if only network filters ask.
-const OnlyConnections = "only network filters ask, when a connection starts"
+// OnlyNetworkFilters is the value of Calls.NotCalled if only network filters call the service.
+const OnlyNetworkFilters = "only network filters call the service, when a connection starts"
 
 // Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
-	// VirtualHost and Route are where the request is routed; empty if it is not routed.
+	// VirtualHost and Route name the virtual host and the route that Envoy selects; empty if it selects none.
 	VirtualHost, Route string
 	// Pos is the position of the route.
 	Pos rules.Pos
-	// NotCalled is the reason why no filter asks; empty if one may ask. It begins with [Unknowable] if it is unknown
-	// whether one asks.
+	// NotCalled is the reason why no HTTP filter calls the service; empty if a filter may call it. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NotCalled string
 	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
-	// ByConnection has an element for each network filter, which asks once per connection.
+	// ByConnection has an element for each network filter, which calls the service once per connection.
 	ByConnection []Call
 	// Buckets has an element for each quota filter, which decides without a call.
 	Buckets []Bucket
@@ -40,13 +40,13 @@ type Call struct {
 	Domain string
 	// Filter is the position of the filter.
 	Filter rules.Pos
-	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if it is unknown whether the
-	// filter asks.
+	// NotCalled is the reason why the filter does not call the service; empty if it does. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NotCalled string
 	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
-	// Before are the names of the filters before this one that may change the request.
-	Before []string
+	// FiltersBefore are the names of the filters before this one that may change the request.
+	FiltersBefore []string
 }
 
 // Calls returns the calls that Envoy makes for a request.
@@ -60,23 +60,23 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		calls.ByConnection = append(calls.ByConnection, f.connectionCall())
 	}
 	if !m.hasLimits() {
-		calls.NotCalled = OnlyConnections
+		calls.NotCalled = OnlyNetworkFilters
 		return calls, nil
 	}
 	if m.table == nil {
-		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
+		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
-	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, valuesAreFormats: c.valuesAreFormats}
-	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.table.Field("internal_only_headers"))
-	h, found, none := m.table.find(x)
+	x := &exchange{Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, valuesAreFormats: c.valuesAreFormats}
+	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.tableNode.Field("internal_only_headers"))
+	h, found, none := m.table.findRoute(x)
 	calls.NotCalled = none
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
-	m, rejected := m.forUpgrade(x, found)
+	m, rejected := m.resolveUpgrade(x, found)
 	for _, f := range m.quotaFilters() {
 		if rejected != "" {
-			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f), NoBucket: rejected})
+			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f), NoBucket: rejected})
 			continue
 		}
 		calls.Buckets = append(calls.Buckets, f.bucketOf(x, m, h, found))
@@ -84,7 +84,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if none != "" {
 		return calls, nil
 	}
-	calls.Route, calls.Pos, x.route = found.displayName(), found.node.Pos(), found.node
+	calls.Route, calls.Pos, x.routeNode = found.displayName(), found.node.Pos(), found.node
 	if calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x)); calls.NotCalled != "" {
 		return calls, nil
 	}
@@ -94,8 +94,8 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	return calls, nil
 }
 
-// find returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.
-func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
+// findRoute returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.
+func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, none string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
 	}
@@ -105,17 +105,17 @@ func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
 	}
 	switch {
 	case t.node.Field("vhds").Exists():
-		return nil, nil, Unknowable + "vhds gives more virtual hosts than these files have"
+		return nil, nil, UnknownPrefix + "vhds adds virtual hosts that these files do not contain"
 	case unknown != "" && !t.matchesAnyHost():
-		return nil, nil, Unknowable + ":authority: " + unknown
+		return nil, nil, UnknownPrefix + ":authority: " + unknown
 	}
 	if h = t.host(authority); h == nil {
-		return nil, nil, fmt.Sprintf("no virtual host has %q", authority)
+		return nil, nil, fmt.Sprintf("no virtual host matches the authority %q", authority)
 	}
 	found, unknown = h.firstMatch(x)
 	switch {
 	case unknown != "":
-		none = Unknowable + unknown
+		none = UnknownPrefix + unknown
 	case found == nil:
 		none = fmt.Sprintf("no route of virtual host %q matches", h.name)
 	}
@@ -134,32 +134,32 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 	switch {
 	case len(found) > 0 && found[0].fragments:
-		return nil, fmt.Errorf("%v: these parts of a configuration do not determine the route of a request: give the answer of /config_dump of the proxy", found[0].node.Pos())
+		return nil, fmt.Errorf("%v: excerpts of a configuration do not determine the route of a request: pass the output of the proxy's /config_dump", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
 		f := c.networkFilters[0]
-		var asked []string
+		var texts []string
 		for _, forms := range f.connectionForms() {
-			asked = append(asked, formsText(forms))
+			texts = append(texts, formsText(forms))
 		}
-		return nil, fmt.Errorf("%v: only a network filter asks here, when a connection begins, about %s of domain %q: explain that with --domain and --descriptor",
-			f.node.Pos(), strings.Join(asked, ", "), f.domain())
+		return nil, fmt.Errorf("%v: only a network filter calls the service, when a connection starts, with %s of domain %q: explain these with --domain and --descriptor",
+			f.node.Pos(), strings.Join(texts, ", "), f.domain())
 	case len(found) == 0 && r.Listener != "":
-		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
+		return nil, fmt.Errorf("these files contain no listener %q with an HTTP rate limit filter", r.Listener)
 	case len(found) == 0:
-		return nil, errors.New("no listener with a rate limit filter is in these files, so Envoy never asks")
+		return nil, errors.New("no listener in these files has a rate limit filter, so Envoy never calls the service")
 	case r.Listener == "":
-		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
+		return nil, fmt.Errorf("several listeners have a rate limit filter: select one with --listener: %s", strings.Join(names, ", "))
 	default:
-		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep only the one that handles the request", r.Listener)
+		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: remove all but the one that handles the request", r.Listener)
 	}
 }
 
-// managersOf returns the connection managers for which asks is true and whose listener may receive the request.
-func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*manager) {
+// managersOf returns the connection managers that may receive the request and for which accept returns true.
+func (c *Config) managersOf(r *Request, accept func(*manager) bool) (found []*manager) {
 	for _, m := range c.managers {
-		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
+		if accept(m) && (r.Listener == "" || r.Listener == m.listener) {
 			found = append(found, m)
 		}
 	}
@@ -193,8 +193,8 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 	for _, branch := range r.branches[1:] {
 		if !reflect.DeepEqual(first, f.call(x, m, h, branch)) {
 			return Call{
-				Domain: first.Domain, Filter: first.Filter, Before: first.Before,
-				NotCalled: Unknowable + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", differ",
+				Domain: first.Domain, Filter: first.Filter, FiltersBefore: first.FiltersBefore,
+				NotCalled: UnknownPrefix + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", configure the filter differently",
 			}
 		}
 	}
@@ -202,9 +202,9 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 }
 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
-	x.of, x.limiter = m, f
+	x.manager, x.limiter = m, f
 	candidates, config := f.candidates(m.table, h, r)
-	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f)}
+	c := Call{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	if domain := config.Field("domain").Text; domain != "" {
 		c.Domain = domain
 	}
@@ -219,7 +219,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	case !enabled.Exists():
 		c.NotCalled, _ = x.runtime.disabled(filterEnabled)
 	case !isAlways(enabled):
-		c.NotCalled = Unknowable + "filter_enabled, at " + enabled.Pos().String()
+		c.NotCalled = UnknownPrefix + "filter_enabled, at " + enabled.Pos().String()
 	}
 	if c.NotCalled != "" {
 		return c
@@ -235,17 +235,17 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	return c
 }
 
-// noClusterReason returns the reason if Envoy does not ask because the request has no upstream cluster; empty if it has
-// or may have one.
+// noClusterReason returns why Envoy does not call the service for a request without an upstream cluster; empty if the
+// request has or may have one.
 func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {
 	case unknown != "":
 		return ""
 	case name == "":
-		return "the request has no upstream cluster, since it lacks the header " + x.route.At("route", "cluster_header").Describe()
+		return "the request has no upstream cluster, since it lacks the header " + x.routeNode.At("route", "cluster_header").Describe()
 	case len(c.clusters) > 0 && c.clusters[name] == nil:
-		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only if the cluster exists"
+		return UnknownPrefix + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy calls the service only if the cluster exists"
 	default:
 		return ""
 	}

@@ -27,10 +27,10 @@ func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
 			switch {
 			case r.Unlimited || l.Policy.CountRefused || l.Policy.UsesLeases():
 			case least != nil:
-				k.report(Debt, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
+				k.report(UncountedHits, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
 					r.Path(), l.Pos, rules.Count(p.hitCount(), "hit"), least.Pos, least.Policy.Capacity())
 			default:
-				k.report(Debt, rules.Warning, p.node.Pos(), "hits sent at the end of a stream have already happened, but %s at %v does not count them once it is over its limit: set count_refused: true", r.Path(), l.Pos)
+				k.report(UncountedHits, rules.Warning, p.node.Pos(), "hits sent at the end of a stream have already happened, but %s at %v does not count them once it is over its limit: set count_refused: true", r.Path(), l.Pos)
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func (p candidate) hitCount() int {
 	if !p.own || hits.Field("format").Exists() || hits.Field("is_negative_hits").Bool(false) {
 		return 1
 	}
-	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy takes at most 10^9
+	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy accepts at most 10^9
 }
 
 // limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
@@ -66,7 +66,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 	}
 	if key := p.node.Field("disable_key"); key.Text != "" {
 		if why, never := k.config.runtime.disabled(elementEnabled(key.Text)); never {
-			k.report(NeverAsked, rules.Warning, key.Pos(), "%s, so this is not sent", why)
+			k.report(NoEffect, rules.Warning, key.Pos(), "%s, so the descriptor is never sent", why)
 		}
 	}
 	for _, a := range p.actions {
@@ -74,7 +74,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 		case "request_headers":
 			switch a.header() {
 			case "x-forwarded-for":
-				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for contains whatever the client sent, followed by its address, so a client can use any number of counters: "+
+				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for contains the value that the client sent, followed by its address, so a client can use any number of counters: "+
 					"send remote_address or masked_remote_address")
 			case ":path":
 				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path includes the query, so each query string has its own counter: "+
@@ -87,7 +87,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 	k.checkContradictions(p)
 }
 
-// checkSetters checks that filters setting what actions read run before the rate limit filter.
+// checkSetters checks that the filters which set the headers and metadata of a policy run before the rate limit filter.
 func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 	for _, a := range p.actions {
 		switch {
@@ -95,21 +95,21 @@ func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 			why := m.unsetMetadataReason(f, a.node.Field("metadata_key"), p.streamDone)
 			switch {
 			case why == "":
-			case a.shape.optional || a.node.Field("default_value").Exists():
-				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the entry never has a value of its own: %s", why)
+			case a.form.optional || a.node.Field("default_value").Exists():
+				k.report(NoEffect, rules.Warning, a.node.Pos(), "the entry never has a value from the metadata: %s", why)
 			default:
-				k.report(NeverAsked, rules.Error, a.node.Pos(), "nothing is sent: %s", why)
+				k.report(NoEffect, rules.Error, a.node.Pos(), "the descriptor is never sent: %s", why)
 			}
 		case a.kind == "request_headers":
 			if later := m.headerSetAfter(f, a.header()); later != nil {
-				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
+				k.report(NoEffect, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
 					rules.Shorten(a.header()), later.node.Pos())
 			}
 		}
 	}
 	if key := p.node.At("limit", "dynamic_metadata", "metadata_key"); key.Exists() {
 		if why := m.unsetMetadataReason(f, key, p.streamDone); why != "" {
-			k.report(NeverAsked, rules.Warning, key.Pos(), "the limit is never sent: %s", why)
+			k.report(NoEffect, rules.Warning, key.Pos(), "the limit is never sent: %s", why)
 		}
 	}
 }
@@ -122,16 +122,16 @@ func (k *checker) checkContradictions(p candidate) {
 	}
 	seen := map[match]*tree.Node{}
 	for _, a := range p.actions {
-		of := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
-		if !of.Exists() || a.node.Field("default_value").Exists() {
+		matchers := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
+		if !matchers.Exists() || a.node.Field("default_value").Exists() {
 			continue
 		}
 		var h maphash.Hash
 		h.SetSeed(tableSeed)
-		of.Hash(&h)
+		matchers.Hash(&h)
 		m := match{h.Sum64(), a.node.Field("expect_match").Bool(true)}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
-			k.report(NeverAsked, rules.Error, a.node.Pos(), "no request has both this entry and the one at %v, which requires the opposite, so nothing is sent: use a separate list of actions for each", other.Pos())
+			k.report(NoEffect, rules.Error, a.node.Pos(), "no request has both this entry and the one at %v, which requires the opposite, so the descriptor is never sent: use a separate list of actions for each", other.Pos())
 		}
 		seen[m] = a.node
 	}

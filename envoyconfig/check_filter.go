@@ -13,7 +13,7 @@ import (
 // defaultTimeout is Envoy's timeout for a filter without one.
 const defaultTimeout = 20 * time.Millisecond
 
-// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to answer.
+// leastTimeout is the shortest timeout without a warning: a busy node sometimes takes longer to respond.
 const leastTimeout = 5 * time.Millisecond
 
 // defaultRequests is Envoy's default of max_requests, the number of concurrent calls to a cluster.
@@ -23,13 +23,13 @@ const defaultRequests = 1024
 func (k *checker) checkFilter(f *filter) {
 	k.checkNewFields(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
-		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never asks")
+		k.report(NoEffect, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never calls the service")
 	}
 	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
-		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter asks and allows every request, whatever the answer: to try out rules, use shadow_mode instead, which metrics show")
+		k.report(NoEffect, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter calls the service but allows every request, whatever the response: to try out rules, use shadow_mode instead, whose decisions the metrics show")
 	}
 	k.checkService(f)
 }
@@ -42,10 +42,10 @@ func (k *checker) checkService(f *filter) {
 		if own := service.Field("timeout"); own.Exists() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
+		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.describeFailure(), more)
 	}
 	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
-		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.describeFailure())
 	}
 	if len(k.config.clusters) == 0 {
 		return // the configuration is incomplete
@@ -55,8 +55,8 @@ func (k *checker) checkService(f *filter) {
 	}
 }
 
-// unanswered describes what the filter does if the service does not answer in time.
-func (f *filter) unanswered() string {
+// describeFailure describes how the filter handles a request if the service does not respond in time.
+func (f *filter) describeFailure() string {
 	switch deny := f.config.Field("failure_mode_deny").Bool(false); {
 	case deny && f.typeName == api.NetworkRateLimit:
 		return "closes the connection"
@@ -67,15 +67,15 @@ func (f *filter) unanswered() string {
 	}
 }
 
-// checkRequestType checks that a filter for internal requests can see one.
+// checkRequestType checks that Envoy treats some requests as internal if the filter is for internal requests only.
 func (k *checker) checkRequestType(m *manager, f *filter) {
 	kind := f.config.Field("request_type")
 	switch {
 	case kind.Text != "internal" || m.node.Field("internal_address_config").Exists():
 	case m.fragments:
-		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
+		k.report(NoEffect, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
 	default:
-		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never asks: remove request_type, or set both")
+		k.report(NoEffect, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never calls the service: remove request_type, or set both")
 	}
 }
 
@@ -98,7 +98,7 @@ func (f *filter) timeout() time.Duration {
 	return d
 }
 
-// checkMaxWait checks that held replies arrive within the filter's timeout.
+// checkMaxWait checks that delayed responses arrive within the filter's timeout.
 func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	timeout := f.timeout()
 	for _, r := range reach.Rules {
@@ -108,7 +108,7 @@ func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 				if !at.Exists() {
 					at = f.node
 				}
-				k.report(Timeout, rules.Error, at.Pos(), "the filter waits %v, but %s holds replies up to %v (max_wait at %v): set timeout above that", timeout, r.Path(), longest, l.Pos)
+				k.report(Timeout, rules.Error, at.Pos(), "the filter waits %v, but %s delays responses by up to %v (max_wait at %v): set a longer timeout", timeout, r.Path(), longest, l.Pos)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 		return nil
 	case n != nil, k.config.fragments != nil: // Istio may generate it from a Service
 	case !k.config.allClusters:
-		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Describe())
+		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: also pass the cluster, or the output of /config_dump", name.Describe())
 	default:
 		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Describe())
 	}
@@ -148,15 +148,15 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	for check := range n.Field("health_checks").Elements() {
 		checked = checked || check.Field("grpc_health_check").Exists()
 	}
-	var lacks []string
+	var problems []string
 	if most <= defaultRequests {
-		lacks = append(lacks, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
+		problems = append(problems, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
-		lacks = append(lacks, "it has no gRPC health check, so Envoy keeps asking a replica that is shutting down: add one to health_checks")
+		problems = append(problems, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
 	}
-	if len(lacks) > 0 {
-		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(lacks, "; "))
+	if len(problems) > 0 {
+		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
 	}
 }
 

@@ -82,7 +82,7 @@ func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) 
 		if len(e.rules) > 0 {
 			all = append(all, e)
 		} else {
-			k.checkForeignLease(f, domain, p)
+			k.checkLeaseOfOtherRule(f, domain, p)
 		}
 	}
 	for i := range all {
@@ -120,10 +120,10 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
 	name, argument := commandOf(e.policy)
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
-	onlyPlaces := !slices.ContainsFunc(e.rules, hasSettlement)
+	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(clientCommands, name):
-		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
 		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
@@ -132,11 +132,11 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
-		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
+		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
-	case onlyPlaces && format.Exists():
+	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
-	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
+	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
 		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
@@ -182,7 +182,7 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 		if o := &all[i]; o.policy == e.policy {
 			break
 		} else if !o.streamDone && slices.Equal(o.rules, e.rules) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the end of this one must read: better use separate rules",
+			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
 	}
@@ -213,7 +213,7 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 	starts := func(o leasePolicy) bool { return !o.streamDone && slices.Contains(o.names, e.releases) }
 	if !slices.ContainsFunc(all, starts) {
-		k.report(Leases, rules.Error, e.node.Pos(), "nothing sent at the start acquires the lease %q which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
+		k.report(Leases, rules.Error, e.node.Pos(), "no element sent at the start acquires the lease %q that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {
 		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Bool(false) {
@@ -222,8 +222,8 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkForeignLease checks for a policy that releases a lease of limits that its actions do not match.
-func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
+// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
+func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
 	if name != "DYNAMIC_METADATA" {
@@ -232,21 +232,21 @@ func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
 		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
-			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
+			k.report(Leases, rules.Error, format.Pos(), "the lease %q belongs to %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }
 
 // checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a route: the later reply
 // would overwrite the earlier lease.
-func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map[string]*filter) {
+func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, acquired map[string]*filter) {
 	for _, e := range elements {
 		for _, name := range e.names {
 			at := f.namespace() + ":" + name
-			if first := taken[at]; first == nil {
-				taken[at] = f
+			if first := acquired[at]; first == nil {
+				acquired[at] = f
 			} else if first != f {
-				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace",
+				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v acquires a lease %q on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)
 			}
 		}

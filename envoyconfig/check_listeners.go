@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkUnfilteredListeners checks that routes with limits behind one listener have them behind every listener, and
-// that a listener whose routes have rate_limits has a rate limit filter.
+// checkUnfilteredListeners checks that all listeners with the same routes have a rate limit filter if one of them has,
+// and that a listener whose routes have rate_limits has a rate limit filter.
 func (k *checker) checkUnfilteredListeners() {
 	limited := map[uint64]*manager{} // by the hash of the routes
 	for _, m := range k.config.managers {
@@ -24,11 +24,11 @@ func (k *checker) checkUnfilteredListeners() {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or requests to this listener are not limited",
+			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or requests to this listener are not limited",
 				m.name(), o.name())
 		}
 		if at := m.table.firstPolicies(); at.Exists() {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
 		}
 	}
 }
@@ -48,8 +48,8 @@ func (t *table) firstPolicies() *tree.Node {
 	return &tree.Missing
 }
 
-// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only way in which
-// Envoy matches them.
+// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, because Envoy
+// matches them by name only.
 func (k *checker) checkPerRouteNames() {
 	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
 	for m := range k.config.filterChains() {
@@ -71,7 +71,7 @@ func (k *checker) checkPerRouteNames() {
 }
 
 func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
-	look := func(n *tree.Node) {
+	check := func(n *tree.Node) {
 		for f := range n.Field("typed_per_filter_config").Fields() {
 			typeName, inner := f.Typed()
 			if typeName == api.FilterConfig {
@@ -79,16 +79,16 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 			}
 			if typeName == api.RateLimitPerRoute && !names[f.Name] {
 				all := slices.Sorted(maps.Keys(names))
-				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+				k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
 					rules.Shorten(f.Name), strings.Join(all, ", "))
 			}
 		}
 	}
-	look(t.node)
+	check(t.node)
 	for _, h := range t.hosts {
-		look(h.node)
+		check(h.node)
 		for _, r := range h.routes {
-			look(r.node)
+			check(r.node)
 		}
 	}
 }

@@ -53,7 +53,7 @@ type unmatchedPolicy struct {
 func (k *checker) reportUnmatched() {
 	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
-			l.severity, l.message = rules.Note, l.message+"; a rule of another domain that a filter asks about can"
+			l.severity, l.message = rules.Note, l.message+"; a rule of another filter's domain can"
 		}
 		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
 	}
@@ -63,7 +63,7 @@ func (k *checker) reportUnmatched() {
 func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	forms, known = make([]descriptors.Form, len(p.actions)), true
 	for i, a := range p.actions {
-		s := a.shape
+		s := a.form
 		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
 		known = known && !s.anyKey
 	}
@@ -74,7 +74,7 @@ func (p *policy) forms() (forms []descriptors.Form, known bool) {
 func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
 		rest := slices.Delete(slices.Clone(forms), i, i+1)
-		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
+		if !f.Optional || len(rest) == 0 { // Envoy does not send empty descriptors
 			continue
 		}
 		if reach := k.set.Reach(domain, rest); reach.Reason != "" {

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
+// countRoute counts a route for the policy at the given node. why is the reason why the route does not send the policy;
+// empty if it does.
 func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
@@ -37,11 +38,11 @@ func (k *checker) reportNeverSent() {
 			unsent = true
 			severity := rules.Error
 			if t.filterElsewhere {
-				severity = rules.Warning // the filter may be in another part
+				severity = rules.Warning // the filter may be in another fragment
 			}
-			k.report(NeverAsked, severity, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
+			k.report(NoEffect, severity, at.Pos(), "no route sends this descriptor: %s (route %v)", t.why, t.at)
 		case t.notSending > 0:
-			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
+			k.report(NoEffect, rules.Note, at.Pos(), "%d of %d routes do not send this descriptor; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
 		}
 	}
 	k.reportHidden()
@@ -51,32 +52,33 @@ func (k *checker) reportNeverSent() {
 			continue
 		}
 		if k.fragmentDomains[domain] {
-			k.report(Unknown, rules.Note, at, "there are no rate_limits in these files, so it is unknown what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+			k.report(Unknown, rules.Note, at, "these files contain no rate_limits, so the descriptors of domain %q are unknown: also pass the virtual hosts or routes", rules.Shorten(domain))
 		} else {
-			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
+			k.report(NoEffect, rules.Error, at, "no descriptor is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
 	}
 }
 
-// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
-// sent from the route, empty if requests may be sent.
-func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why the
+// filter never calls the service on the route; empty if it may call it.
+func (k *checker) countDomain(domain *tree.Node, r *route, sent bool, why string) {
 	t := k.routeDomains[domain]
 	if t == nil {
 		t = &tally{why: cmp.Or(why, "no rate_limits apply to it"), at: r.node.Pos()}
 		k.routeDomains[domain] = t
 	}
-	if asked {
+	if sent {
 		t.sending++
 	}
 }
 
-// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
-// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
+// reportUnusedRouteDomains warns about a RateLimitPerRoute with a domain on routes where the filter sends no
+// descriptors. If no descriptor at all is sent to the domain, reportNeverSent reports an error instead, unless an
+// unsent policy may be meant for the domain.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
-			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or remove it", t.why, t.at)
+			k.report(NoEffect, rules.Warning, at.Pos(), "this domain has no effect, since the filter sends no descriptors there: %s (route %v); add rate_limits, or remove the domain", t.why, t.at)
 		}
 	}
 }
@@ -96,7 +98,7 @@ func (k *checker) reportHidden() {
 		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
 	})
 	for _, h := range all {
-		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
-			"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose", h.of.Pos())
+		k.reportPerFile(NoEffect, "hidden", "route", h.list.Pos(), "the route has its own rate_limits and therefore does not send those of its virtual host, at %v: "+
+			"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE", h.of.Pos())
 	}
 }

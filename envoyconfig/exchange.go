@@ -11,19 +11,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// exchange is a request in a connection manager.
+// exchange is a request as a connection manager handles it.
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
-	manager, table, route *tree.Node
-	// of is the connection manager, and limiter the rate limit filter that asks.
-	of      *manager
+	// managerNode is the connection manager, tableNode its route configuration, and routeNode the selected route once it
+	// is known.
+	managerNode, tableNode, routeNode *tree.Node
+	// manager and limiter are the connection manager and the rate limit filter whose call is computed.
+	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
-	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly are headers
-	// removed from external requests.
+	// earlyMutation is the reason why headers may change before routing; empty if they do not. internalOnly are headers
+	// that Envoy removes from external requests.
 	earlyMutation string
 	internalOnly  []string
 	// nodeCluster is node.cluster of the bootstrap, or missing.
@@ -53,7 +54,7 @@ func (x *exchange) clientValues(name string) []string {
 // header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
 // a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
-	m := x.manager
+	m := x.managerNode
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
 		if name == "host" {
 			name = ":authority"
@@ -76,7 +77,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, "scheme_header_transformation may change it"
 		}
 		if len(x.clientValues("x-forwarded-proto")) > 0 {
-			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
+			return nil, "whether Envoy trusts x-forwarded-proto depends on the peer"
 		}
 		return []string{x.Scheme}, ""
 	}
@@ -100,7 +101,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 
 // earlyMutationReason returns why headers may change before routing; empty if they do not.
 func (x *exchange) earlyMutationReason() string {
-	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
+	if x.Logged == nil && len(x.managerNode.Field("early_header_mutation_extensions").Nodes) > 0 {
 		return "early_header_mutation_extensions may change it"
 	}
 	return ""
@@ -115,7 +116,7 @@ func (x *exchange) authority() (authority, unknown string) {
 	if x.earlyMutation != "" {
 		return "", x.earlyMutation
 	}
-	m := x.manager
+	m := x.managerNode
 	if m.Field("strip_trailing_host_dot").Bool(false) {
 		host, port, hasPort := strings.Cut(authority, ".:")
 		switch {
@@ -144,7 +145,7 @@ func (x *exchange) authority() (authority, unknown string) {
 
 // isSetByEnvoy reports whether the connection manager may set a header.
 func (x *exchange) isSetByEnvoy(name string) bool {
-	m := x.manager
+	m := x.managerNode
 	switch name {
 	case "x-forwarded-for":
 		return m.Field("use_remote_address").Bool(false) && !m.Field("skip_xff_append").Bool(false)
@@ -168,10 +169,10 @@ func (x *exchange) unloggedReason(name string) string {
 	return unknown
 }
 
-// unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
-// in normal form is not changed.
+// unknownPathReason returns why the path that filters see is unknown; empty if it is known. The connection manager may
+// rewrite a path that is not in normal form.
 func (x *exchange) unknownPathReason() string {
-	m := x.manager
+	m := x.managerNode
 	if x.Logged != nil {
 		return x.unloggedReason(":path")
 	}
@@ -216,9 +217,9 @@ func (x *exchange) pathOnly() string {
 
 // remote returns the client's address as determined by Envoy.
 func (x *exchange) remote() (a netip.Addr, unknown string) {
-	m := x.manager
+	m := x.managerNode
 	if m.Field("original_ip_detection_extensions").Exists() {
-		return a, "original_ip_detection_extensions find it"
+		return a, "original_ip_detection_extensions determine it"
 	}
 	if x.Client.IsValid() {
 		return x.Client, ""
@@ -245,7 +246,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	return x.Remote, ""
 }
 
-// fromForwarded returns the last address of x-forwarded-for after skipping the given number.
+// fromForwarded returns an address of x-forwarded-for, counted from the end: the last one if skip is 0.
 func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	for ; skip > 0; skip-- {
 		i := strings.LastIndexByte(value, ',')
@@ -260,7 +261,7 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 
 // cluster returns the upstream cluster of the request, "" if it has none.
 func (x *exchange) cluster() (name, unknown string) {
-	action := x.route.Field("route")
+	action := x.routeNode.Field("route")
 	if cluster := action.Field("cluster"); cluster.Exists() {
 		return cluster.Text, ""
 	}
@@ -271,10 +272,10 @@ func (x *exchange) cluster() (name, unknown string) {
 		}
 		return values[0], ""
 	}
-	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
-		return of[0], ""
+	if names := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(names) == 1 && names[0] != "" {
+		return names[0], ""
 	}
-	return "", "the route has no single cluster"
+	return "", "the route does not name a single cluster"
 }
 
 // query contains the query parameters of a request.

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// filter is an HTTP filter.
+// filter is an HTTP filter or a network rate limit filter.
 type filter struct {
 	node *tree.Node
 	// name is the key of the filter in typed_per_filter_config.
@@ -19,8 +19,9 @@ type filter struct {
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// routeNames are the strings in the per-route configurations of a filter that uses them as metadata namespaces.
-	routeNames map[string]bool
+	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
+	// namespaces.
+	perRouteStrings map[string]bool
 }
 
 func newFilter(n *tree.Node) *filter {
@@ -40,7 +41,7 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is in none of the
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is not in the
 // files.
 func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
@@ -63,16 +64,16 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 // specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
-	said := false
+	decided := false
 	for _, level := range levels(t, h, r) {
 		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
 		if typeName == api.FilterConfig {
-			if !said && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
-				said, disabled = true, n.Field("disabled").Bool(false)
+			if !decided && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
+				decided, disabled = true, n.Field("disabled").Bool(false)
 			}
 			typeName, n = n.Field("config").Typed()
-		} else if n.Exists() && !said {
-			said, disabled = true, false
+		} else if n.Exists() && !decided {
+			decided, disabled = true, false
 		}
 		if typeName == api.RateLimitPerRoute {
 			return n, disabled
@@ -90,8 +91,8 @@ type candidate struct {
 	notSent string
 }
 
-// hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
-const hiddenByRoute = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+// hiddenByRoute is the reason why, by default, Envoy does not send the rate_limits of a virtual host for a route.
+const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
 // candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {

@@ -16,10 +16,10 @@ const (
 	Unmatched Code = "unmatched"
 	// Unsent is a rule that no descriptor can match.
 	Unsent = Code(rules.Unsent)
-	// Domain is a domain of filters without rules, or of rules without a filter.
+	// Domain is a filter's domain without rules, or a domain of the rules without a filter.
 	Domain Code = "domain"
-	// NeverAsked is a policy or a filter without effect.
-	NeverAsked Code = "never-asked"
+	// NoEffect is a policy or a filter without effect.
+	NoEffect Code = "no-effect"
 	// HitsDropped is a hits_addend that Envoy does not send.
 	HitsDropped Code = "hits-dropped"
 	// SameAddress is an address that may be the same for all clients or chosen by the client.
@@ -30,8 +30,8 @@ const (
 	Timeout Code = "timeout"
 	// Cluster is a service cluster that Envoy cannot use, or that is too restricted.
 	Cluster Code = "cluster"
-	// Debt is hits sent at the end of a stream that a limit does not count once it is exceeded.
-	Debt Code = "debt"
+	// UncountedHits are hits at the end of a stream that a limit does not count once it is exceeded.
+	UncountedHits Code = "uncounted-hits"
 	// Leases is a lease that is never released, or released wrongly.
 	Leases Code = "leases"
 	// Quota is a setting of the quota filter that Envoy does not implement as documented.
@@ -50,7 +50,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

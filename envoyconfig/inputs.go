@@ -37,19 +37,19 @@ func (c *Config) MetadataInputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// walk calls see for each node of all connection managers and their route tables.
-func (c *Config) walk(see func(*tree.Node)) {
-	var below func(*tree.Node)
-	below = func(n *tree.Node) {
-		see(n)
+// walk calls visit for each node of all connection managers and their route tables.
+func (c *Config) walk(visit func(*tree.Node)) {
+	var walkNode func(*tree.Node)
+	walkNode = func(n *tree.Node) {
+		visit(n)
 		for i := range n.Nodes {
-			below(&n.Nodes[i])
+			walkNode(&n.Nodes[i])
 		}
 	}
 	for _, m := range c.managers {
-		below(m.node)
+		walkNode(m.node)
 		if m.table != nil {
-			below(m.table.node)
+			walkNode(m.table.node)
 		}
 	}
 }

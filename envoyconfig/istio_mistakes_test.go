@@ -37,14 +37,14 @@ const (
 `
 )
 
-// istioMistakes are planted into examples/istio: each replaces a text, and says is a part of the expected message of
+// istioMistakes are mistakes in examples/istio: each replaces old by put, and want is part of the expected message of
 // Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
-	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
-	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener gets them together with the filter at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: select the same proxies in both"},
-	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: never-asked: nothing sends the rate_limits of this patch: no listener gets them together with the filter"},
-	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this is for proxies with istio: ingress-gateway, that for istio: ingressgateway"},
-	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this is for gateways in the namespace shop alone"},
+	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
+	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: no-effect: nothing sends the rate_limits of this patch: no listener gets them together with the filter at envoyfilter.yaml:12:7: this patch is for context SIDECAR_INBOUND, the other one for GATEWAY: select the same proxies in both"},
+	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: no-effect: nothing sends the rate_limits of this patch: no listener gets them together with the filter"},
+	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this patch is for proxies with istio: ingress-gateway, the other one for istio: ingressgateway"},
+	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this patch is for gateways in the namespace shop only"},
 	{"no operation", hostPatch, strings.TrimPrefix(hostPatch, "        operation: MERGE\n"), "the patch has no operation, and Istio rejects it: add operation: MERGE"},
 	{"an operation misspelt", hostPatch, strings.Replace(hostPatch, "MERGE", "MERG", 1), `operation: found "MERG", want `},
 	{"ADD of what a host sends", hostPatch, strings.Replace(hostPatch, "MERGE", "ADD", 1), "ADD adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE"},
@@ -62,17 +62,17 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},
 	{"a network filter", "applyTo: HTTP_FILTER", "applyTo: NETWORK_FILTER", "applyTo: HTTP_FILTER"},
 	{"no descriptor_key", "header_name: x-user, descriptor_key: user }\n    - applyTo", "header_name: x-user }\n    - applyTo", "request_headers: Envoy rejects it without descriptor_key: add it"},
-	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `istiod compares names of virtual hosts exactly, and none is "*": they are host:port, such as "*:80"; without name the patch is for all of them`},
-	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `none is "shop.example.com": they are host:port, such as "shop.example.com:80"`},
+	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `no virtual host has the name "*", and istiod compares names exactly: names are host:port, such as "*:80"; without a name the patch applies to all virtual hosts`},
+	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `no virtual host has the name "shop.example.com", and istiod compares names exactly: names are host:port, such as "shop.example.com:80"`},
 	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does: unless something else adds it, this patch does nothing: write envoy.filters.http.router`},
 	{"a connection manager that Istio does not have", "              name: envoy.filters.network.http_connection_manager\n", "              name: envoy.http_connection_manager\n", `Istio has no connection manager named "envoy.http_connection_manager"`},
-	{"MERGE of the filter", filterPatch, strings.Replace(filterPatch, "INSERT_BEFORE", "MERGE", 1), "MERGE changes filters that are there, and adds none: write INSERT_BEFORE"},
+	{"MERGE of the filter", filterPatch, strings.Replace(filterPatch, "INSERT_BEFORE", "MERGE", 1), "MERGE changes existing filters and adds none: write INSERT_BEFORE"},
 	{"a match of another kind", "        routeConfiguration:\n          vhost: { name: \"shop.example.com:80\" }", "        listener: {}\n        #", "Istio rejects match.listener for applyTo: VIRTUAL_HOST: write match.routeConfiguration"},
 	{"a cluster for another context", "    - applyTo: CLUSTER\n      match: { context: GATEWAY }", "    - applyTo: CLUSTER\n      match: { context: SIDECAR_OUTBOUND }", `error: cluster`},
 	{"another cluster", "cluster_name: sluice }", "cluster_name: sluce }", `did you mean "sluice"?`},
 	{"the name of another filter", hostPatch, hostPatch + settingsOfRoute, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
-	{"a filter that nothing adds", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: other }", `warning: never-asked: Istio adds no filter named "other", and no patch in these files does: unless something else adds it`},
-	{"the router misspelt", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.filters.http.route }", `error: never-asked: Istio adds no filter named "envoy.filters.http.route"`},
+	{"a filter that nothing adds", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: other }", `warning: no-effect: Istio adds no filter named "other", and no patch in these files does: unless something else adds it`},
+	{"the router misspelt", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.filters.http.route }", `error: no-effect: Istio adds no filter named "envoy.filters.http.route"`},
 	{"REPLACE of nothing", "              subFilter: { name: envoy.filters.http.router }\n      patch:\n        operation: INSERT_BEFORE", "      patch:\n        operation: REPLACE", "istiod ignores REPLACE without subFilter"},
 	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
 	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
@@ -86,14 +86,14 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"a list of virtual hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: [{ name: "shop.example.com:80" }]`, "vhost: found a list of 1, want an object"},
 	{"a port by its name", "        listener:\n", "        listener:\n          portNumber: http\n", `portNumber: found "http", want a whole number`},
 	{"a priority in words", "spec:\n  workloadSelector", "spec:\n  priority: high\n  workloadSelector", `priority: found "high", want a whole number`},
-	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio takes targetRefs or workloadSelector alone: remove one"},
+	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio accepts only one of targetRefs, workloadSelector: remove one"},
 	{"a class that Istio lacks", "        operation: INSERT_BEFORE", "        filterClass: AUTHENTICATION\n        operation: INSERT_BEFORE", `filterClass: found "AUTHENTICATION", want UNSPECIFIED or AUTHN`},
 	{"a version that is no pattern", "        context: GATEWAY\n        listener", "        context: GATEWAY\n        proxy: { proxyVersion: '^1.(' }\n        listener", "proxyVersion: found \"^1.(\", want a regular expression"},
 	{"one action without its list", "                - request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "                  request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "actions: found an object of 1, want a list of objects"},
 	{"one endpoint without its list", "                  - endpoint:", "                    endpoint:", "lb_endpoints: found an object of 1, want a list of objects"},
 }
 
-// TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.
+// TestIstioMistakes inserts common mistakes into a valid EnvoyFilter.
 func TestIstioMistakes(t *testing.T) {
 	good := readText(t, "../examples/istio/envoyfilter.yaml")
 	set := ruleSet(t, readText(t, "../examples/istio/rules.yaml"))

@@ -37,9 +37,9 @@ spec:
 `
 
 func TestIstio(t *testing.T) {
-	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, applied as istiod applies them; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
+	const note = "i.yaml:1:1: note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
-		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
+		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or use this key in the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
 	for name, tt := range map[string]struct {
 		text string
@@ -47,24 +47,24 @@ func TestIstio(t *testing.T) {
 	}{
 		"all parts": {envoyFilters, []string{
 			note,
-			"i.yaml:24:39: note: never-asked: 1 of 2 routes do not send this; the first, at i.yaml:27:23: the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too",
-			"i.yaml:27:47: warning: never-asked: the route has rate_limits of its own, and so does not send those of its virtual host, at i.yaml:24:39: " +
-				"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose",
+			"i.yaml:24:39: note: no-effect: 1 of 2 routes do not send this descriptor; the first, at i.yaml:27:23: the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too",
+			"i.yaml:27:47: warning: no-effect: the route has its own rate_limits and therefore does not send those of its virtual host, at i.yaml:24:39: " +
+				"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE",
 			unmatched,
 		}},
 		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
 		"a filter behind the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
-			"i.yaml:9:11: error: never-asked: the filter is after the router, which ends the chain, so it never runs: put it before the router",
+			"i.yaml:9:11: error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router",
 		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{
-			"i.yaml:1:1: note: unknown: the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too",
+			"i.yaml:1:1: note: unknown: no file contains the filter that sends these rate_limits, so its domain and stage are unknown: also pass its listener, or the output of /config_dump",
 			strings.NewReplacer("27:48: error", "10:48: warning").Replace(unmatched),
 		}},
 		"a stage without a filter": {strings.Replace(envoyFilters, "timeout: 1s", "stage: 1", 1), []string{
 			note,
 			"i.yaml:9:11: warning: timeout: the filter has no timeout and waits 20 ms, too short for a busy node, and then continues without an answer: set timeout: 0.25s",
-			"i.yaml:24:39: warning: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:24:23)",
-			"i.yaml:27:48: warning: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:27:23)",
+			"i.yaml:24:39: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:24:23)",
+			"i.yaml:27:48: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:27:23)",
 		}},
 	} {
 		c, err := Read([]File{{"i.yaml", []byte(tt.text)}})
@@ -75,13 +75,13 @@ func TestIstio(t *testing.T) {
 		if diff := cmp.Diff(tt.want, findingsOf(t, c)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if asked := explain(t, c, "http://shop/"); !strings.HasPrefix(asked, "error: ") {
-			t.Errorf("%s: asks %s, want an error: the route is not known", name, asked)
+		if text := callsText(t, c, "http://shop/"); !strings.HasPrefix(text, "error: ") {
+			t.Errorf("%s: calls are %s, want an error, because the route is unknown", name, text)
 		}
 	}
 }
 
-// TestIstioList reads EnvoyFilters as kubectl prints several.
+// TestIstioList reads a list of EnvoyFilters as kubectl prints it.
 func TestIstioList(t *testing.T) {
 	first, second, _ := strings.Cut(envoyFilters, "---\n")
 	c, err := Read([]File{{"i.yaml", []byte("kind: List\nitems:\n- " + indent(first, "  ") + "\n- " + indent(second, "  ") + "\n")}})
@@ -89,7 +89,7 @@ func TestIstioList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := findingsOf(t, c); len(got) != 4 {
-		t.Errorf("found %q, want the four of the same objects in documents", got)
+		t.Errorf("found %q, want the four findings of the same objects in separate documents", got)
 	}
 }
 
@@ -102,7 +102,7 @@ func findingsOf(t *testing.T, c *Config) []string {
 	return got
 }
 
-// TestClusterPatches has patches that add the service's cluster.
+// TestClusterPatches covers patches that add the service's cluster.
 func TestClusterPatches(t *testing.T) {
 	const endpoint = "http2_protocol_options: {}, load_assignment: { cluster_name: sluice, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: sluice.default, port_value: 8081 } } } }] }] }"
 	for fields, want := range map[string]bool{
@@ -117,7 +117,7 @@ func TestClusterPatches(t *testing.T) {
 		text := strings.Replace(envoyFilters, "value: { name: other }", `value: { name: "outbound|8081||sluice", `+fields+endpoint+" }", 1)
 		_, err := Read([]File{{"i.yaml", []byte(text)}})
 		if got := err != nil && strings.Contains(err.Error(), "set type: STRICT_DNS"); got != want || !want && err != nil {
-			t.Errorf("%q: Read says %v, want an error about the name in it: %t", fields, err, want)
+			t.Errorf("%q: Read = %v, want an error about the host name: %t", fields, err, want)
 		}
 	}
 }

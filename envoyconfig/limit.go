@@ -23,7 +23,7 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 			if none != "" {
 				return o, false, ""
 			}
-			return o, false, "limit: metadata " + name + ": " + by + "; --metadata " + name + "={} says that none does"
+			return o, false, "limit: metadata " + name + ": " + by + "; pass --metadata " + name + "={} if no filter sets it"
 		}
 		o, has = metadataOverride(value)
 		return o, has, ""

@@ -47,7 +47,7 @@ func newStringMatcher(n *tree.Node) stringMatcher {
 	if regex := n.Field("safe_regex"); regex.Exists() {
 		return newRegex(regex)
 	}
-	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
+	return func(string) verdict { return verdict{unknown: "a matcher that sluice does not support"} }
 }
 
 // comparison compares a text with the pattern in the field of the given name.
@@ -56,7 +56,8 @@ type comparison struct {
 	match func(s, pattern string) bool
 }
 
-// newComparer returns a matcher for the first comparison that n has; nil if it has none. fold ignores case.
+// newComparer returns a matcher for the first comparison that n has; nil if it has none. If fold is
+// true, the matcher ignores case.
 func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
 	for _, w := range comparisons {
 		want, match := n.Field(w.name), w.match
@@ -114,7 +115,7 @@ type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// wantPresent is whether the header must be present, for matchers without a value.
+	// wantPresent is true if the header must be present, for matchers without a value.
 	wantPresent    bool
 	presentOnly    bool
 	text           stringMatcher
@@ -190,7 +191,7 @@ func (m headerMatcher) match(x *exchange) verdict {
 	for _, value := range values {
 		// Whether Envoy joins the values of a header depends on its version and on the header.
 		if one := m.text(value); one.yes != v.yes {
-			return verdict{unknown: "header " + m.name + ": it is there twice"}
+			return verdict{unknown: "header " + m.name + ": the request has it more than once"}
 		}
 	}
 	return v.equals(!m.invert)

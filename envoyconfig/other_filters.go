@@ -12,17 +12,17 @@ import (
 
 // findOtherFilters finds filters related to rate limits outside of connection managers.
 func (c *Config) findOtherFilters() {
-	looked := map[*tree.Node]bool{}
+	known := map[*tree.Node]bool{}
 	for m := range c.filterChains() {
 		for _, f := range m.filters {
-			looked[f.config] = true
+			known[f.config] = true
 		}
 	}
 	for _, config := range c.extensions {
 		_, inner := config.Typed()
-		looked[inner] = true
+		known[inner] = true
 	}
-	see := func(n *tree.Node) {
+	visit := func(n *tree.Node) {
 		typeName, config := n.Typed()
 		switch {
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
@@ -30,18 +30,18 @@ func (c *Config) findOtherFilters() {
 		case typeName == api.NetworkRateLimit:
 			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
 		case typeName == api.QuotaOverride:
-			c.overrides = append(c.overrides, n)
-		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedFilters, typeName):
-			c.foreignFilters = append(c.foreignFilters, n)
+			c.quotaOverrides = append(c.quotaOverrides, n)
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config], slices.Contains(uncheckedTypes, typeName):
+			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}
 	}
 	for _, root := range c.roots {
-		root.Walk(see)
+		root.Walk(visit)
 	}
 }
 
-// uncheckedFilters ask a service but are not checked.
-var uncheckedFilters = []string{
+// uncheckedTypes are filters that call a service but are not checked.
+var uncheckedTypes = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
@@ -65,7 +65,7 @@ func (f *filter) connectionForms() [][]descriptors.Form {
 	})
 }
 
-// checkNetworkFilter checks a filter that asks once per connection.
+// checkNetworkFilter checks a network filter, which calls the service once per connection.
 func (k *checker) checkNetworkFilter(f *filter) {
 	domain := f.domain()
 	if _, other := k.domains[domain]; !other {
@@ -74,7 +74,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentSome[domain] = true

@@ -26,12 +26,12 @@ func newPolicies(list *tree.Node) []*policy {
 
 // newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.
 func newAction(n *tree.Node) *action {
-	why := "an action that is not known here"
-	for below := range n.Fields() {
+	why := "an action that sluice does not support"
+	for child := range n.Fields() {
 		for _, known := range knownActions {
-			if below.Kind != tree.Null && below.HasName(known.kind) {
-				a := &action{kind: known.kind, label: known.kind, node: below, shape: shape{
-					key: cmp.Or(below.Field("descriptor_key").Text, known.key), anyValue: true, optional: below.Field("skip_if_absent").Bool(false),
+			if child.Kind != tree.Null && child.HasName(known.kind) {
+				a := &action{kind: known.kind, label: known.kind, node: child, form: entryForm{
+					key: cmp.Or(child.Field("descriptor_key").Text, known.key), anyValue: true, optional: child.Field("skip_if_absent").Bool(false),
 				}}
 				known.read(a)
 				return a
@@ -44,7 +44,7 @@ func newAction(n *tree.Node) *action {
 	if n.Field("extension").Exists() {
 		why = "extension " + n.At("extension", "name").Text
 	}
-	return &action{node: n, shape: shape{anyKey: true, anyValue: true, optional: true}, value: unknowable(why)}
+	return &action{node: n, form: entryForm{anyKey: true, anyValue: true, optional: true}, value: unknownOutcome(why)}
 }
 
 // knownActions are the supported actions by their field names in Envoy's API. key is the default of descriptor_key.

@@ -42,12 +42,12 @@ type guard struct {
 	exact bool // the input equals a key of exact_match_map
 }
 
-// buckets returns all buckets of a matcher tree, in its order.
+// buckets returns all buckets of a matcher tree, in the order of the tree.
 func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
-	on := func(n *tree.Node, more ...guard) {
+	addBucket := func(n *tree.Node, more ...guard) {
 		guards := slices.Concat(guards, more)
-		if below := n.Field("matcher"); below.Exists() {
-			all = append(all, buckets(below, guards)...)
+		if child := n.Field("matcher"); child.Exists() {
+			all = append(all, buckets(child, guards)...)
 		}
 		if action := n.At("action", "typed_config"); action.Exists() {
 			typeName, settings := action.Typed()
@@ -59,16 +59,16 @@ func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 		}
 	}
 	for n := range matcher.At("matcher_list", "matchers").Elements() {
-		on(n.Field("on_match"), guardsOf(n.Field("predicate"))...)
+		addBucket(n.Field("on_match"), guardsOf(n.Field("predicate"))...)
 	}
 	mt := matcher.Field("matcher_tree")
 	for n := range mt.At("exact_match_map", "map").Fields() {
-		on(n, guard{input: mt.Field("input"), exact: true})
+		addBucket(n, guard{input: mt.Field("input"), exact: true})
 	}
 	for n := range mt.At("prefix_match_map", "map").Fields() {
-		on(n)
+		addBucket(n)
 	}
-	on(matcher.Field("on_no_match"))
+	addBucket(matcher.Field("on_no_match"))
 	return all
 }
 
@@ -77,8 +77,8 @@ func guardsOf(predicate *tree.Node) (all []guard) {
 	if one := predicate.Field("single_predicate"); one.Field("value_match").Exists() {
 		all = append(all, guard{input: one.Field("input"), value: one.Field("value_match")})
 	}
-	for below := range predicate.At("and_matcher", "predicate").Elements() {
-		all = append(all, guardsOf(below)...)
+	for child := range predicate.At("and_matcher", "predicate").Elements() {
+		all = append(all, guardsOf(child)...)
 	}
 	return all
 }
@@ -112,31 +112,31 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
 			return false
 		}
-		longest, plain := extent(re)
-		return plain && longest <= maxValueLength
+		longest, printable := matchBounds(re)
+		return printable && longest <= maxValueLength
 	})
 }
 
-// extent returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
+// matchBounds returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
 // unbounded, and whether all matches are printable ASCII.
-func extent(re *syntax.Regexp) (longest int, plain bool) {
+func matchBounds(re *syntax.Regexp) (longest int, printable bool) {
 	const tooLong = maxValueLength + 1
-	plain = true
+	printable = true
 	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
 		return 1, false
 	}
 	if re.Op == syntax.OpLiteral || re.Op == syntax.OpCharClass {
 		for _, r := range re.Rune {
-			plain = plain && ' ' <= r && r <= '~'
+			printable = printable && ' ' <= r && r <= '~'
 		}
 		if re.Op == syntax.OpLiteral {
-			return len(re.Rune), plain
+			return len(re.Rune), printable
 		}
-		return 1, plain
+		return 1, printable
 	}
 	for _, sub := range re.Sub {
-		n, p := extent(sub)
-		plain = plain && p
+		n, p := matchBounds(sub)
+		printable = printable && p
 		switch re.Op {
 		case syntax.OpConcat:
 			longest = min(longest+n, tooLong)
@@ -151,38 +151,38 @@ func extent(re *syntax.Regexp) (longest int, plain bool) {
 			longest = max(longest, n)
 		}
 	}
-	return longest, plain
+	return longest, printable
 }
 
 // idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder]. wrong is the reason
-// why no rule can match the ID, and at is its position.
+// why no rule can match the ID; empty if a rule may match it. at is the position of the problem.
 func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node) {
-	const mostEntries = 16
+	const maxEntries = 16
 	id := b.settings.At("bucket_id_builder", "bucket_id_builder")
 	order := id.Value(quotaOrder)
 	switch {
 	case !id.Exists():
 		return nil, "the bucket has no bucket_id_builder, so Envoy never reports it, and no_assignment_behavior applies forever", b.settings
 	case !order.Exists():
-		return nil, "the id has no entry " + quotaOrder + ", so no rule matches it, and an id made from an empty header cannot be assigned anything: " +
-			"add the entry, with the keys of the others in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
+		return nil, "the id has no entry " + quotaOrder + ", so no rule matches it, and an id with an empty value gets no assignment: " +
+			"add the entry, with the other keys in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
 	case !order.Field("string_value").Exists():
-		return nil, "the entry " + quotaOrder + " says the order of the descriptor, which is the same for all requests: use string_value", order
-	case len(id.Nodes) > mostEntries:
+		return nil, "the entry " + quotaOrder + " must be the same for all requests: use string_value", order
+	case len(id.Nodes) > maxEntries:
 		return nil, "the id has more than 16 entries, and gets no assignment: use fewer", id
 	}
 	seen := map[string]bool{quotaOrder: true}
 	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
 		entry := id.Value(name)
 		if !entry.Exists() || seen[name] {
-			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is not another entry of the id or is repeated: no rule matches such an id; name each other entry once, joined by commas", order
+			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is repeated or not another entry of the id, so no rule matches the id: name each other entry once, separated by commas", order
 		}
 		seen[name] = true
 		entries = append(entries, entry)
 	}
 	for entry := range id.Fields() {
 		if !seen[entry.Name] {
-			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
+			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so no rule matches the id: name each other entry once, separated by commas, in the order of the descriptor", order
 		}
 	}
 	return entries, "", order

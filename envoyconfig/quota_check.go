@@ -24,9 +24,9 @@ type quotaTrap struct {
 }
 
 const (
-	noAssignment = "no_assignment_behavior.fallback_rate_limit"
-	expired      = "expired_assignment_behavior"
-	notKnown     = "Envoy 1.40 does not implement this strategy and allows every request: use "
+	noAssignment   = "no_assignment_behavior.fallback_rate_limit"
+	expired        = "expired_assignment_behavior"
+	notImplemented = "Envoy 1.40 does not implement this strategy and allows every request: use "
 )
 
 var quotaTraps = []quotaTrap{
@@ -34,8 +34,8 @@ var quotaTraps = []quotaTrap{
 		noAssignment + ".token_bucket", (*tree.Node).Exists, rules.Error,
 		"Envoy 1.40 crashes at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
 	},
-	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
-	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "a token_bucket, or blanket_rule"},
+	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
+	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "a token_bucket, or blanket_rule"},
 	{
 		expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
 		"below one second Envoy 1.40 allows every request: set 1s or more, and increase tokens_per_fill accordingly",
@@ -48,11 +48,11 @@ var quotaTraps = []quotaTrap{
 		expired, lacksTimeout, rules.Error,
 		"without an expired_assignment_behavior_timeout of at least one second it has no effect, and no_assignment_behavior applies at once: add expired_assignment_behavior_timeout: 86400s",
 	},
-	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
+	{"reporting_interval", func(at *tree.Node) bool { return parseSeconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
 }
 
-// seconds parses a duration; 0 if there is none.
-func seconds(at *tree.Node) time.Duration {
+// parseSeconds parses a duration; 0 if there is none.
+func parseSeconds(at *tree.Node) time.Duration {
 	d, err := time.ParseDuration(at.Text)
 	if err != nil {
 		return 0
@@ -60,13 +60,13 @@ func seconds(at *tree.Node) time.Duration {
 	return d
 }
 
-func isBelowASecond(at *tree.Node) bool { return at.Exists() && seconds(at) < time.Second }
+func isBelowASecond(at *tree.Node) bool { return at.Exists() && parseSeconds(at) < time.Second }
 
 func lacksTimeout(at *tree.Node) bool {
-	return at.Field("fallback_rate_limit").Exists() && seconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
+	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
+// quotaInputs maps the matcher inputs that Envoy supports to whether they have a text value when a request arrives.
 var quotaInputs = map[string]bool{
 	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
 	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
@@ -90,7 +90,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
 	k.quotaDomains[domain] = true
-	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be elsewhere
+	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
 		k.findServiceCluster(name)
 	}
@@ -108,14 +108,14 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 		if !at.Exists() {
 			at = f.node
 		}
-		k.report(NeverAsked, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so every request is allowed: add an action, for all requests below on_no_match")
+		k.report(NoEffect, rules.Error, at.Pos(), "bucket_matchers never selects a bucket, so every request is allowed: add an action, such as one in on_no_match for all requests")
 	}
 }
 
 // checkBucket checks the settings and the ID of a bucket.
 func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
-		k.report(NeverAsked, rules.Error, b.settings.Pos(), "the action is not %s, so it leads to no bucket", api.QuotaBucket)
+		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it selects no bucket", api.QuotaBucket)
 		return
 	}
 	if b.keepMatching.Exists() {
@@ -148,7 +148,7 @@ func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	switch {
 	case !at.Exists():
 	case !known && k.config.release > 40:
-		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: whether it is an input of requests is not known", quote(typeName))
+		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: sluice does not know this input", quote(typeName))
 	case !known:
 		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it is not a request input, and Envoy 1.40 crashes at the first request: write %s with a header_name, or string_value", quote(typeName), api.HeaderInput)
 	case !has:
@@ -180,51 +180,51 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	switch {
 	case reach.Reason != "":
 		more := ""
-		if order := reordered(forms, func(other []descriptors.Form) bool {
+		if order := findMatchingOrder(forms, func(other []descriptors.Form) bool {
 			reach := k.set.Reach(domain, other)
 			return reach.Reason == ""
 		}); order != nil {
-			more = "; the rules have these entries in the order " + formsText(order) + ": the entry " + quotaOrder + " says the order"
+			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " + quotaOrder
 		}
-		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match a bucket with the id %s, so it gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
+		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
 	case len(with) == 0 && len(without) > 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to %s at %v, which has no quota, so it gets no assignment: add quota to its rate_limit, or send it to the rate limit service",
+		k.report(Unmatched, rules.Error, at.Pos(), "the bucket id %s matches %s at %v, which has no quota, so the bucket gets no assignment: add quota to the rule's rate_limit, or use the rate limit filter instead",
 			id, without[0].Path(), without[0].Pos())
 	case len(with) == 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to no limit, so it gets no assignment, and no_assignment_behavior applies forever: add a rule with quota, or no bucket", id)
+		k.report(Unmatched, rules.Error, at.Pos(), "the bucket id %s matches a rule without a limit, so the bucket gets no assignment, and no_assignment_behavior applies forever: add quota to the rule, or remove the bucket", id)
 	case len(without) > 0:
-		k.report(Unmatched, rules.Warning, at.Pos(), "a bucket with the id %s can lead to %s at %v, which has no quota, so it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+		k.report(Unmatched, rules.Warning, at.Pos(), "the bucket id %s can match %s at %v, which has no quota; such a bucket gets no assignment: add quota to the rule's rate_limit, or exclude its values from this bucket",
 			id, without[0].Path(), without[0].Pos())
 	}
 }
 
 // ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
 type ruleCall struct {
-	at     *tree.Node
-	others bool
+	at            *tree.Node
+	matchesOthers bool
 }
 
-// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
-// not asked for it.
+// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that no policy calls
+// the rate limit service for it.
 func (k *checker) checkQuotaRules() {
 	for _, l := range k.set.Limits {
 		r := l.Rule
 		if r.Divided() == nil {
 			continue
 		}
-		at, asked := k.buckets[r], k.calledFor[r]
+		at, call := k.buckets[r], k.calledFor[r]
 		switch {
-		case at != nil && asked.at != nil:
+		case at != nil && call.at != nil:
 			severity := rules.Error
-			if asked.others {
+			if call.matchesOthers {
 				severity = rules.Warning
 			}
-			k.report(Quota, severity, asked.at.Pos(), "this asks the rate limit service for %s, which Envoys divide (bucket at %v): each counts separately, so together they allow more than the limit: remove this element or the bucket",
+			k.report(Quota, severity, call.at.Pos(), "this element calls the rate limit service for %s, whose limit is divided among Envoys (bucket at %v): both count separately, so together they allow more than the limit: remove this element or the bucket",
 				r.Path(), at.Pos())
 		case at == nil && ((k.sentSome[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.sentUnknown[r.Domain()]):
 			more := ""
-			if asked.at != nil {
-				more = fmt.Sprintf("; the rate limit service is asked for it, at %v, and counts separately from the quota of the Envoys", asked.at.Pos())
+			if call.at != nil {
+				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", call.at.Pos())
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
 		}
@@ -233,7 +233,7 @@ func (k *checker) checkQuotaRules() {
 
 // checkQuotaOverrides checks that no route has per-route configuration for a quota filter.
 func (k *checker) checkQuotaOverrides() {
-	for _, at := range k.config.overrides {
+	for _, at := range k.config.quotaOverrides {
 		k.report(Quota, rules.Error, at.Pos(), "the quota filter has no per-route configuration, and Envoy 1.40 does not start with one: remove it; select buckets per route in bucket_matchers, for example by :path. "+
 			"To disable the filter on a route, use %s with disabled: true", api.FilterConfig)
 	}

@@ -25,7 +25,7 @@ const quotaFilterText = `http_filters:
                 bucket_id_builder: ID
 `
 
-// TestQuotaIDs has ids that no rule matches, or one without quota.
+// TestQuotaIDs covers bucket IDs that no rule matches, or only a rule without quota.
 func TestQuotaIDs(t *testing.T) {
 	const address = `{ custom_value: { name: a, typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput } } }`
 	set := ruleSet(t, `domain: shop
@@ -41,29 +41,29 @@ descriptors:
 	for id, want := range map[string][]string{
 		`{ sluice: { string_value: "api,user" }, user: { string_value: al }, api: { string_value: a } }`: nil,
 		`{ sluice: { string_value: "api,user" }, user: ` + address + `, api: { string_value: a } }`: {
-			"f:15:46: warning: unmatched: a bucket with the id (api, a)(user, *) can lead to api > user=vip at rules.yaml:6:9, which has no quota, so it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+			"f:15:46: warning: unmatched: the bucket id (api, a)(user, *) can match api > user=vip at rules.yaml:6:9, which has no quota; such a bucket gets no assignment: add quota to the rule's rate_limit, or exclude its values from this bucket",
 		},
 		`{ sluice: { string_value: "api,user" }, user: { string_value: vip }, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: a bucket with the id (api, a)(user, vip) leads to api > user=vip at rules.yaml:6:9, which has no quota, so it gets no assignment: add quota to its rate_limit, or send it to the rate limit service", unsent,
+			"f:15:46: error: unmatched: the bucket id (api, a)(user, vip) matches api > user=vip at rules.yaml:6:9, which has no quota, so the bucket gets no assignment: add quota to the rule's rate_limit, or use the rate limit filter instead", unsent,
 		},
 		`{ sluice: { string_value: "user,api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: no rule of domain \"shop\" can match a bucket with the id (user, al)(api, a), so it gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
-				"the rules have these entries in the order (api, a)(user, al): the entry sluice says the order", unsent,
+			"f:15:46: error: unmatched: no rule of domain \"shop\" can match the bucket id (user, al)(api, a), so the bucket gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
+				"the rules have these entries in the order (api, a)(user, al): change the entry sluice", unsent,
 		},
 		`{ sluice: { string_value: plan }, plan: { string_value: free } }`: {
-			"f:15:46: error: unmatched: a bucket with the id (plan, free) leads to no limit, so it gets no assignment, and no_assignment_behavior applies forever: add a rule with quota, or no bucket", unsent,
+			"f:15:46: error: unmatched: the bucket id (plan, free) matches a rule without a limit, so the bucket gets no assignment, and no_assignment_behavior applies forever: add quota to the rule, or remove the bucket", unsent,
 		},
 		`{ user: { string_value: al } }`: {
-			at(`error: unmatched: the id has no entry sluice, so no rule matches it, and an id made from an empty header cannot be assigned anything: add the entry, with the keys of the others in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
+			at(`error: unmatched: the id has no entry sluice, so no rule matches it, and an id with an empty value gets no assignment: add the entry, with the other keys in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
 		},
 		`{ sluice: { string_value: "api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice does not name "user", so no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor`, unsent,
+			`f:15:46: error: unmatched: the entry sluice does not name "user", so no rule matches the id: name each other entry once, separated by commas, in the order of the descriptor`, unsent,
 		},
 		`{ sluice: { string_value: "api,api" }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice names "api", which is not another entry of the id or is repeated: no rule matches such an id; name each other entry once, joined by commas`, unsent,
+			`f:15:46: error: unmatched: the entry sluice names "api", which is repeated or not another entry of the id, so no rule matches the id: name each other entry once, separated by commas`, unsent,
 		},
 		`{ sluice: ` + address + `, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: the entry sluice says the order of the descriptor, which is the same for all requests: use string_value", unsent,
+			"f:15:46: error: unmatched: the entry sluice must be the same for all requests: use string_value", unsent,
 		},
 	} {
 		c, err := Read([]File{{"f", []byte(strings.Replace(quotaFilterText, "ID\n", id+"\n", 1))}})
@@ -82,8 +82,8 @@ descriptors:
 	}
 }
 
-// TestQuotaFilterOutOfPlace covers filters that no request reaches, and matcher trees without buckets.
-func TestQuotaFilterOutOfPlace(t *testing.T) {
+// TestMisplacedQuotaFilters covers filters that no request reaches, and matcher trees without buckets.
+func TestMisplacedQuotaFilters(t *testing.T) {
 	set := ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }]")
 	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)
 	router := "http_filters:\n  - { name: r, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }"
@@ -94,7 +94,7 @@ func TestQuotaFilterOutOfPlace(t *testing.T) {
 		good: "",
 		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter is after the router",
 		beforeMatch + "        matcher_list: { matchers: [] }\n":                                                          "without matchers",
-		beforeMatchers + "      bucket_matchers: {}\n":                                                                    "bucket_matchers leads to no bucket",
+		beforeMatchers + "      bucket_matchers: {}\n":                                                                    "bucket_matchers never selects a bucket",
 		beforeSettings + "RateLimitQuotaOverride\n":                                                                       "the action is not envoy.extensions",
 		strings.Replace(good, "bucket_id_builder:\n                bucket_id_builder", "deny_response_settings: {} #", 1): "the bucket has no bucket_id_builder",
 		strings.Replace(good, "domain: shop", "domain: ship", 1):                                                          `there are no rules for the domain "ship"`,
@@ -121,8 +121,8 @@ func TestQuotaFilterOutOfPlace(t *testing.T) {
 
 func TestExtent(t *testing.T) {
 	for pattern, want := range map[string]struct {
-		longest int
-		plain   bool
+		longest   int
+		printable bool
 	}{
 		"abc": {3, true}, "[a-c]{2,7}x?": {8, true}, "(ab|c)d": {3, true}, "[a-z]+": {maxValueLength + 1, true}, "a*": {maxValueLength + 1, true}, "a{3,}": {maxValueLength + 1, true},
 		".": {1, false}, "[^a]": {1, false}, `\S\d`: {2, false}, "ü": {1, false}, "^a$": {1, true}, "([0-9]{100}){10}": {maxValueLength + 1, true},
@@ -131,8 +131,8 @@ func TestExtent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if longest, plain := extent(re); longest != want.longest || plain != want.plain {
-			t.Errorf("%s: %d, %v, want %v", pattern, longest, plain, want)
+		if longest, printable := matchBounds(re); longest != want.longest || printable != want.printable {
+			t.Errorf("%s: %d, %v, want %v", pattern, longest, printable, want)
 		}
 	}
 }

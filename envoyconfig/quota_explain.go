@@ -15,14 +15,14 @@ type Bucket struct {
 	Domain string
 	// Filter is the position of the filter, and Pos that of the bucket's settings.
 	Filter, Pos rules.Pos
-	// NoBucket is the reason why the request has no bucket and is allowed. It begins with [Unknowable] if that is
-	// unknown.
+	// NoBucket is the reason why the request has no bucket and is allowed; empty if it has one. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NoBucket string
 	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's descriptor.
 	Invalid string
 	Entries []Entry
-	// Before are the names of the filters before this one that may change the request.
-	Before []string
+	// FiltersBefore are the names of the filters before this one that may change the request.
+	FiltersBefore []string
 }
 
 // String formats the descriptor as (key, value)(key, value).
@@ -37,14 +37,14 @@ func (b *Bucket) String() string {
 // bucketOf returns the filter's bucket for a request. r may be nil, because the filter also runs for requests without
 // a route.
 func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Bucket {
-	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f)}
+	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	disabled := f.disabled
 	if r != nil {
 		branches := r.branchesOrSelf()
 		_, disabled = f.perRoute(m.table, h, branches[0])
 		for _, branch := range branches[1:] {
 			if _, other := f.perRoute(m.table, h, branch); other != disabled {
-				b.NoBucket = Unknowable + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", differ"
+				b.NoBucket = UnknownPrefix + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", configure the filter differently"
 				return b
 			}
 		}
@@ -55,11 +55,11 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 	}
 	settings, unknown := x.matchAction(f.config.Field("bucket_matchers"))
 	if unknown != "" {
-		b.NoBucket = Unknowable + unknown
+		b.NoBucket = UnknownPrefix + unknown
 		return b
 	}
 	if settings == nil {
-		b.NoBucket = "no matcher takes the request"
+		b.NoBucket = "no matcher matches the request"
 		return b
 	}
 	b.Pos = settings.Pos()
@@ -72,16 +72,16 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 		if input := entry.Field("custom_value"); input.Exists() {
 			var has bool
 			if value, has, unknown = x.inputValue(input); unknown != "" {
-				b.NoBucket = Unknowable + unknown
+				b.NoBucket = UnknownPrefix + unknown
 				return b
 			}
 			typeName, name := inputSource(input)
 			if !has {
-				b.NoBucket = "the request has no " + strings.TrimSpace(typeName[strings.LastIndexByte(typeName, '.')+1:]+" "+name) + ", of which the bucket's id is made"
+				b.NoBucket = "the request has no " + strings.TrimSpace(typeName[strings.LastIndexByte(typeName, '.')+1:]+" "+name) + ", which the bucket's id requires"
 				return b
 			}
 			if value == "" {
-				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket cannot be assigned anything"
+				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket gets no assignment"
 			}
 		}
 		b.Entries = append(b.Entries, Entry{entry.Name, value})
@@ -182,8 +182,8 @@ func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 }
 
 // inputValue returns the value of a matcher input, and whether the request has one.
-func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, unknown string) {
-	typeName, name := inputSource(inputValue)
+func (x *exchange) inputValue(input *tree.Node) (value string, has bool, unknown string) {
+	typeName, name := inputSource(input)
 	switch typeName {
 	case api.HeaderInput:
 		values, unknown := x.header(name)
@@ -200,7 +200,7 @@ func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, un
 		return address.String(), unknown == "", unknown
 	case api.DirectInput:
 		if !x.Remote.IsValid() {
-			return "", false, "the address that connects to Envoy: give it with --remote ADDRESS"
+			return "", false, "the address of the peer that connects to Envoy: set it with --remote ADDRESS"
 		}
 		return x.Remote.String(), true, ""
 	default:

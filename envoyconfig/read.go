@@ -48,7 +48,7 @@ func Read(files []File) (*Config, error) {
 func (c *Config) readFile(f File) error {
 	roots, err := tree.Read(f.Name, f.Content, c.allowances)
 	if err != nil {
-		return unreadable(f, err)
+		return withTemplateHint(f, err)
 	}
 	c.sources[f.Name] = f.Content
 	if err := checkRetired(roots); err != nil {
@@ -61,21 +61,21 @@ func (c *Config) readFile(f File) error {
 		found = c.readDocument(&roots[i]) || found
 	}
 	if !found {
-		return unrecognised(f.Name, roots)
+		return unrecognisedError(f.Name, roots)
 	}
 	return nil
 }
 
-// unreadable adds a hint if the unreadable file seems to be a template.
-func unreadable(f File, err error) error {
+// withTemplateHint adds a hint if the unreadable file seems to be a template.
+func withTemplateHint(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
-		return fmt.Errorf("%w: this seems to be a template: give its output, such as that of helm template", err)
+		return fmt.Errorf("%w: this looks like a template: pass its rendered output, such as that of helm template", err)
 	}
 	return err
 }
 
-// unrecognised returns the error for a file that is not a configuration of Envoy.
-func unrecognised(name string, roots []tree.Node) error {
+// unrecognisedError returns the error for a file that is not Envoy configuration.
+func unrecognisedError(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
 	if len(roots) > 0 {
@@ -94,7 +94,7 @@ func unrecognised(name string, roots []tree.Node) error {
 	}
 	for i := range roots {
 		if n, hint := controlPlaneObject(&roots[i]); hint != "" {
-			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
+			return fmt.Errorf("%v: found an object of kind %s; %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
 		}
 	}
 	for i := range roots {
@@ -105,11 +105,11 @@ func unrecognised(name string, roots []tree.Node) error {
 			}
 		})
 		if hosts != nil {
-			return fmt.Errorf("%v: found virtual hosts of a Proxy of Gloo, of which %s", hosts.Pos(), controlPlaneHint("gloo.solo.io"))
+			return fmt.Errorf("%v: found a Proxy of Gloo; %s", hosts.Pos(), controlPlaneHint("gloo.solo.io"))
 		}
 	}
-	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
-		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
+	return fmt.Errorf("%v: found %s, which is not Envoy configuration: want a bootstrap (static_resources or dynamic_resources), "+
+		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio", pos, found)
 }
 
 // controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
@@ -128,19 +128,19 @@ func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	return n, controlPlaneHint(group)
 }
 
-// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
+// controlPlaneHint returns how to get the Envoy configuration generated from objects of an API group; empty for unknown
 // groups.
 func controlPlaneHint(group string) string {
 	switch {
 	case group == "gateway.envoyproxy.io":
-		return "Envoy Gateway makes Envoy's configuration: give the output of egctl x translate --from gateway-api --to xds -o yaml -f FILE, with its Gateways and routes in FILE"
+		return "Envoy Gateway generates Envoy's configuration from it: pass the output of egctl x translate --from gateway-api --to xds -o yaml -f FILE, with its Gateways and routes in FILE"
 	case group == "gateway.networking.k8s.io":
-		return "a control plane makes Envoy's configuration: give the answer of /config_dump of the proxy, or with Envoy Gateway the output of " +
+		return "a control plane generates Envoy's configuration from it: pass the output of the proxy's /config_dump, or with Envoy Gateway the output of " +
 			"egctl x translate --from gateway-api --to xds -o yaml -f FILE"
 	case strings.HasSuffix(group, "istio.io"):
-		return "Istio makes Envoy's configuration: give the output of istioctl proxy-config all POD -o json"
+		return "Istio generates Envoy's configuration from it: pass the output of istioctl proxy-config all POD -o json"
 	case group == "projectcontour.io", strings.HasSuffix(group, "getambassador.io"), strings.HasSuffix(group, ".solo.io"):
-		return "a control plane makes Envoy's configuration: give the answer of /config_dump of the proxy"
+		return "a control plane generates Envoy's configuration from it: pass the output of the proxy's /config_dump"
 	default:
 		return ""
 	}
@@ -151,8 +151,8 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	kind := n.Field("kind").Text
 	switch {
 	case n.Kind == tree.List: // a list of resources, as printed by istioctl
-		for below := range n.Elements() {
-			found = c.readDocument(below) || found
+		for child := range n.Elements() {
+			found = c.readDocument(child) || found
 		}
 		return found
 	case isGloo(n):
@@ -176,15 +176,15 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		c.validator.Validate(n, api.Discovery)
 		return c.readResources(n.Field("resources"))
 	default:
-		return c.readResource(n) || c.readDumpPart(n, "") || c.readPart(n) || c.readWrapped(n)
+		return c.readResource(n) || c.readDumpPart(n, "") || c.readFragment(n) || c.readWrapped(n)
 	}
 	return true
 }
 
-// findPlaceholders records the placeholders that a snippet left to the operator.
+// findPlaceholders records the snippet placeholders that were not replaced.
 func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
-		c.unfilled = append(c.unfilled, n.Pos())
+		c.placeholders = append(c.placeholders, n.Pos())
 	}
 	for i := range n.Nodes {
 		c.findPlaceholders(&n.Nodes[i])
@@ -218,7 +218,7 @@ func (c *Config) resolveFilters(m *manager) {
 			}
 		}
 		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata}, f.typeName) {
-			f.routeNames = m.namesOfRoutes(f)
+			f.perRouteStrings = m.collectPerRouteStrings(f)
 		}
 	}
 }

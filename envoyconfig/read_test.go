@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// proxy is a configuration that asks, in the forms in which it can come. It has a place for
-// routes and one for the filter's fields.
+// listenerText is a listener with a rate limit filter. Tests replace its routes and the fields of the filter.
 const listenerText = `
 name: ingress
 filter_chains:
@@ -30,16 +29,16 @@ filter_chains:
                 routes: [{ match: { prefix: / }, route: { cluster: backend } }]
 `
 
-// wholeListener is the listener with all that Envoy needs.
-var wholeListener = strings.NewReplacer("\nfilter_chains:", "\naddress: { pipe: { path: a } }\nfilter_chains:", "          http_filters:", "          stat_prefix: a\n          http_filters:", "cluster: backend", "cluster_header: x-backend").Replace(listenerText)[1:]
+// completeListener is the listener with all fields that Envoy requires.
+var completeListener = strings.NewReplacer("\nfilter_chains:", "\naddress: { pipe: { path: a } }\nfilter_chains:", "          http_filters:", "          stat_prefix: a\n          http_filters:", "cluster: backend", "cluster_header: x-backend").Replace(listenerText)[1:]
 
-// indent puts text below a key of YAML.
+// indent indents text, except its first line, for a key of YAML.
 func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
-// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and descriptor.
-func TestReadKnowsEveryForm(t *testing.T) {
+// TestReadForms checks that each form of configuration results in the same listener and descriptor.
+func TestReadForms(t *testing.T) {
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
 		"bootstrap":          "static_resources:\n  listeners:\n    - " + indent(listenerText, "      "),
@@ -72,8 +71,8 @@ func TestReadKnowsEveryForm(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := explain(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
-			t.Errorf("%s: asks %s, want shop: (user, al)", name, got)
+		if got := callsText(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+			t.Errorf("%s: calls are %s, want shop: (user, al)", name, got)
 		}
 	}
 }
@@ -82,8 +81,9 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// explain returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
-func explain(t *testing.T, c *Config, line string, headers ...string) string {
+// callsText returns Envoy's calls for a request as text: the domain and descriptors of each, or the reason why there is
+// no call.
+func callsText(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)
 	if err != nil {
@@ -125,8 +125,8 @@ func explain(t *testing.T, c *Config, line string, headers ...string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestRoutesComeByName has the routes in another file than the listener.
-func TestRoutesComeByName(t *testing.T) {
+// TestRoutesByName covers routes in another file than the listener.
+func TestRoutesByName(t *testing.T) {
 	inline := strings.Index(listenerText, "          route_config:")
 	listener := listenerText[1:inline] + "          rds: { route_config_name: main }\n"
 	table := "name: main\n" + strings.ReplaceAll(listenerText[inline:], "            ", "")
@@ -136,20 +136,20 @@ func TestRoutesComeByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := explain(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
-		t.Errorf("asks %s", got)
+	if got := callsText(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
+		t.Errorf("calls are %s", got)
 	}
 	c, err = Read(files[:1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main", too`
-	if got := explain(t, c, "http://a/"); got != want {
+	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: pass the output of /config_dump, or also the RouteConfiguration "main"`
+	if got := callsText(t, c, "http://a/"); got != want {
 		t.Errorf("without the routes: %s\nwant %s", got, want)
 	}
 }
 
-func TestReadSaysWhatIsWrong(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	deep := strings.Repeat("[", 1000) + strings.Repeat("]", 1000)
 	var bomb strings.Builder
 	bomb.WriteString("a: &a [x, x, x, x, x, x, x, x, x]\n")
@@ -157,20 +157,20 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		fmt.Fprintf(&bomb, "%c: &%c [%s*%c]\n", c, c, strings.Repeat("*"+string(c-1)+", ", 8), c-1)
 	}
 	for text, want := range map[string]string{
-		"":                             "f.yaml:1:1: found nothing, which is no configuration of Envoy",
-		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is no configuration of Envoy: want a bootstrap",
+		"":                             "f.yaml:1:1: found nothing, which is not Envoy configuration",
+		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is not Envoy configuration: want a bootstrap",
 
 		// Objects of control planes.
-		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                         "f.yaml:4:1: found an object of kind HTTPRoute, of which a control plane makes",
-		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }":     "f.yaml:1:39: found an object of kind BackendTrafficPolicy, of which Envoy Gateway makes Envoy's configuration: give the output of egctl x translate",
-		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                            "found an object of kind VirtualService, of which Istio makes Envoy's configuration: give the output of istioctl",
-		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                           "f.yaml:1:2: found an object of kind RateLimitService, of which a control plane",
-		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                                   "give the answer of /config_dump of the proxy",
-		"listeners: [{ httpListener: { virtualHosts: [{ name: a, domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }] } }]": "f.yaml:1:29: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
-		"listeners:\n- httpResources:\n    virtualHosts:\n      a: { domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }":   "f.yaml:4:10: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
+		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                         "f.yaml:4:1: found an object of kind HTTPRoute; a control plane generates",
+		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }":     "f.yaml:1:39: found an object of kind BackendTrafficPolicy; Envoy Gateway generates Envoy's configuration from it: pass the output of egctl x translate",
+		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                            "found an object of kind VirtualService; Istio generates Envoy's configuration from it: pass the output of istioctl",
+		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                           "f.yaml:1:2: found an object of kind RateLimitService; a control plane",
+		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                                   "pass the output of the proxy's /config_dump",
+		"listeners: [{ httpListener: { virtualHosts: [{ name: a, domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }] } }]": "f.yaml:1:29: found a Proxy of Gloo; a control plane generates",
+		"listeners:\n- httpResources:\n    virtualHosts:\n      a: { domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }":   "f.yaml:4:10: found a Proxy of Gloo; a control plane generates",
 
 		// Other text.
-		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is no configuration of Envoy: want",
+		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is not Envoy configuration: want",
 		"just text":                         `f.yaml:1:1: found "just text", which`,
 		"[1, 2]":                            "f.yaml:1:1: found a list of 2, which",
 		`{"configs": [{}]}`:                 "f.yaml:1:1: found an object with configs, which",

@@ -30,7 +30,8 @@ type virtualHost struct {
 
 type route struct {
 	node *tree.Node
-	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not ask.
+	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not call
+	// the service.
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
@@ -139,7 +140,7 @@ func (t *table) routeNamed(name string) (h *virtualHost, found *route) {
 // cannot be determined.
 func (h *virtualHost) firstMatch(x *exchange) (r *route, unknown string) {
 	if h.node.Field("matcher").Exists() {
-		return nil, "matcher: a tree of matchers at " + h.node.Field("matcher").Pos().String()
+		return nil, "matcher: a matcher tree at " + h.node.Field("matcher").Pos().String()
 	}
 	for _, r := range h.routes {
 		switch v := r.match.match(x); {
@@ -195,7 +196,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	}
 	scheme, unknown := x.forwardedProto()
 	if unknown != "" {
-		return Unknowable + "require_tls is " + tls + ": " + unknown
+		return UnknownPrefix + "require_tls is " + tls + ": " + unknown
 	}
 	if scheme != "http" {
 		return ""
@@ -203,15 +204,15 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	if tls == "EXTERNAL_ONLY" {
 		switch internal, unknown := x.isInternal(); {
 		case unknown != "":
-			return Unknowable + "require_tls is EXTERNAL_ONLY: " + unknown
+			return UnknownPrefix + "require_tls is EXTERNAL_ONLY: " + unknown
 		case internal:
 			return ""
 		}
 	}
-	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+	return "require_tls is " + tls + ": Envoy redirects to https without calling the service"
 }
 
-// forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS requests.
+// forwardedProto returns the value of x-forwarded-proto, which require_tls compares.
 func (x *exchange) forwardedProto() (scheme, unknown string) {
 	if x.Logged != nil && x.unloggedReason("x-forwarded-proto") != "" {
 		return x.Scheme, x.unloggedReason(":scheme")
@@ -223,15 +224,15 @@ func (x *exchange) forwardedProto() (scheme, unknown string) {
 	return strings.Join(values, ","), ""
 }
 
-// noCallReason returns why Envoy never asks the service on a route; empty if it may ask.
+// noCallReason returns why Envoy never calls the service on a route; empty if it may call it.
 func (r *route) noCallReason() string {
 	if r.action.Exists() || r.fragment {
 		return ""
 	}
 	for _, name := range []string{"direct_response", "redirect"} {
 		if r.node.Field(name).Exists() {
-			return "the route is a " + name + ", for which Envoy never asks"
+			return "the route is a " + name + ", for which Envoy never calls the service"
 		}
 	}
-	return "the route has no cluster, so Envoy never asks"
+	return "the route has no cluster, so Envoy never calls the service"
 }

@@ -53,7 +53,7 @@ func newPathMatcher(n *tree.Node) func(x *exchange, path string) verdict {
 		return func(x *exchange, _ string) verdict { return verdict{yes: x.Method == http.MethodConnect} }
 	default:
 		return func(*exchange, string) verdict {
-			return verdict{unknown: "match: how it matches the path is not known here"}
+			return verdict{unknown: "match: a path matcher that sluice does not support"}
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (m *routeMatch) match(x *exchange) verdict {
 		return verdict{unknown: "path: " + why}
 	}
 	path := x.pathOnly()
-	if x.table.Field("ignore_path_parameters_in_path_matching").Bool(false) {
+	if x.tableNode.Field("ignore_path_parameters_in_path_matching").Bool(false) {
 		path, _, _ = strings.Cut(path, ";")
 	}
 	v := m.path(x, path)

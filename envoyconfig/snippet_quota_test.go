@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestQuotaSnippet has rules with quota of every form, and some without.
+// TestQuotaSnippet covers rules with all forms of quota, and rules without quota.
 func TestQuotaSnippet(t *testing.T) {
 	const text = `domain: "a: b"
 descriptors:
@@ -33,9 +33,9 @@ descriptors:
 			`domain: "a: b"`,
 			`sluice: { string_value: "all" }`, `"all": { string_value: "x \"y\"" }`,
 			`sluice: { string_value: "user,remote_address" }`, `typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput }`,
-			"# user at rules.yaml:", "# user=vip at ", `"user": { string_value: nobody }`, `"plan": { string_value: CHANGE-ME }`,
-			`# It gets no bucket: an id can have the key "user" only once`, `# It gets no bucket: an id can have the key "sluice" only once`,
-			`# It gets no bucket: the entry "sluice" of an id cannot name the key "a,b"`,
+			"# user at rules.yaml:", "# user=vip at ", `"user": { string_value: other }`, `"plan": { string_value: CHANGE-ME }`,
+			`# This rule gets no bucket: an id can have the key "user" only once`, `# This rule gets no bucket: an id can have the key "sluice" only once`,
+			`# This rule gets no bucket: the entry "sluice" of an id cannot name the key "a,b"`,
 			"expired_assignment_behavior_timeout: 86400s",
 		} {
 			if !strings.Contains(got, want) {
@@ -44,7 +44,7 @@ descriptors:
 		}
 		for _, not := range []string{"tenant", "rate_limits", `string_value: "vip"`, "keep_matching"} {
 			if strings.Contains(got, not) {
-				t.Errorf("istio %v: the snippet has %s", istio, not)
+				t.Errorf("istio %v: the snippet contains %s, want it omitted", istio, not)
 			}
 		}
 		for _, filled := range []bool{false, true} {
@@ -60,7 +60,7 @@ descriptors:
 				switch {
 				case f.Code == ChangeMe:
 					left++
-				case f.Code == Unsent: // the snippet says why these get no bucket
+				case f.Code == Unsent: // the snippet contains the reason
 					unsent++
 				case f.Severity != rules.Note:
 					t.Errorf("istio %v: %v", istio, f)
@@ -70,7 +70,7 @@ descriptors:
 				t.Errorf("istio %v: %d rules get no bucket, want 3", istio, unsent)
 			}
 			if filled != (left == 0) {
-				t.Errorf("istio %v, filled %v: %d places are left open", istio, filled, left)
+				t.Errorf("istio %v, filled %v: %d placeholders are left", istio, filled, left)
 			}
 		}
 	}
@@ -79,15 +79,15 @@ descriptors:
 	}
 }
 
-// TestSnippetLeavesOutWhatEnvoysDivide checks that the snippet makes no call for a rule with quota.
-func TestSnippetLeavesOutWhatEnvoysDivide(t *testing.T) {
+// TestSnippetOmitsRulesWithQuota checks that the snippet has no actions for a rule with quota.
+func TestSnippetOmitsRulesWithQuota(t *testing.T) {
 	got := Snippet(ruleSet(t, `domain: d
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
   - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
 `), "d", false)
 	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
-		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs has the filter for it") {
-		t.Errorf("of a rule with quota and one without the snippet is\n%s", got)
+		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs prints the filter for it") {
+		t.Errorf("the snippet for a rule with quota and one without is\n%s", got)
 	}
 }

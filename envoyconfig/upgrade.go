@@ -10,7 +10,7 @@ import (
 // upgrade is an element of upgrade_configs of a connection manager.
 type upgrade struct {
 	node *tree.Node
-	// own has the filters for requests with this upgrade; nil if the usual filters apply.
+	// own is a connection manager with the filters for requests with this upgrade; nil if the usual filters apply.
 	own *manager
 }
 
@@ -51,39 +51,39 @@ func (m *manager) hasLimits() bool {
 	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// forUpgrade returns the connection manager with the filters for a request, which may ask for a protocol upgrade.
+// resolveUpgrade returns the connection manager with the filters for a request, which may request a protocol upgrade.
 // none is the reason why no filters run, or why that is unknown. r may be nil.
-func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
+func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none string) {
 	protocol := strings.Join(x.clientValues("upgrade"), ",")
 	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
 		return m, ""
 	}
 	if unknown := x.unloggedReason("connection"); unknown != "" {
-		return m, Unknowable + "upgrade: connection: " + unknown
+		return m, UnknownPrefix + "upgrade: connection: " + unknown
 	}
 	if !hasToken(x.clientValues("connection"), "upgrade") {
 		return m, ""
 	}
 	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").Exists() {
-		return m, Unknowable + "the request has upgrade: " + protocol
+		return m, UnknownPrefix + "the request has upgrade: " + protocol
 	}
-	is := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
+	hasProtocol := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
 	enabled, found := false, upgrade{}
 	for _, u := range m.upgrades {
-		if is(u.node) {
+		if hasProtocol(u.node) {
 			found, enabled = u, u.node.Field("enabled").Bool(true)
 		}
 	}
 	if r != nil {
 		for u := range r.action.Field("upgrade_configs").Elements() {
-			if is(u) {
+			if hasProtocol(u) {
 				enabled = u.Field("enabled").Bool(true)
 			}
 		}
 	}
 	switch {
 	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy answers 403"
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy responds with 403"
 	case found.own != nil:
 		return found.own, ""
 	default:

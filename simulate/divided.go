@@ -22,7 +22,7 @@ type division struct {
 
 	limits map[*descriptors.Rule]*quota.Limit
 	// dividedReq has the descriptors of a request that Envoys decide, and restReq those that the
-	// service decides.
+	// service decides. quotas is the plan of dividedReq.
 	dividedReq, restReq descriptors.Request
 	quotas              descriptors.Plan
 	// denied reports that Envoys denied the last request.
@@ -63,12 +63,12 @@ func (s *variant) decideDivided(at limiter.Time, req *descriptors.Request) (rest
 	d.dividedReq.Domain, d.dividedReq.Descriptors = req.Domain, d.dividedReq.Descriptors[:0]
 	d.restReq.Domain, d.restReq.HitsAddend, d.restReq.Descriptors = req.Domain, req.HitsAddend, d.restReq.Descriptors[:0]
 	for i := range req.Descriptors {
-		of := &req.Descriptors[i]
-		switch rule := s.set.Match(req.Domain, of.Entries); {
+		descriptor := &req.Descriptors[i]
+		switch rule := s.set.Match(req.Domain, descriptor.Entries); {
 		case rule == nil || rule.Divided() == nil:
-			d.restReq.Descriptors = append(d.restReq.Descriptors, *of)
-		case !of.Refund:
-			d.dividedReq.Descriptors = append(d.dividedReq.Descriptors, descriptors.Descriptor{Entries: of.Entries})
+			d.restReq.Descriptors = append(d.restReq.Descriptors, *descriptor)
+		case !descriptor.Refund:
+			d.dividedReq.Descriptors = append(d.dividedReq.Descriptors, descriptors.Descriptor{Entries: descriptor.Entries})
 		}
 	}
 	if len(d.dividedReq.Descriptors) == 0 {
@@ -121,13 +121,13 @@ func (r *run) newComparison(s *variant) report.Comparison {
 func (r *run) newDivision() *report.Division {
 	out := &report.Division{Comparison: r.newComparison(r.divided), Envoys: r.options.Envoys, WithoutShare: r.divided.fleet.UnassignedAllowed(), Divided: []report.Divided{}}
 	for _, i := range r.divided.tally.active {
-		of, by := &r.divided.tally.limits[i], &r.rules.tally.limits[i]
-		if of.limit == nil || of.limit.Rule.Divided() == nil {
+		envoys, counter := &r.divided.tally.limits[i], &r.rules.tally.limits[i]
+		if envoys.limit == nil || envoys.limit.Rule.Divided() == nil {
 			continue
 		}
 		l := r.divided.tally.reportLimit(i)
 		out.Divided = append(out.Divided, report.Divided{
-			Rule: l.Rule, Name: l.Name, Limit: l.Limit, Place: l.Place, Requests: of.hits, Envoys: of.hits - of.over, Counter: by.hits - by.over,
+			Rule: l.Rule, Name: l.Name, Limit: l.Limit, Place: l.Place, Requests: envoys.hits, Envoys: envoys.hits - envoys.over, Counter: counter.hits - counter.over,
 		})
 	}
 	return out

@@ -15,11 +15,11 @@ type envoySource struct {
 	config     *envoyconfig.Config
 	listener   string
 	onlyDomain string
-	// slots are those of headers by name, or -1.
+	// slots are the slots of headers by name; -1 if the log lacks a header.
 	slots map[string]int
-	// remote, direct and route are slots, or -1.
+	// remote, direct and route are slots, or -1 if the log lacks the field.
 	remote, direct, route int
-	// metadata are the slots of other dynamic metadata, by an action's name of it.
+	// metadata are the slots of other dynamic metadata, by the name that an action uses.
 	metadata map[string]int
 }
 
@@ -43,7 +43,7 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 	}
 	// An arbitrary request shows whether the configuration calls the service at all.
 	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
-	if err == nil && calls.NotCalled == envoyconfig.OnlyConnections {
+	if err == nil && calls.NotCalled == envoyconfig.OnlyNetworkFilters {
 		err = errors.New(calls.NotCalled + ", which a log of requests does not show")
 	}
 	return s, err
@@ -81,7 +81,7 @@ func (s *envoySource) appendCalls(r *worker, l *accesslog.Line) error {
 	if err != nil {
 		return err
 	}
-	if why, ok := strings.CutPrefix(calls.NotCalled, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(calls.NotCalled, envoyconfig.UnknownPrefix); ok {
 		r.addUnknown(why)
 		return nil
 	}
@@ -92,7 +92,7 @@ func (s *envoySource) appendCalls(r *worker, l *accesslog.Line) error {
 }
 
 func (s *envoySource) appendCall(r *worker, c *envoyconfig.Call) {
-	if why, ok := strings.CutPrefix(c.NotCalled, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(c.NotCalled, envoyconfig.UnknownPrefix); ok {
 		r.addUnknown(why)
 		return
 	}

@@ -36,7 +36,7 @@ const keysInBlock = 4096
 func newKeys() *keys { return &keys{index: make([]uint64, 1024)} }
 
 // find returns the key of a counter or nil, and its position in the index.
-func (k *keys) find(id identity.ID) (found *key, place uint64) {
+func (k *keys) find(id identity.ID) (found *key, position uint64) {
 	mask := uint64(len(k.index) - 1)
 	tag := id.Lo &^ (1<<32 - 1)
 	for i := id.Hi & mask; ; i = (i + 1) & mask {
@@ -54,14 +54,14 @@ func (k *keys) find(id identity.ID) (found *key, place uint64) {
 
 // findOrAdd returns the key of a counter and reports whether it is new.
 func (k *keys) findOrAdd(id identity.ID) (found *key, isNew bool) {
-	found, place := k.find(id)
+	found, position := k.find(id)
 	if found != nil {
 		return found, false
 	}
 	if k.n%keysInBlock == 0 {
 		k.blocks = append(k.blocks, new([keysInBlock]key))
 	}
-	k.index[place] = id.Lo&^(1<<32-1) | uint64(k.n+1)
+	k.index[position] = id.Lo&^(1<<32-1) | uint64(k.n+1)
 	found = k.at(k.n)
 	found.id = id
 	k.n++
@@ -83,7 +83,7 @@ func (k *keys) grow() {
 	k.index = make([]uint64, 2*len(k.index))
 	for n := range k.n {
 		id := k.at(n).id
-		_, place := k.find(id)
-		k.index[place] = id.Lo&^(1<<32-1) | uint64(n+1)
+		_, position := k.find(id)
+		k.index[position] = id.Lo&^(1<<32-1) | uint64(n+1)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Limits with leases reserve something until a request ends, which the log determines by the
-// duration. The end call, which logs do not contain, is simulated at that time.
+// Limits with leases hold a permit or reserved hits until a request ends. The log determines that
+// time by the duration of the request. Logs do not contain the end call; it is simulated at that
+// time.
 
 // leaseHeap is a heap of the leases of running requests, ordered by their end.
 type leaseHeap []lease

@@ -34,7 +34,7 @@ func (r *run) recommend(ctx context.Context, rd *readPlan, out *report.Report) e
 			break
 		}
 		r.pass++
-		if err := r.readLogs(ctx, rd, nil, t.request); err != nil {
+		if err := r.readLogs(ctx, rd, nil, t.chargeRequest); err != nil {
 			return err
 		}
 		if err := checkEvicted(t.tables); err != nil {
@@ -79,8 +79,8 @@ func (t *trials) startPass() (open bool, err error) {
 	return true, err
 }
 
-// request charges the limits of a request.
-func (t *trials) request(w queuedRequest) {
+// chargeRequest charges the limits of a request.
+func (t *trials) chargeRequest(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
 	replica := t.run.options.target(&rec, &t.roundRobin)
@@ -158,7 +158,7 @@ type search struct {
 type trial struct {
 	number uint64
 	terms  *descriptors.Terms
-	// over counts the denied ones of hits.
+	// hits counts the limit's hits, and over those of them that were denied.
 	over, hits uint64
 }
 

@@ -49,9 +49,9 @@ type writer struct {
 
 // beginRecord begins a record. The counts of calls, descriptors and entries take a byte each, and
 // are incremented later.
-func (w *writer) beginRecord(r accesslog.Recorded, shard, lasts uint32) (at int) {
+func (w *writer) beginRecord(r accesslog.Recorded, shard, milliseconds uint32) (at int) {
 	at = len(w.arena)
-	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(lasts))
+	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(milliseconds))
 	w.calls = len(w.arena)
 	w.arena = append(w.arena, 0)
 	return at
@@ -142,8 +142,8 @@ func (w *writer) dropEmptyCall(at int) {
 }
 
 func (r *record) read(arena []byte) {
-	lasts, rest := cutNumber(arena[5:])
-	r.recorded, r.shard, r.duration = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
+	milliseconds, rest := cutNumber(arena[5:])
+	r.recorded, r.shard, r.duration = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(milliseconds)*time.Millisecond
 	r.calls, r.rest = int(rest[0]), rest[1:]
 }
 

@@ -256,21 +256,21 @@ func (r *run) decideRequest(w queuedRequest) {
 	denied := r.decide(r.rules, at, replica)
 	if r.record.recorded != accesslog.NotRecorded {
 		r.recorded++
-		was := r.record.recorded == accesslog.Denied
-		if was {
+		wasDenied := r.record.recorded == accesslog.Denied
+		if wasDenied {
 			r.recordedDenied++
 		}
-		if was == denied {
+		if wasDenied == denied {
 			r.agreed++
 		}
 	}
 	for _, other := range r.variants[1:] {
 		r.record = rest
-		switch against := r.decide(other, at, replica); {
-		case against && !denied:
+		switch deniedByOther := r.decide(other, at, replica); {
+		case deniedByOther && !denied:
 			other.onlyDenied++
 			other.tally.countDenial(other.decidedPlan(), replica)
-		case denied && !against:
+		case denied && !deniedByOther:
 			other.onlyAdmitted++
 		}
 	}
@@ -323,7 +323,7 @@ func (r *run) finish() error {
 	case r.outsideRange+r.NoRequest == r.Read:
 		return fmt.Errorf("all requests are outside --from and --to; the log spans %s to %s", formatTime(r.first), formatTime(r.last))
 	default:
-		return errors.New("no line results in a descriptor, so Envoy would query no service")
+		return errors.New("no line results in a descriptor, so Envoy would not query the service")
 	}
 }
 

@@ -164,13 +164,13 @@ func addTo(hits uint64, sums ...*uint64) {
 	}
 }
 
-// memoryBytes estimates the tally's memory: for each key the key itself, its index entries and that
-// of its text.
+// memoryBytes estimates the tally's memory: for each key its struct, its index entries and its
+// text.
 func (t *tally) memoryBytes() int64 {
 	return int64(t.keys.n)*128 + t.keys.textBytes + int64(len(t.rowLimits))*rowLimitBytes
 }
 
-// rowLimitBytes is the memory of a key's row limit: 32 bytes, in a map of which half may be empty.
+// rowLimitBytes is the memory of a key's row limit: 32 bytes, in a map that may be half empty.
 const rowLimitBytes = 72
 
 // windows determines which window of a limit contains a time.

@@ -50,7 +50,7 @@ func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
 }
 
 // decide decides a call and reports whether it is denied.
-func (s *variant) decide(at limiter.Time, lasts time.Duration, req *descriptors.Request, replica int) bool {
+func (s *variant) decide(at limiter.Time, duration time.Duration, req *descriptors.Request, replica int) bool {
 	if s.division != nil {
 		var denied bool
 		if req, denied = s.decideDivided(at, req); denied || len(req.Descriptors) == 0 {
@@ -69,7 +69,7 @@ func (s *variant) decide(at limiter.Time, lasts time.Duration, req *descriptors.
 	}
 	s.tables[replica].Decide(at, b)
 	if s.plan.Leases {
-		s.addLeases(at+limiter.Time(lasts), replica)
+		s.addLeases(at+limiter.Time(duration), replica)
 	}
 	s.tally.addCharges(req, &s.plan, replica)
 	return b.Denied

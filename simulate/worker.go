@@ -28,7 +28,7 @@ type counts struct {
 
 	// outsideRange counts the lines outside the time range.
 	outsideRange int
-	// first and last are the extreme times of those lines, or 0.
+	// first and last are the earliest and the latest time of those lines, or 0.
 	first, last int64
 	// late counts the requests that arrived too late to be sorted.
 	late int
@@ -92,8 +92,8 @@ const maxReusedArena = 512 << 10
 type readPlan struct {
 	format *accesslog.Format
 	source source
-	// from, to and now are nanoseconds since 1970. Requests from from until before to count. Later
-	// ones than now are errors.
+	// from, to and now are nanoseconds since 1970. Requests in [from, to) are simulated. A request
+	// after now is an error.
 	from, to, now int64
 	// shard is nil for round-robin.
 	shard *accesslog.Expression
@@ -139,21 +139,21 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 		r.batch.extendRange(l.At)
 		return nil
 	}
-	lasts, err := r.durationOf(l)
+	duration, err := r.durationOf(l)
 	if err != nil {
 		return err
 	}
-	start := r.writer.beginRecord(l.Recorded(), r.shardHash(l), lasts)
-	computed, other, blamed := r.batch.computed, r.batch.otherDomain, r.unknowns
+	start := r.writer.beginRecord(l.Recorded(), r.shardHash(l), duration)
+	computed, other, unknowns := r.batch.computed, r.batch.otherDomain, r.unknowns
 	if err := r.source.appendCalls(r, l); err != nil {
 		r.writer.arena = r.writer.arena[:start]
 		r.batch.computed, r.batch.otherDomain = computed, other
 		return err
 	}
 	if r.writer.arena[r.writer.calls] == 0 {
-		// Without calls, or their descriptors are unknown.
+		// The request made no call, or its descriptors are unknown.
 		r.writer.arena = r.writer.arena[:start]
-		if r.unknowns == blamed {
+		if r.unknowns == unknowns {
 			r.batch.withoutDescriptor++
 		}
 		return nil

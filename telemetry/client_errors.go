@@ -16,15 +16,15 @@ type ClientErrors struct {
 }
 
 func newClientErrors(c *Conditions) ClientErrors {
-	of := func(code Code) *ClientError {
+	newKind := func(code Code) *ClientError {
 		d := code.Define()
 		e := &ClientError{definition: d, message: d.Sentence + "; more within ten seconds are only counted"}
 		c.addGrowth(&growth{code: code, read: e.count, client: e})
 		return e
 	}
 	return ClientErrors{
-		WithoutDomain: of(RequestsWithoutDomain), WithoutDescriptors: of(RequestsWithoutDescriptors), Malformed: of(RequestsMalformed),
-		BeyondBounds: of(RequestsBeyondBounds), NotAllowed: of(RequestsNotAllowed), GRPCOnHTTP: of(GRPCOnHTTPPort),
+		WithoutDomain: newKind(RequestsWithoutDomain), WithoutDescriptors: newKind(RequestsWithoutDescriptors), Malformed: newKind(RequestsMalformed),
+		BeyondBounds: newKind(RequestsBeyondBounds), NotAllowed: newKind(RequestsNotAllowed), GRPCOnHTTP: newKind(GRPCOnHTTPPort),
 	}
 }
 
@@ -39,7 +39,7 @@ type ClientError struct {
 }
 
 // Report counts and logs an error, and stores the client's address unless it is nil. The logger
-// must be one of [Rare]. A field named remedy replaces the remedy of the code.
+// must have been returned by [Rare]. A field named remedy replaces the remedy of the code.
 func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.Field) {
 	e.mu.Lock()
 	e.n++

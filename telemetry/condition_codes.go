@@ -41,7 +41,7 @@ const (
 // Definition describes the conditions of a code.
 type Definition struct {
 	Code Code
-	// Level is the severity, and the level of the line that the log gets when the condition begins.
+	// Level is the severity, and the level of the log line that starts the condition.
 	Level zapcore.Level
 	// Sentence describes the problem and its effect. It is also the message of that line.
 	Sentence string
@@ -183,5 +183,5 @@ var Definitions = []Definition{
 // Define returns the definition of a code.
 func (c Code) Define() *Definition {
 	i := slices.IndexFunc(Definitions, func(d Definition) bool { return d.Code == c })
-	return &Definitions[i] // a test holds that each code has one
+	return &Definitions[i] // a test checks that each code has one
 }

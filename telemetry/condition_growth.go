@@ -39,14 +39,13 @@ func (c *Conditions) Tick(now time.Time) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
 	for _, g := range c.growths {
-		was := g.active(now)
-		lasted := !g.since.IsZero()
+		wasActive, hadStarted := g.active(now), !g.since.IsZero()
 		g.tick(now)
 		d := g.code.Define()
-		switch is := g.active(now); {
-		case is && !was && g.client == nil: // a ClientError logs itself
+		switch active := g.active(now); {
+		case active && !wasActive && g.client == nil: // a ClientError logs itself
 			c.logger.Log(d.Level, d.Sentence, zap.String("remedy", d.Remedy), Mark(g.code))
-		case !is && lasted:
+		case !active && hadStarted:
 			c.logger.Info("not seen for a minute: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
 		}
 	}

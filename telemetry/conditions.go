@@ -17,7 +17,7 @@ type Condition struct {
 	// Severity is info, warning or error.
 	Severity string    `json:"severity"`
 	Since    time.Time `json:"since"`
-	// Text describes the problem and its effect, Remedy the remedy. Docs is the page with details.
+	// Text describes the problem and its effect. Docs is the page with details.
 	Text   string `json:"text"`
 	Remedy string `json:"remedy"`
 	Docs   string `json:"docs"`
@@ -40,7 +40,8 @@ func NewCondition(code Code, since time.Time) Condition {
 // Raise starts a condition, or updates its details, with a line of the log: the sentence of its
 // definition, the fields, a remedy and the attribute condition=CODE. subject distinguishes
 // conditions with the same code, such as the address of a store. A field named remedy replaces the
-// remedy of the definition. The logger must be one of [Events.Watch] and must not be sampled.
+// remedy of the definition. The logger must have been returned by [Events.Watch] and must not be
+// sampled.
 func Raise(logger *zap.Logger, code Code, subject string, fields ...zap.Field) {
 	raiseWithLines(logger, code, subject, nil, fields)
 }
@@ -150,16 +151,16 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := conditionID{t.codes[0], t.subject}
-	now := NewCondition(id.code, event.Time)
+	condition := NewCondition(id.code, event.Time)
 	if before, ok := c.raised[id]; ok {
-		now.Since = before.Since
+		condition.Since = before.Since
 	}
-	now.Remedy, now.Fields, now.Lines = cut(t.remedy), event.Fields, event.Lines
-	c.raised[id] = now
+	condition.Remedy, condition.Fields, condition.Lines = cut(t.remedy), event.Fields, event.Lines
+	c.raised[id] = condition
 }
 
-// clear ends the conditions that the fields of a line clear. It replaces the field that clears them
-// by the codes of those that were active, and reports whether there were any.
+// clear ends the conditions of the field among fields that [Clear] returned. It replaces that field
+// by the codes of the conditions that were active, and reports whether there were any.
 func (c *Conditions) clear(fields []zap.Field) (others []zap.Field, ends bool) {
 	i := slices.IndexFunc(fields, func(f zap.Field) bool {
 		t, ok := f.Interface.(*transition)

@@ -61,8 +61,8 @@ type Events struct {
 
 func newEvents(c *Conditions) *Events { return &Events{conditions: c} }
 
-// Watch returns a logger whose lines also become events, and start and end conditions. Warnings
-// about rules and lines of net/http are left out, since clients can cause any number of them. Equal
+// Watch returns a logger whose lines also become events, and start and end conditions. Lines about
+// single rules and lines of net/http are left out, since there can be any number of them. Equal
 // warnings in a row are one event.
 func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
 	watched := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &eventCore{Core: core, events: e} }))
@@ -117,7 +117,7 @@ func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 	}
 	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1, Ends: ends}
 	var raises *transition
-	said := zapcore.NewMapObjectEncoder()
+	attributes := zapcore.NewMapObjectEncoder()
 	for _, f := range fields {
 		switch t, ok := f.Interface.(*transition); {
 		case ok && t.act == actDetail:
@@ -127,13 +127,13 @@ func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 		case f.Key == conditionKey:
 			event.Code = f.String
 		default:
-			f.AddTo(said)
+			f.AddTo(attributes)
 		}
 	}
-	if len(said.Fields) > 0 {
-		event.Fields = said.Fields
-		for name, value := range said.Fields {
-			said.Fields[name] = bounded(value)
+	if len(attributes.Fields) > 0 {
+		event.Fields = attributes.Fields
+		for name, value := range event.Fields {
+			event.Fields[name] = bounded(value)
 		}
 	}
 	if raises != nil {

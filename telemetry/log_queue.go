@@ -80,14 +80,14 @@ func (q *LogQueue) write(line []byte) {
 	}
 }
 
-// Close ends Run and waits, at most for patience, until it has written the queued lines. It reports
+// Close ends Run and waits, at most for timeout, until Run has written the queued lines. It reports
 // whether Run returned; if not, the writer is blocked.
-func (q *LogQueue) Close(patience time.Duration) bool {
+func (q *LogQueue) Close(timeout time.Duration) bool {
 	close(q.closing)
 	select {
 	case <-q.closed:
 		return true
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return false
 	}
 }

@@ -44,7 +44,7 @@ func (s *sampler) passes(message string, at time.Time) bool {
 		c = s.add(message)
 	}
 	now, ends := at.UnixNano(), c.ends.Load()
-	// An interval that ends that late started before the clock was set back.
+	// If the interval ends much later than now, the clock was set back.
 	if (now >= ends || now < ends-2*s.interval) && c.ends.CompareAndSwap(ends, now+s.interval) {
 		c.lines.Store(0)
 	}

@@ -20,7 +20,7 @@ func TestMogrifierUnmarshalText(t *testing.T) {
 		";name;":       "with a pattern and a name",
 		"pattern;;":    "with a pattern and a name",
 		"p;n;:5":       `tag ":5": must be KEY:VALUE`,
-		"p;n;k:1,k:2":  `tag "k" comes twice`,
+		"p;n;k:1,k:2":  `tag "k" is repeated`,
 		"p;n;k:1,,l:2": `tag "": must be KEY:VALUE`,
 	} {
 		if err := new(Mogrifier).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

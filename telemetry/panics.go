@@ -43,17 +43,17 @@ func (p *Panics) Report(value any) {
 	if !log {
 		return
 	}
-	what, others := zap.Skip(), zap.Skip()
+	errorField, skippedField := zap.Skip(), zap.Skip()
 	if err, ok := value.(error); ok {
 		if own, ok := errors.AsType[runtime.Error](err); ok {
-			what = zap.String("error", own.Error())
+			errorField = zap.String("error", own.Error())
 		}
 	}
 	if skipped > 0 {
-		others = zap.Int("skipped", skipped)
+		skippedField = zap.Int("skipped", skipped)
 	}
 	p.logger.Error("panic in a request; more within ten seconds are only counted",
-		zap.String("type", fmt.Sprintf("%T", value)), what, others, zap.ByteString("stack", debug.Stack()))
+		zap.String("type", fmt.Sprintf("%T", value)), errorField, skippedField, zap.ByteString("stack", debug.Stack()))
 	p.logger.Debug("panic in a request: value", zap.Any("panic", value))
 }
 

@@ -14,8 +14,8 @@ import (
 const (
 	// MaxConfigured bounds the configured limits with series of their own.
 	MaxConfigured = 10_000
-	// MaxUnhit bounds those that have series before their first hit: of a hundred thousand rules
-	// most are never hit.
+	// MaxUnhit bounds the limits that have series before their first hit: most of a hundred
+	// thousand rules are never hit.
 	MaxUnhit   = 1_000
 	MaxRuntime = 1_000
 	// maxRuntimeKey bounds a runtime key, in bytes, since labels that contain request values could
@@ -52,7 +52,7 @@ type RuleLimit struct {
 	// Requests is the number of requests per Window. Window is 0 for an unlimited one.
 	Requests uint64
 	Window   time.Duration
-	// Leases is true if it grants leases, Penalty if denied clients are denied for longer.
+	// Leases is true if the limit grants leases, Penalty if it has a penalty.
 	Leases, Penalty bool
 	// Divided is true if Envoys divide it.
 	Divided bool
@@ -207,7 +207,7 @@ func (c *RuleCounters) ExceededHits() uint64 { return c.exceeded.Load() }
 func (c *Configured) Existing(i int) *RuleCounters { return c.counters[i].Load() }
 
 // Configure replaces the configured limits by n limits and returns their counters. limit returns a
-// limit by its number. It may be called as long as the counters are used, by one goroutine at a
+// limit by its number. While the counters are in use, limit may be called, by one goroutine at a
 // time. Limits with equal keys share counters and show the numbers of the first one. Keys that had
 // series before keep their counters; series of other keys end. domains are all configured domains,
 // including those without limits.
@@ -245,18 +245,19 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 		}
 	}
 	r.dropAliasesLocked()
-	r.endLocked(before)
+	r.recordEndedLocked(before)
 	return c
 }
 
-// addSeriesLocked gives a configured limit counters: its former ones, or new ones if had is nil.
-func (r *Rules) addSeriesLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *RuleCounters) *RuleCounters {
+// addSeriesLocked sets and returns the counters of a configured limit: the previous ones, or new
+// ones if previous is nil.
+func (r *Rules) addSeriesLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, previous *RuleCounters) *RuleCounters {
 	c, ok := r.configured[l.Key]
 	switch {
 	case ok:
 	case len(r.configured) < MaxConfigured:
-		c = configuredRule{had, l}
-		if had == nil {
+		c = configuredRule{previous, l}
+		if previous == nil {
 			c.counters = &RuleCounters{}
 		}
 		r.configured[l.Key] = c
@@ -275,7 +276,8 @@ func (r *Rules) addSeriesLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, h
 }
 
 // sharedLocked returns the counters of a series with key k that does not belong to a configured
-// limit, or nil. Two series with the same labels cannot be exposed, so a limit shares it.
+// limit, or nil. Two series with the same labels cannot be exposed, so a configured limit with the
+// key shares these counters.
 func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	if k == otherKey(k.Domain) {
 		return (*r.overflow.Load())[k.Domain]
@@ -301,7 +303,7 @@ func (r *Rules) dropAliasesLocked() {
 }
 
 // configuredLocked returns the counters of the configured or overflow series with key k, or nil.
-// Two series with the same labels cannot be exposed, so a runtime key shares it.
+// Two series with the same labels cannot be exposed, so a runtime key k shares these counters.
 func (r *Rules) configuredLocked(k RuleKey) *RuleCounters {
 	if c, ok := r.configured[k]; ok {
 		return c.counters

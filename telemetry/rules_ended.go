@@ -24,8 +24,9 @@ func (r *Rules) keepEnded() {
 	r.keepsEnded = true
 }
 
-// endLocked keeps the series of before that ended with this load.
-func (r *Rules) endLocked(before []ruleSeries) {
+// recordEndedLocked counts a call of [Rules.Configure]. It keeps those of the series before the
+// call that ended with it.
+func (r *Rules) recordEndedLocked(before []ruleSeries) {
 	r.loads++
 	if !r.keepsEnded {
 		return

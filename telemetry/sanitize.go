@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-var quads = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+var ipv4Addresses = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
 // sanitizeName makes a name valid in a StatsD line: a colon or a bar would end it, a control
 // character could start another line.
 func sanitizeName(name string) string { return replace(name, ":|") }
 
-// sanitizeQuads makes the IPv4 addresses in a domain a single level each.
-func sanitizeQuads(domain string) string {
-	return quads.ReplaceAllStringFunc(domain, func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
+// sanitizeIPv4 makes the IPv4 addresses in a domain a single level each.
+func sanitizeIPv4(domain string) string {
+	return ipv4Addresses.ReplaceAllStringFunc(domain, func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
 }
 
 // metricName replaces all characters that are invalid in the name of a metric by underscores.

@@ -32,9 +32,9 @@ type StatsdOptions struct {
 // the lines after them wait for the next flush.
 const chunkLines = 256
 
-// endsOutage is the number of consecutive successful flushes that end an outage. Over UDP a flush
-// to an absent server may succeed, since not every refused packet is reported.
-const endsOutage = 3
+// recoveryFlushes is the number of consecutive successful flushes that end an outage. Over UDP a
+// flush to an absent server may succeed, since not every refused packet is reported.
+const recoveryFlushes = 3
 
 // flushTimeout bounds a flush, including the connection.
 const flushTimeout = 2 * time.Second
@@ -57,10 +57,10 @@ type Statsd struct {
 	key    []byte // scratch
 	lines  int    // of the chunk that is being written
 	round  uint64
-	// good counts the successful flushes since the last failed one; down is true while an outage is
-	// logged.
-	good int
-	down bool
+	// successes counts the successful flushes since the last failed one; down is true while an
+	// outage is logged.
+	successes int
+	down      bool
 	// oversized counts the series with lines longer than a packet since the last log line, and
 	// oversizedName is the first of them. packet is the size of a packet in bytes.
 	oversized, packet int
@@ -125,27 +125,27 @@ func (s *Statsd) Run(ctx context.Context) {
 
 // reportResult logs the start and the end of an outage.
 func (s *Statsd) reportResult(err error) {
-	to := []zap.Field{zap.String("network", s.options.Network), zap.String("addr", s.options.Addr)}
+	server := []zap.Field{zap.String("network", s.options.Network), zap.String("addr", s.options.Addr)}
 	if err != nil {
-		s.good = 0
+		s.successes = 0
 		if !s.down {
 			s.down = true
 			code := StatsdUnavailable
 			if s.options.Network == "udp" { // not each packet is refused
 				code = StatsdNotListening
 			}
-			Raise(s.logger, code, s.options.Addr, append(to, zap.Error(err))...)
+			Raise(s.logger, code, s.options.Addr, append(server, zap.Error(err))...)
 		}
 		return
 	}
-	if s.good++; s.down && s.good >= endsOutage {
+	if s.successes++; s.down && s.successes >= recoveryFlushes {
 		s.down = false
-		s.logger.Info("statsd: sending metrics again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
+		s.logger.Info("statsd: sending metrics again", append(server, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
 	}
 }
 
-// flush sends the changes since the last flush. It returns why it failed, or that packets of the
-// last flush were lost.
+// flush sends the changes since the last flush. It returns an error if it failed, or if packets of
+// the last flush were lost.
 func (s *Statsd) flush(ctx context.Context) error {
 	families, load := s.gather()
 	refused, err := s.conn.open(ctx)
@@ -239,7 +239,7 @@ func (s *Statsd) endChunk() error {
 	if err := s.client.Flush(); err != nil {
 		return err
 	}
-	return s.conn.brokenBy()
+	return s.conn.lastError()
 }
 
 // findSeries returns the sent series of m, a new one if it was never sent.

@@ -79,8 +79,8 @@ func connError(conn net.Conn) error {
 	}
 }
 
-// brokenBy returns the error that broke the connection since it was opened, or nil.
-func (c *statsdConn) brokenBy() error {
+// lastError returns the error that broke the connection since it was opened, or nil.
+func (c *statsdConn) lastError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err

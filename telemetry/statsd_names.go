@@ -31,7 +31,7 @@ func (e *statsdEntry) series(m *dto.Metric, common []Tag) (name string, tags []T
 			tags = append(tags, t)
 		}
 	}
-	values["domain"] = sanitizeQuads(values["domain"])
+	values["domain"] = sanitizeIPv4(values["domain"])
 	return os.Expand(e.name, func(label string) string { return values[label] }), tags
 }
 

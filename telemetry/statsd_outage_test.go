@@ -75,7 +75,7 @@ func TestStatsdOutage(t *testing.T) {
 	}
 	expectCodes(t, m.Conditions, time.Now(), "statsd_unavailable")
 
-	for i := range endsOutage {
+	for i := range recoveryFlushes {
 		again, err := listen.Listen(t.Context(), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -329,11 +329,11 @@ func TestStatsdRefusedDatagrams(t *testing.T) {
 	expectCodes(t, m.Conditions, time.Now(), "statsd_not_listening")
 	listens = true
 	send(true)
-	for range endsOutage {
+	for range recoveryFlushes {
 		send(false)
 	}
-	if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+endsOutage {
-		t.Errorf("%d flushes arrived, want %d", got, 2+endsOutage)
+	if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+recoveryFlushes {
+		t.Errorf("%d flushes arrived, want %d", got, 2+recoveryFlushes)
 	}
 	if got := testutil.ToFloat64(s.errors); got != 3 {
 		t.Errorf("%v errors are counted, want 3", got)

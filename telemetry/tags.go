@@ -28,10 +28,10 @@ func ParseTags(text string) ([]Tag, error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(pair, ":")
 		if !ok || key == "" {
-			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several divided by commas", pair)
+			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several separated by commas", pair)
 		}
 		if seen[key] {
-			return nil, fmt.Errorf("tag %q comes twice", key)
+			return nil, fmt.Errorf("tag %q is repeated", key)
 		}
 		seen[key] = true
 		tags = append(tags, Tag{key, value})
@@ -48,7 +48,7 @@ func tagLabels(tags []Tag) (prometheus.Labels, error) {
 	for _, t := range tags {
 		name := labelName(t.Key)
 		if _, twice := labels[name]; twice {
-			return nil, fmt.Errorf("tag %q: there is a label %s of another tag already", t.Key, name)
+			return nil, fmt.Errorf("tag %q: another tag already results in the label %s", t.Key, name)
 		}
 		if !utf8.ValidString(t.Value) {
 			return nil, fmt.Errorf("tag %q: its value %q is not UTF-8", t.Key, t.Value)

@@ -27,7 +27,7 @@ func TestTagLabels(t *testing.T) {
 		want string
 	}{
 		{[]Tag{{"a", "\xff"}}, "is not UTF-8"},
-		{[]Tag{{"a.b", "b"}, {"a-b", "b"}}, `tag "a-b": there is a label a_b of another tag already`},
+		{[]Tag{{"a.b", "b"}, {"a-b", "b"}}, `tag "a-b": another tag already results in the label a_b`},
 	} {
 		if err := CheckTags(tt.tags); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("CheckTags(%v) = %v, want %q", tt.tags, err, tt.want)

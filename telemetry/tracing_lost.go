@@ -28,7 +28,7 @@ type countedSpans struct {
 	full atomic.Bool
 }
 
-func (c *countedSpans) lose(n int, why zap.Field) {
+func (c *countedSpans) recordLost(n int, why zap.Field) {
 	c.lost.Add(float64(n))
 	if c.down.Load() {
 		return
@@ -49,10 +49,10 @@ func (c *countedSpans) resume() {
 	}
 }
 
-// overflow counts a span that does not fit in the queue.
-func (c *countedSpans) overflow() {
+// recordOverflow counts a span that does not fit in the queue.
+func (c *countedSpans) recordOverflow() {
 	c.full.Store(true)
-	c.lose(1, zap.String("error", "the queue is full: the collector does not keep up"))
+	c.recordLost(1, zap.String("error", "the queue is full: the collector does not keep up"))
 }
 
 // countingProcessor passes on the spans that fit in the queue.
@@ -67,7 +67,7 @@ func (p *countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	case !span.SpanContext().IsSampled(): // never sent
 	case c.pending.Add(1) > c.queue:
 		c.pending.Add(-1)
-		c.overflow()
+		c.recordOverflow()
 	default:
 		p.SpanProcessor.OnEnd(span)
 	}
@@ -86,7 +86,7 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 	c.pending.Add(-int64(len(spans)))
 	switch {
 	case err != nil:
-		c.lose(len(spans), zap.Error(err))
+		c.recordLost(len(spans), zap.Error(err))
 	case c.full.Swap(false): // the next batch may fail too
 	default:
 		c.resume()

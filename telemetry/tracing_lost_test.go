@@ -37,7 +37,7 @@ func TestSlowCollectorIsLoggedOnce(t *testing.T) {
 		}
 	}
 	for range 10 {
-		c.overflow()
+		c.recordOverflow()
 		export(good)
 	}
 	expect("while the queue is full", 1, "spans_dropped")
@@ -84,7 +84,7 @@ func TestSpanLossEndsAfterItBegan(t *testing.T) {
 			}
 		}}
 	}))
-	c.overflow()
+	c.recordOverflow()
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}

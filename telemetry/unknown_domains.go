@@ -84,7 +84,7 @@ func (u *UnknownDomains) Collect(ch chan<- prometheus.Metric) {
 	sums := map[string]float64{} // float64, since each count may be 2^64-1
 	for domain, count := range *u.counts.Load() {
 		if n := count.Load(); n > 0 {
-			sums[sanitizeName(sanitizeQuads(domain))] += float64(n)
+			sums[sanitizeName(sanitizeIPv4(domain))] += float64(n)
 		}
 	}
 	for domain, sum := range sums {

@@ -115,8 +115,8 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case unit != 0:
 		c.report(rules.NoEffect, path, "the unit has no effect with unlimited, and %d is not a unit", unit)
 	}
-	if odd := rules.NameMistake(l.Name); odd != "" {
-		c.report(rules.UnsafeName, path, "%s", odd)
+	if mistake := rules.NameMistake(l.Name); mistake != "" {
+		c.report(rules.UnsafeName, path, "%s", mistake)
 	}
 	for _, r := range m.GetReplaces() {
 		l.Replaces = append(l.Replaces, r.GetName())

@@ -68,7 +68,7 @@ type Source struct {
 	opt   Options
 	node  *corev3.Node
 	rules state
-	// dialer is the network, except in tests.
+	// dialer contains additional options for connections. Only tests set it.
 	dialer []grpc.DialOption
 }
 
@@ -103,11 +103,11 @@ func (s *Source) SetDefaults(d *rules.Defaults) { s.rules.setDefaults(d) }
 func (s *Source) Run(ctx context.Context) {
 	failures := 0
 	for {
-		opened, heard, err := s.stream(ctx)
+		opened, responded, err := s.stream(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if heard {
+		if responded {
 			failures = 0
 		}
 		wait := jitter(s.opt.RetryInterval)
@@ -138,8 +138,8 @@ func (s *Source) dial() (*grpc.ClientConn, error) {
 }
 
 // stream opens a stream on a new connection and follows it to its end. opened is true if the stream
-// was opened, and heard if it had a response.
-func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
+// was opened, and responded if the server sent a response on it.
+func (s *Source) stream(ctx context.Context) (opened, responded bool, err error) {
 	conn, err := s.dial()
 	if err != nil {
 		return false, false, err
@@ -159,11 +159,11 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		select {
 		case r := <-received:
 			if r.err != nil {
-				return true, heard, wrapTooLarge(r.err)
+				return true, responded, wrapTooLarge(r.err)
 			}
-			heard = true
+			responded = true
 			if !t.respond(ctx, r.response) {
-				return true, heard, ctx.Err()
+				return true, responded, ctx.Err()
 			}
 			received = t.receive()
 		case <-s.rules.accepted:

@@ -135,8 +135,8 @@ const maxDetail = 1 << 20
 func rejection(err error) string {
 	text := err.Error()
 	if len(text) > maxDetail {
-		whole := text[:strings.LastIndexByte(text[:maxDetail], '\n')+1]
-		text = fmt.Sprintf("%sand %d more errors", whole, strings.Count(text[len(whole):], "\n")+1)
+		lines := text[:strings.LastIndexByte(text[:maxDetail], '\n')+1]
+		text = fmt.Sprintf("%sand %d more errors", lines, strings.Count(text[len(lines):], "\n")+1)
 	}
 	return strings.ToValidUTF8(text, "?")
 }

@@ -110,11 +110,11 @@ func sarifOf(lines []finding) sarifLog {
 		}
 		r := sarifResult{RuleID: id, Level: l.Severity, Message: sarifText{l.text()}}
 		if l.File != "" {
-			place := sarifPhysicalLocation{Artifact: sarifArtifact{filepath.ToSlash(l.File)}}
+			location := sarifPhysicalLocation{Artifact: sarifArtifact{filepath.ToSlash(l.File)}}
 			if l.Line > 0 {
-				place.Region = &sarifRegion{l.Line, max(1, l.Column)}
+				location.Region = &sarifRegion{l.Line, max(1, l.Column)}
 			}
-			r.Locations = []sarifLocation{{place}}
+			r.Locations = []sarifLocation{{location}}
 		}
 		run.Results = append(run.Results, r)
 	}

@@ -24,8 +24,8 @@ func splitArguments(model *kong.Application, args []string) (known []string, ign
 	if len(args) == 0 {
 		return nil, nil
 	}
-	is := func(n *kong.Node) bool { return n.Name == args[0] }
-	if i := slices.IndexFunc(model.Children, is); i >= 0 && args[0] != "serve" {
+	isCommand := slices.ContainsFunc(model.Children, func(n *kong.Node) bool { return n.Name == args[0] })
+	if isCommand && args[0] != "serve" {
 		return args, nil
 	}
 	flags := slices.Clone(model.Flags)

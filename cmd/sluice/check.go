@@ -115,7 +115,7 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 // report prints the findings, or err if the rules could not be read. It returns errFailed if the
 // check fails.
 func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Diagnostics, err error) error {
-	if err != nil { // a finding too, so that every output format contains it
+	if err != nil { // make it a finding, so that every output format contains it
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
 	if set != nil {
@@ -124,8 +124,8 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: advice})
 		}
 	}
-	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
-	failed := wrong > 0 || k.Strict && warnings > 0
+	errorCount, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
+	failed := errorCount > 0 || k.Strict && warnings > 0
 	switch {
 	case isAnnotationFormat(k.Output):
 		err = c.writeAnnotations(k.Output, k.reportOf(set, diagnostics, !failed).Diagnostics)
@@ -133,8 +133,8 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 		err = c.writeJSON(k.reportOf(set, diagnostics, !failed))
 	default:
 		err = nil
-		k.writeFindings(c, set, diagnostics, wrong, warnings)
-		if failed && wrong == 0 {
+		k.writeFindings(c, set, diagnostics, errorCount, warnings)
+		if failed && errorCount == 0 {
 			fmt.Fprintln(c.err, "failed: there are warnings, and --strict is set")
 		}
 	}
@@ -196,14 +196,14 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 
 // writeDiagnostics writes all errors and notes, and the first few warnings of each code.
 func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
-	const few = 20
+	const maxShown = 20
 	seen := map[rules.Code]int{}
 	for _, d := range diagnostics {
 		if k.Quiet && d.Severity == rules.Note {
 			continue
 		}
 		if d.Code != "" {
-			if seen[d.Code]++; seen[d.Code] > few && !k.All {
+			if seen[d.Code]++; seen[d.Code] > maxShown && !k.All {
 				continue
 			}
 		}
@@ -214,7 +214,7 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 		fmt.Fprintln(c.out, d)
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
-		if more := seen[code] - few; more > 0 && !k.All {
+		if more := seen[code] - maxShown; more > 0 && !k.All {
 			fmt.Fprintf(c.out, "warning: %s: %d more warnings; use --all to print them\n", code, more)
 		}
 	}
@@ -222,13 +222,13 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 
 // writeLimits writes each limit or, if there are many, the number of limits of each kind.
 func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
-	const many = 100
+	const maxLines = 100
 	var lines []string
-	if k.All || len(set.Limits) <= many {
+	if k.All || len(set.Limits) <= maxLines {
 		for _, l := range set.Limits {
 			lines = append(lines, fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
 		}
-	} else if lines = k.countKinds(set, (*descriptors.Rule).Domain); len(lines) > many {
+	} else if lines = k.countKinds(set, (*descriptors.Rule).Domain); len(lines) > maxLines {
 		lines = k.countKinds(set, func(*descriptors.Rule) string { return "all domains" })
 	}
 	for _, line := range lines {
@@ -303,7 +303,7 @@ func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
 	switch name := set.StoreName(l); {
 	case name.Ratelimit:
 		return ", name of envoyproxy/ratelimit"
-	case name.Mistakable:
+	case name.Ambiguous:
 		return ", exact name: counters of another rule could have the same name in envoyproxy/ratelimit"
 	case name.Why != "":
 		return ", exact name: " + name.Why

@@ -22,7 +22,7 @@ type debugFlags struct {
 	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificates of clients of the debug listener."`
 	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"Right of the clients whose certificate contains NAME, a DNS name or URI as in --grpc-allow: read or write. May be repeated."`
 
-	clients *access.AllowList // parsed from Allow by check; nil without
+	clients *access.AllowList // parsed from Allow by check; nil without --debug-allow
 }
 
 func (f *debugFlags) check() error {

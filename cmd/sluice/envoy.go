@@ -44,7 +44,7 @@ func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 			}
 			for j, other := range infos {
 				if os.SameFile(info, other) {
-					return nil, fmt.Errorf("%s and %s are the same file: name it once", paths[j], path)
+					return nil, fmt.Errorf("%s and %s are the same file: pass it once", paths[j], path)
 				}
 			}
 			infos[i] = info

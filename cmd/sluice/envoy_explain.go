@@ -101,8 +101,8 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 // callText writes a call, with a line for each descriptor.
 func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *descriptors.Set) {
 	fmt.Fprintf(b, "%s %q  (%v)\n", title, call.Domain, call.Filter)
-	if len(call.Before) > 0 {
-		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(call.Before, ", "))
+	if len(call.FiltersBefore) > 0 {
+		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(call.FiltersBefore, ", "))
 	}
 	if call.NotCalled != "" {
 		fmt.Fprintf(b, "no call: %s\n", call.NotCalled)
@@ -118,8 +118,8 @@ func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *des
 // bucketText writes the quota bucket of a request and the rule that assigns its rate.
 func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
 	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
-	if len(k.Before) > 0 {
-		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.Before, ", "))
+	if len(k.FiltersBefore) > 0 {
+		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.FiltersBefore, ", "))
 	}
 	if k.NoBucket != "" {
 		fmt.Fprintf(b, "no bucket: %s\n", k.NoBucket)

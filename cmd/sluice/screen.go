@@ -126,16 +126,17 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(restOfLine + line + "\r\n") // erase first: after a line of full width it would erase the last column
+		// Erase before writing: after a line of full width, it would erase the last column.
+		b.WriteString(restOfLine + line + "\r\n")
 	}
 	b.WriteString(restOfAll)
 	for range height - 1 - len(lines) {
 		b.WriteString("\r\n")
 	}
-	foot := "q quit, space pause"
+	footer := "q quit, space pause"
 	if paused {
-		foot = "paused: q quit, space resume"
+		footer = "paused: q quit, space resume"
 	}
-	b.WriteString(v.paint(faint, foot))
+	b.WriteString(v.paint(faint, footer))
 	_, _ = s.out.WriteString(b.String()) // if the terminal is gone, a signal ends the process
 }

@@ -152,12 +152,12 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 			return fmt.Errorf("--report %s: %w", k.Report, err)
 		}
 	}
-	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
+	if skipped := report.Bad + report.Late; skipped*100 > report.Lines && !k.Lenient {
 		remedy := "correct --format"
 		if report.Late >= report.Bad {
 			remedy = "sort them by time, or raise --reorder"
 		}
-		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", left, report.Lines, remedy)
+		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", skipped, report.Lines, remedy)
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ func (s *screen) setCbreakMode() (restore func(), err error) {
 		return func() {}, nil
 	}
 	fd := int(s.in.Fd())
-	was, err := unix.IoctlGetTermios(fd, getTermios)
+	previous, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
 		return nil, err
 	}
-	is := *was
-	is.Lflag &^= unix.ICANON | unix.ECHO
-	is.Cc[unix.VMIN], is.Cc[unix.VTIME], is.Cc[unix.VSUSP] = 1, 0, noKey
-	if err := unix.IoctlSetTermios(fd, setTermios, &is); err != nil {
+	mode := *previous
+	mode.Lflag &^= unix.ICANON | unix.ECHO
+	mode.Cc[unix.VMIN], mode.Cc[unix.VTIME], mode.Cc[unix.VSUSP] = 1, 0, noKey
+	if err := unix.IoctlSetTermios(fd, setTermios, &mode); err != nil {
 		return nil, err
 	}
-	return func() { _ = unix.IoctlSetTermios(fd, setTermios, was) }, nil
+	return func() { _ = unix.IoctlSetTermios(fd, setTermios, previous) }, nil
 }

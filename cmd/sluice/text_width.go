@@ -27,27 +27,27 @@ func textWidth(text string) (sum int) {
 	return sum
 }
 
-// fitRunes returns the number of leading runes that fit into room columns.
-func fitRunes(text []rune, room int) int {
+// fitRunes returns the number of leading runes that fit into the given number of columns.
+func fitRunes(text []rune, columns int) int {
 	for i, r := range text {
-		if room -= runeWidth(r); room < 0 {
+		if columns -= runeWidth(r); columns < 0 {
 			return i
 		}
 	}
 	return len(text)
 }
 
-// truncate shortens a text to room columns.
-func (v *view) truncate(text string, room int) string {
+// truncate shortens a text to the given number of columns.
+func (v *view) truncate(text string, columns int) string {
 	all := []rune(text)
-	if fitRunes(all, room) == len(all) {
+	if fitRunes(all, columns) == len(all) {
 		return text
 	}
 	mark := "~"
 	if v.utf8 {
 		mark = "…"
 	}
-	return string(all[:fitRunes(all, room-1)]) + mark
+	return string(all[:fitRunes(all, columns-1)]) + mark
 }
 
 // printable returns s for the terminal of the view, which may be limited to ASCII.

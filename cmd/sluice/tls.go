@@ -21,7 +21,7 @@ type tlsFlags struct {
 	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Domains that a client may use. A client that is not listed may use none. NAME is a DNS name or URI in its certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; a URI that ends in /* matches all URIs below it. DOMAIN * matches every domain. May be repeated. Default: every client may use every domain."`
 	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Minimum TLS version."`
 
-	allow *access.AllowList // parsed from Allow by check; nil without
+	allow *access.AllowList // parsed from Allow by check; nil without --grpc-allow
 }
 
 // tlsVersions are the values of --grpc-tls-min-version.

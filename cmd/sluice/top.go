@@ -73,9 +73,9 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
 	states, errs := make([]*live.State, len(t.Addr)), make([]error, len(t.Addr))
-	var all sync.WaitGroup
+	var wait sync.WaitGroup
 	for i, addr := range t.Addr {
-		all.Go(func() {
+		wait.Go(func() {
 			replica, err := t.debugClient(addr)
 			if err != nil {
 				errs[i] = err
@@ -86,19 +86,19 @@ func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
 			}
 		})
 	}
-	all.Wait()
+	wait.Wait()
 	var addrs []string
-	var good []*live.State
+	var available []*live.State
 	for i, s := range states {
 		if s != nil {
-			addrs, good = append(addrs, t.Addr[i]), append(good, s)
+			addrs, available = append(addrs, t.Addr[i]), append(available, s)
 		}
 	}
 	err := errors.Join(errs...)
-	if len(good) == 0 {
+	if len(available) == 0 {
 		return nil, err
 	}
-	sum := live.Sum(addrs, good)
+	sum := live.Sum(addrs, available)
 	for _, err := range errs {
 		if err != nil {
 			missing := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)

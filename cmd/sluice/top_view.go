@@ -50,8 +50,7 @@ func (v *view) paint(colour, line string) string {
 func (v *view) wrap(colour, text string, maxLines int) (lines []string) {
 	rest := []rune(text)
 	for indent := ""; len(rest) > 0; indent = "           " {
-		room := max(20, v.width-len(indent))
-		cut := fitRunes(rest, room)
+		cut := fitRunes(rest, max(20, v.width-len(indent)))
 		if cut == len(rest) || len(lines) == maxLines-1 {
 			return append(lines, v.paint(colour, indent+string(rest)))
 		}
@@ -70,25 +69,24 @@ func (v *view) wrap(colour, text string, maxLines int) (lines []string) {
 // render returns a state in at most height lines, or about sixty if height is 0. Conditions come
 // first, then denied keys.
 func (v *view) render(s *live.State, height int) []string {
-	room := height
 	if height == 0 {
-		room = 60
+		height = 60
 	}
 	all := v.header(s)
-	add := func(title string, most int, lines []string) {
-		if len(lines) == 0 || len(all)+2 > room {
+	add := func(title string, maxLines int, lines []string) {
+		if len(lines) == 0 || len(all)+2 > height {
 			return
 		}
 		all = append(all, "", v.paint(strong, title))
-		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
+		all = append(all, lines[:min(len(lines), maxLines, height-len(all))]...)
 	}
-	share := max(3, (room-len(all))/5)
+	share := max(3, (height-len(all))/5)
 	add("CONDITIONS", 2*share, v.conditions(s.Conditions))
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
 	add("DEMAND/S  ASSIGNED  OF LIMIT  DIVIDED LIMIT", 2*share, v.quota(s.Quota))
-	add("EVENTS", room, v.events(s.Events))
+	add("EVENTS", height, v.events(s.Events))
 	return all
 }
 
@@ -155,9 +153,9 @@ func (v *view) keys(s *live.State) (lines []string) {
 	return lines
 }
 
-// key returns the client and the limit of a key in room columns. It truncates the client, to 16
-// columns at least, to leave room for the limit.
-func (v *view) key(domain string, k *live.Key, room int) string {
+// key returns the client and the limit of a key for the given number of columns. If both do not
+// fit, it truncates the client, to at least 16 columns.
+func (v *view) key(domain string, k *live.Key, columns int) string {
 	limit := "limit override of the request"
 	if k.Rule != "" {
 		limit = k.Rule + " " + k.Limit
@@ -172,7 +170,7 @@ func (v *view) key(domain string, k *live.Key, room int) string {
 	case k.Rule: // the rule is for this client only
 		return strings.TrimLeft(rest, " ")
 	default:
-		client = v.truncate(k.Descriptor, max(16, room-textWidth(rest)))
+		client = v.truncate(k.Descriptor, max(16, columns-textWidth(rest)))
 	}
 	return client + rest
 }

@@ -33,12 +33,12 @@ func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		return err
 	}
 	if low, high, ok := strings.Cut(ctx.Value.Tag.Get("range"), ".."); ok {
-		least, err1 := parse(low)
-		most, err2 := parse(high)
+		minimum, err1 := parse(low)
+		maximum, err2 := parse(high)
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		if n < least || n > most {
+		if n < minimum || n > maximum {
 			return fmt.Errorf("%q is out of range: must be %s to %s", text, low, high)
 		}
 	}

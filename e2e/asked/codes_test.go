@@ -76,8 +76,8 @@ func TestCodes(t *testing.T) {
 		})
 	}
 	for _, code := range []envoyconfig.Code{
-		envoyconfig.Unmatched, envoyconfig.Unsent, envoyconfig.Domain, envoyconfig.NeverAsked, envoyconfig.HitsDropped,
-		envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Timeout, envoyconfig.Cluster, envoyconfig.Debt,
+		envoyconfig.Unmatched, envoyconfig.Unsent, envoyconfig.Domain, envoyconfig.NoEffect, envoyconfig.HitsDropped,
+		envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Timeout, envoyconfig.Cluster, envoyconfig.UncountedHits,
 		envoyconfig.Version,
 	} {
 		if !shown[code] {

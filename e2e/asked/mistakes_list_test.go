@@ -30,12 +30,12 @@ var mistakes = []mistake{
 	{name: "a timeout in milliseconds", in: "envoy.yaml", old: "timeout: 0.25s", put: "timeout: 250ms", want: "rejected", says: "want seconds, such as 0.25s"},
 	{name: "a timeout of a millisecond", in: "envoy.yaml", old: "timeout: 0.25s", put: "timeout: 0.001s", want: "warning: timeout", says: "the filter waits 1ms"},
 	{name: "a timeout below what replies are held", in: "envoy.yaml", old: "timeout: 0.25s", put: "timeout: 0.05s", want: "error: timeout", says: "max_wait"},
-	{name: "a stage of the filter alone", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      stage: 1\n", want: "error: never-asked", says: "no filter has its stage, 0"},
-	{name: "a stage of a list alone", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { stage: 1, actions: [{ remote_address: {} }] }", want: "error: never-asked", says: "no filter has its stage, 1"},
-	{name: "a filter that is disabled", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    disabled: true\n", want: "error: never-asked", says: "disabled"},
-	{name: "enabled for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enabled: { default_value: { numerator: 0 } }\n", want: "error: never-asked", says: "filter_enabled is 0 %"},
-	{name: "enforced for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enforced: { default_value: { numerator: 0 } }\n", want: "warning: never-asked", says: "filter_enforced is 0 %"},
-	{name: "internal requests only", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      request_type: internal\n", want: "error: never-asked", says: "request_type is internal"},
+	{name: "a stage of the filter alone", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      stage: 1\n", want: "error: no-effect", says: "no filter has its stage, 0"},
+	{name: "a stage of a list alone", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { stage: 1, actions: [{ remote_address: {} }] }", want: "error: no-effect", says: "no filter has its stage, 1"},
+	{name: "a filter that is disabled", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    disabled: true\n", want: "error: no-effect", says: "disabled"},
+	{name: "enabled for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enabled: { default_value: { numerator: 0 } }\n", want: "error: no-effect", says: "filter_enabled is 0 %"},
+	{name: "enforced for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enforced: { default_value: { numerator: 0 } }\n", want: "warning: no-effect", says: "filter_enforced is 0 %"},
+	{name: "internal requests only", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      request_type: internal\n", want: "error: no-effect", says: "request_type is internal"},
 	{name: "the message of the v2 API", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.config.filter.http.rate_limit.v2.RateLimit\n", want: "rejected", says: "Envoy's v2 API"},
 	{name: "a message that Envoy does not have", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.ratelimit.v3.GlobalRateLimit\n", want: "rejected", says: "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{name: "config in place of typed_config", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: filterBegins + "                    config:", want: "rejected", says: "Envoy's v2 API"},
@@ -44,7 +44,7 @@ var mistakes = []mistake{
 	{name: "another filter without typed_config, disabled", in: "envoy.yaml", old: filterBegins, put: "                  - { name: envoy.filters.http.cors, disabled: true }\n" + filterBegins, want: "rejected", says: "rejects the filter envoy.filters.http.cors without typed_config"},
 	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", says: "without name"},
 	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", says: "config_discovery: Envoy rejects it without type_urls"},
-	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "typed_config or config_discovery alone"},
+	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "only one of typed_config, config_discovery"},
 	{name: "the message misspelt", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.rate_limit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the message of the network filter", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.network.ratelimit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the transport of the v2 API", in: "envoy.yaml", old: "transport_api_version: V3", put: "transport_api_version: V2", want: "rejected", says: "want AUTO or V3"},
@@ -63,7 +63,7 @@ var mistakes = []mistake{
                       domains: ["*"]
 ` + listsOfHost + `                      routes:
 ` + anyPath + `  clusters:
-`, want: "error: never-asked", says: "listener https has no rate limit filter"},
+`, want: "error: no-effect", says: "listener https has no rate limit filter"},
 
 	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "rejected", says: "the last of http_filters"},
 	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", says: "without rate_limit_service: add it, such as rate_limit_service:", refused: true},
@@ -81,10 +81,10 @@ var mistakes = []mistake{
 	// Where rate_limits stand.
 	{name: "rate_limits beside route", in: "envoy.yaml", old: "                          route: { cluster: backend }\n                          typed_per_filter_config", put: "                          rate_limits: [{ actions: [{ remote_address: {} }] }]\n                          route: { cluster: backend }\n                          typed_per_filter_config", want: "rejected", says: "put it below route, next to cluster"},
 	{name: "rate_limits of a route configuration", in: "envoy.yaml", old: "                  name: shop\n", put: "                  name: shop\n                  rate_limits: [{ actions: [{ remote_address: {} }] }]\n", want: "rejected", says: "put it into a virtual host or a route"},
-	{name: "a list of a route hides that of its host", in: "envoy.yaml", old: "                            include_vh_rate_limits: true\n", put: "", want: "warning: never-asked", says: "does not send those of its virtual host"},
-	{name: "settings of a route for another name", in: "envoy.yaml", old: "                            envoy.filters.http.ratelimit:\n", put: "                            envoy.rate_limit:\n", want: "error: never-asked", says: `no rate limit filter has the name "envoy.rate_limit"`},
-	{name: "a list of a route that answers itself", in: "envoy.yaml", old: "                          route: { cluster: backend }\n                          typed", put: "                          direct_response: { status: 200 }\n                          typed", want: "error: never-asked", says: "the route is a direct_response"},
-	{name: "a route behind one that takes everything", in: "envoy.yaml", old: anyPath, put: "", more: []string{"                        - match: { path: /login }", anyPath + "                        - match: { path: /login }"}, want: "error: never-asked", says: "matches all of them"},
+	{name: "a list of a route hides that of its host", in: "envoy.yaml", old: "                            include_vh_rate_limits: true\n", put: "", want: "warning: no-effect", says: "does not send those of its virtual host"},
+	{name: "settings of a route for another name", in: "envoy.yaml", old: "                            envoy.filters.http.ratelimit:\n", put: "                            envoy.rate_limit:\n", want: "error: no-effect", says: `no rate limit filter has the name "envoy.rate_limit"`},
+	{name: "a list of a route that answers itself", in: "envoy.yaml", old: "                          route: { cluster: backend }\n                          typed", put: "                          direct_response: { status: 200 }\n                          typed", want: "error: no-effect", says: "the route is a direct_response"},
+	{name: "a route behind one that takes everything", in: "envoy.yaml", old: anyPath, put: "", more: []string{"                        - match: { path: /login }", anyPath + "                        - match: { path: /login }"}, want: "error: no-effect", says: "matches every request"},
 	{name: "hits in the list of a host", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], hits_addend: { number: 5 } }", want: "error: hits-dropped", says: "typed_per_filter_config"},
 
 	{name: "rate_limits misspelt", in: "envoy.yaml", old: listsOfHost, put: strings.Replace(listsOfHost, "rate_limits:", "rate_limit:", 1), want: "rejected", says: `did you mean "rate_limits"`},
@@ -98,7 +98,7 @@ var mistakes = []mistake{
 	{name: "descriptor_key misspelt", in: "envoy.yaml", old: "descriptor_key: user", put: "descriptorkey: user", want: "rejected", says: `did you mean "descriptor_key"`},
 	{name: "request_headers without a key", in: "envoy.yaml", old: ", descriptor_key: user }", put: " }", want: "rejected", says: "without descriptor_key"},
 	{name: "two actions in one", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ remote_address: {}, source_cluster: {} }", want: "rejected", says: "remove the others"},
-	{name: "a word that YAML takes for true", in: "envoy.yaml", old: "descriptor_value: export", put: "descriptor_value: yes", want: "rejected", says: "put it in quotes"},
+	{name: "a word that YAML takes for true", in: "envoy.yaml", old: "descriptor_value: export", put: "descriptor_value: yes", want: "rejected", says: "quote it"},
 	{name: "a limit of ten minutes", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], limit: { rate_limit: { requests_per_unit: 5, unit: MINUTE, unit_multiplier: 10 } } }", want: "rejected", says: "write the limit into the rules"},
 	{name: "two lists for one nested rule", in: "envoy.yaml", old: "                                  - " + userAction, put: "                              - actions:\n                                  - " + userAction, want: "error: unmatched", says: "deeper ones require user"},
 	{name: "entries in another order", in: "envoy.yaml", old: "                                  - " + loginAction + "\n                                  - " + userAction, put: "                                  - " + userAction + "\n                                  - " + loginAction, want: "error: unmatched", says: "the rules have these entries in the order (route, login)(user, *)"},
@@ -107,7 +107,7 @@ var mistakes = []mistake{
 	{name: "a key in another case", in: "envoy.yaml", old: userAction + " }]", put: "request_headers: { header_name: x-user, descriptor_key: USER } }]", want: "error: unmatched", says: `did you mean "user"?`},
 	{name: "a value that no rule has", in: "envoy.yaml", old: "descriptor_value: login", put: "descriptor_value: log-in", want: "error: unmatched", says: "nothing matches entry 1, route=log-in"},
 	{name: "an entry left out that the rules need", in: "envoy.yaml", old: "header_name: x-user, descriptor_key: user }\n", put: "header_name: x-user, descriptor_key: user, skip_if_absent: true }\n", want: "warning: unmatched", says: "requests without user are not limited here"},
-	{name: "two conditions that exclude each other", in: "envoy.yaml", old: "[{ remote_address: {} }]", put: "[{ remote_address: {} }, { header_value_match: { descriptor_value: known, headers: [{ name: cookie }] } }, { header_value_match: { descriptor_value: guest, expect_match: false, headers: [{ name: cookie }] } }]", want: "error: never-asked", says: "requires the opposite"},
+	{name: "two conditions that exclude each other", in: "envoy.yaml", old: "[{ remote_address: {} }]", put: "[{ remote_address: {} }, { header_value_match: { descriptor_value: known, headers: [{ name: cookie }] } }, { header_value_match: { descriptor_value: guest, expect_match: false, headers: [{ name: cookie }] } }]", want: "error: no-effect", says: "requires the opposite"},
 	{name: "a path with its query", in: "envoy.yaml", old: userAction + " }]", put: `request_headers: { header_name: ":path", descriptor_key: user } }]`, want: "warning: query-in-key", says: "each query string has its own counter"},
 	{name: "all of x-forwarded-for", in: "envoy.yaml", old: userAction + " }]", put: "request_headers: { header_name: X-Forwarded-For, descriptor_key: user } }]", want: "warning: same-address", says: "any number of counters"},
 	{name: "addresses that clients choose", in: "envoy.yaml", old: "                use_remote_address: true\n", put: "", want: "warning: same-address", says: "use_remote_address: true"},
@@ -116,11 +116,11 @@ var mistakes = []mistake{
 
 	// The end of the stream.
 	{name: "a header that is overwritten before the end", in: "envoy.yaml", old: "route: { cluster: backend }\n                          typed", put: "route: { cluster: backend }\n                          request_headers_to_remove: [x-user]\n                          typed", want: "error: changed", says: "the route changes x-user"},
-	{name: "bytes that are not counted when it is over", in: "rules.yaml", old: ", count_refused: true", put: "", want: "warning: debt", says: "set count_refused: true"},
+	{name: "bytes that are not counted when it is over", in: "rules.yaml", old: ", count_refused: true", put: "", want: "warning: uncounted-hits", says: "set count_refused: true"},
 
 	// The rules.
 	{name: "a rule that nothing is sent for", in: "rules.yaml", old: "  - key: bytes", put: "  - { key: tenant, rate_limit: { unit: day, requests_per_unit: 1 } }\n  - key: bytes", want: "warning: unsent", says: "tenant"},
-	{name: "the domain of the rules misspelt", in: "rules.yaml", old: "domain: shop", put: "domain: shops", want: "error: domain", says: `no filter asks about the domain "shops"`},
+	{name: "the domain of the rules misspelt", in: "rules.yaml", old: "domain: shop", put: "domain: shops", want: "error: domain", says: `no filter uses the domain "shops"`},
 	{name: "a rule that is deeper than what is sent", in: "rules.yaml", old: "  - key: remote_address\n    rate_limit: { unit: minute, requests_per_unit: 600 }", put: "  - key: remote_address\n    descriptors: [{ key: path, rate_limit: { unit: minute, requests_per_unit: 600 } }]", want: "error: unmatched", says: "deeper ones require path"},
 	{name: "unlimited misspelt", in: "rules.yaml", old: "requests_per_unit: 60 }", put: "unlimied: true }", want: "error", says: "unlimied"},
 	{name: "a unit of its own", in: "rules.yaml", old: "unit: minute", put: "unit: minutes", want: "error", says: "minutes"},

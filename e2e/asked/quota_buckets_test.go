@@ -53,7 +53,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 					t.Fatal(calls, err)
 				}
 				bucket := calls.Buckets[0]
-				if strings.HasPrefix(bucket.NoBucket, envoyconfig.Unknowable) {
+				if strings.HasPrefix(bucket.NoBucket, envoyconfig.UnknownPrefix) {
 					t.Errorf("%s: %s", requestText(request), bucket.NoBucket)
 				}
 				if bucket.NoBucket != "" {
@@ -79,7 +79,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 			t.Errorf("Envoy does not report %s", id)
 		}
 	}
-	for _, kind := range []string{"and", "or", "short", "long", "short-prefix", "long-prefix", "longer-prefix", "only", "exact-z", "exact-else", "the filter is disabled here", "no matcher takes the request", "the request has no HttpRequestHeaderMatchInput x-user, of which the bucket's id is made"} {
+	for _, kind := range []string{"and", "or", "short", "long", "short-prefix", "long-prefix", "longer-prefix", "only", "exact-z", "exact-else", "the filter is disabled here", "no matcher matches the request", "the request has no HttpRequestHeaderMatchInput x-user, which the bucket's id requires"} {
 		if !kinds[kind] {
 			t.Errorf("no request is of the kind %q: %v", kind, kinds)
 		}

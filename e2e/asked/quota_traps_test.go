@@ -119,7 +119,7 @@ var quotaTraps = []quotaTrap{
 	{name: "no domain", old: quotaDomain, put: "rlqs_server", want: "rejected", says: "without domain", refused: true},
 	{
 		name: "the rate limit service, too", old: "descriptor_key: tenant } }]\n", put: "descriptor_key: tenant } }]\n                        - actions: [{ generic_key: { descriptor_key: api, descriptor_value: search } }, { request_headers: { header_name: x-user, descriptor_key: user } }]\n",
-		want: "error: quota", says: "this asks the rate limit service for api=search > user, which Envoys divide", first: "denied", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "this element calls the rate limit service for api=search > user, whose limit is divided among Envoys", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
 }
 

@@ -198,7 +198,7 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 		return nil
 	}
 	for _, c := range a.ByFilter {
-		if strings.HasPrefix(c.NotCalled, envoyconfig.Unknowable) {
+		if strings.HasPrefix(c.NotCalled, envoyconfig.UnknownPrefix) {
 			n.noRoute++
 			return nil
 		}

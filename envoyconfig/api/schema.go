@@ -156,8 +156,8 @@ func parseField(line, pkg string) *field {
 // addRule adds a rule to the field, or to its items, values or keys.
 func (f *field) addRule(name, value string) {
 	for prefix, to := range map[string]*[]rule{"items.": &f.itemRules, "values.": &f.itemRules, "keys.": &f.keyRules} {
-		if below, ok := strings.CutPrefix(name, prefix); ok {
-			*to = append(*to, rule{below, value})
+		if child, ok := strings.CutPrefix(name, prefix); ok {
+			*to = append(*to, rule{child, value})
 			return
 		}
 	}

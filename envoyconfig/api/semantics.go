@@ -73,16 +73,16 @@ var semantics = map[string]func(val *Validator, n *tree.Node){
 // combine returns a rule that applies each of the given rules.
 func combine(each ...func(val *Validator, n *tree.Node)) func(val *Validator, n *tree.Node) {
 	return func(val *Validator, n *tree.Node) {
-		for _, judge := range each {
-			judge(val, n)
+		for _, validate := range each {
+			validate(val, n)
 		}
 	}
 }
 
 // requireAtMostOne rejects a message with more than one of the fields.
 func (val *Validator) requireAtMostOne(n *tree.Node, fields ...string) {
-	if there := val.presentFields(n, fields); len(there) > 1 {
-		val.Reject(n, "Envoy takes %s alone: remove the others", strings.Join(there, " or "))
+	if present := val.presentFields(n, fields); len(present) > 1 {
+		val.Reject(n, "Envoy accepts only one of %s: remove the others", strings.Join(present, ", "))
 	}
 }
 
@@ -104,12 +104,12 @@ func (val *Validator) presentFields(n *tree.Node, fields []string) []string {
 	})
 }
 
-// rejectDuplicates rejects elements of a list that have the same text in a field after normal is applied.
-func (val *Validator) rejectDuplicates(list *tree.Node, normal func(string) string, field string) {
+// rejectDuplicates rejects elements of a list whose texts in a field are equal after normalize is applied.
+func (val *Validator) rejectDuplicates(list *tree.Node, normalize func(string) string, field string) {
 	seen := map[string]bool{}
 	for n := range list.Elements() {
 		at := n.Field(field)
-		if text := normal(at.Text); at.Exists() && seen[text] {
+		if text := normalize(at.Text); at.Exists() && seen[text] {
 			val.Reject(at, "%s: %s appears twice, and Envoy rejects that: remove one", at.Name, at.Describe())
 		} else {
 			seen[text] = true
@@ -125,7 +125,7 @@ func validateOwnPolicies(val *Validator, n *tree.Node) {
 		val.requireAtMostOne(element.Field("hits_addend"), "number", "format")
 		for _, name := range []string{"stage", "disable_key"} {
 			if at := element.Field(name); !isEmpty(at) && at.Exists() && at.Text != "0" {
-				val.Reject(at, "Envoy %v takes no %s in the rate_limits of a filter, and rejects it: remove it", schemaRelease, at.Name)
+				val.Reject(at, "Envoy %v rejects %s in the rate_limits of a filter: remove it", schemaRelease, at.Name)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func validateOwnPolicies(val *Validator, n *tree.Node) {
 func validateLocalRateLimit(val *Validator, n *tree.Node) {
 	const least = 0.05 // seconds
 	if at := n.At("token_bucket", "fill_interval"); at.Exists() && parseAmount(at.Text) < least {
-		val.Reject(at, "%s: found %s, want seconds from 0.05s on", at.Name, at.Describe())
+		val.Reject(at, "%s: found %s, want 0.05s or more", at.Name, at.Describe())
 	}
 }
 
@@ -221,7 +221,7 @@ func (val *Validator) validateFormat(at *tree.Node) {
 		case strings.HasPrefix(text, "%%"):
 			command = "%%"
 		case command == "":
-			val.Reject(at, "%s: found %s, which is no command at %s: write %%%% for a percent sign", at.Name, at.Describe(), rules.Shorten(text))
+			val.Reject(at, "%s: found %s, which is not a valid command at %s: write %%%% for a percent sign", at.Name, at.Describe(), rules.Shorten(text))
 			return
 		case patterns.get(parameterPattern).MatchString(command):
 			val.Reject(at, "%s: %s needs a parameter in brackets", at.Name, command)

@@ -12,10 +12,10 @@ import (
 // validateManager validates combinations of a connection manager's fields and the order of its filters.
 func validateManager(val *Validator, n *tree.Node) {
 	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
-		val.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: remove the others")
+		val.Reject(n, "Envoy accepts only one of use_remote_address, original_ip_detection_extensions: remove the other")
 	}
 	if n.Field("strip_any_host_port").Bool(false) && n.Field("strip_matching_host_port").Bool(false) {
-		val.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: remove the others")
+		val.Reject(n, "Envoy accepts only one of strip_any_host_port, strip_matching_host_port: remove the other")
 	}
 	val.rejectDuplicates(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
 	val.validateHTTPFilterOrder(n.Field("http_filters"))
@@ -40,7 +40,7 @@ func validateExtension(kind string) func(val *Validator, n *tree.Node) {
 		case typeName == "" && !n.Field("config_discovery").Exists():
 			val.rejectIfComplete(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Describe())
 		case strings.HasPrefix(typeName, "envoy.extensions.filters.") && !strings.HasPrefix(typeName, kind):
-			val.Reject(typed.Field("@type"), "Envoy does not take %s here, and rejects it", typeName)
+			val.Reject(typed.Field("@type"), "Envoy rejects %s here", typeName)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func (val *Validator) validateNetworkFilterOrder(list *tree.Node) {
 		last := i == len(list.Nodes)-1
 		switch typeName, _ := list.Nodes[i].Field("typed_config").Typed(); {
 		case !last && slices.Contains(terminalNetworkFilters, typeName):
-			val.rejectIfComplete(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
+			val.rejectIfComplete(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it after the others")
 		case last && slices.Contains(nonTerminalNetworkFilters, typeName):
-			val.rejectIfComplete(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
+			val.rejectIfComplete(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager after it")
 		}
 	}
 }
@@ -95,10 +95,10 @@ func (val *Validator) validateHTTPFilterOrder(list *tree.Node) {
 		last, terminal := i == len(list.Nodes)-1, isTerminal(typeName, config)
 		switch {
 		case terminal && !last:
-			val.rejectIfComplete(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
+			val.rejectIfComplete(n, "the router is not the last of http_filters, and Envoy rejects that: put it after the others")
 			return
 		case isEnvoyMessage(typeName) && isHTTPFilter(typeName) && last && !terminal:
-			val.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+			val.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router after it")
 		case last && n.Field("disabled").Bool(false):
 			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: remove that")
 		}
@@ -139,7 +139,7 @@ func validateHTTPFilter(val *Validator, n *tree.Node) {
 func (val *Validator) validatePerRoute(n *tree.Node) {
 	for f := range n.Field("typed_per_filter_config").Fields() {
 		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {
-			val.Reject(f.Field("@type"), "Envoy does not take the message of the filter for a route: write type.googleapis.com/%sPerRoute", typeName)
+			val.Reject(f.Field("@type"), "Envoy rejects the message of the filter on a route: write type.googleapis.com/%sPerRoute", typeName)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func validateListener(val *Validator, n *tree.Node) {
 	for chain := range n.Field("filter_chains").Elements() {
 		val.validateNetworkFilterOrder(chain.Field("filters"))
 		if at := chain.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.UpstreamTlsContext") {
-			val.Reject(at, "a listener takes DownstreamTlsContext")
+			val.Reject(at, "a listener requires DownstreamTlsContext")
 		}
 		var h maphash.Hash
 		h.SetSeed(seed)
@@ -216,7 +216,7 @@ func validateCluster(val *Validator, n *tree.Node) {
 		}
 	}
 	if at := n.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.DownstreamTlsContext") {
-		val.Reject(at, "a cluster takes UpstreamTlsContext")
+		val.Reject(at, "a cluster requires UpstreamTlsContext")
 	}
 	ring := n.Field("ring_hash_lb_config")
 	if most := ring.Field("maximum_ring_size"); most.Exists() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
@@ -237,7 +237,7 @@ func (val *Validator) validateEndpoints(n *tree.Node, kind string) {
 			case at.Exists() && at.Text != "" && !isAddress(at):
 				val.rejectIfComplete(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Describe(), at.Describe())
 			case socket.Field("named_port").Exists():
-				val.Reject(socket.Field("named_port"), "a cluster of type STATIC takes port_value alone")
+				val.Reject(socket.Field("named_port"), "a cluster of type STATIC requires port_value")
 			}
 		}
 	}

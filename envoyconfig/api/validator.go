@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// ValidationError is a part of a configuration that Envoy rejects or that its API does not have.
+// ValidationError is an error for a part of a configuration that Envoy rejects or that its API does not have.
 type ValidationError struct {
 	Pos     rules.Pos
 	Message string
@@ -19,7 +19,7 @@ type ValidationError struct {
 // Error formats the error as file:line:column: message.
 func (f *ValidationError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
 
-// Validator collects what Envoy would reject. Its zero value is ready to use.
+// Validator collects errors for configuration that Envoy would reject. Its zero value is ready to use.
 type Validator struct {
 	// Errors are the problems for which Envoy rejects the configuration. They are complete after Finish.
 	Errors []error
@@ -51,8 +51,8 @@ func (val *Validator) ValidatePart(n *tree.Node, message string) {
 
 // Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
 // dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
-// outside of rate limits is an error only if the configuration is complete, because excerpts leave such fields out.
-func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
+// outside of rate limits is an error only if complete is true, because excerpts leave such fields out.
+func (val *Validator) Finish(dump Release, allowsDeprecated, complete bool) {
 	if dump == 0 || dump == schemaRelease {
 		val.addErrors(val.unknown)
 	} else {
@@ -61,13 +61,13 @@ func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
 	if dump == 0 && !allowsDeprecated {
 		val.addErrors(val.deprecated)
 	}
-	if whole {
+	if complete {
 		val.addErrors(val.missing)
 	}
 }
 
-func (val *Validator) addErrors(faults []*ValidationError) {
-	for _, f := range faults {
+func (val *Validator) addErrors(errs []*ValidationError) {
+	for _, f := range errs {
 		val.Errors = append(val.Errors, f)
 	}
 }
@@ -94,7 +94,7 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 func (val *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
-		hint = ": put it in quotes, without which it is true or false"
+		hint = ": quote it; unquoted it is a boolean"
 	}
 	val.Errors = append(val.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
 }
@@ -113,21 +113,21 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 		return
 	}
 	set := map[*field]*tree.Node{}
-	strangers := false
-	for below := range n.Fields() {
-		f := m.byName[below.Name]
+	hasUnknown := false
+	for child := range n.Fields() {
+		f := m.byName[child.Name]
 		switch {
-		case f == nil && !m.open && below.Name != "@type":
-			strangers = true
-			val.reportUnknownField(below, m)
+		case f == nil && !m.open && child.Name != "@type":
+			hasUnknown = true
+			val.reportUnknownField(child, m)
 		case f != nil:
-			if below.Kind != tree.Null {
-				set[f] = below
+			if child.Kind != tree.Null {
+				set[f] = child
 			}
-			val.validateField(below, f)
+			val.validateField(child, f)
 		}
 	}
-	val.validateOneofs(n, m, set, label, strangers)
+	val.validateOneofs(n, m, set, label, hasUnknown)
 	for _, f := range m.fields {
 		if at := set[f]; f.required && isEmpty(at) && (at != nil || f.oneof == "") {
 			val.reportMissingField(n, m, f, label)
@@ -140,7 +140,7 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 }
 
 // validateOneofs checks that at most one field of each oneof is set, and one of each required oneof.
-func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
+func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, hasUnknown bool) {
 	members := map[string][]string{}
 	for _, f := range m.fields {
 		if f.oneof != "" && set[f] != nil {
@@ -148,12 +148,12 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 	}
 	for _, oneof := range slices.Sorted(maps.Keys(members)) {
-		if there := members[oneof]; len(there) > 1 {
-			val.Reject(n, "%sEnvoy takes %s alone: remove the others", label, strings.Join(there, " or "))
+		if present := members[oneof]; len(present) > 1 {
+			val.Reject(n, "%sEnvoy accepts only one of %s: remove the others", label, strings.Join(present, ", "))
 		}
 	}
 	for _, oneof := range m.oneofs {
-		if len(members[oneof]) > 0 || val.partial || strangers {
+		if len(members[oneof]) > 0 || val.partial || hasUnknown {
 			continue
 		}
 		var names []string
@@ -217,7 +217,7 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 	}
 	hint := ""
 	if name == "unit_multiplier" {
-		hint = ", or write the limit into the rules, which have it"
+		hint = ", or write the limit into the rules, which support it"
 	}
 	var names []string
 	for _, f := range m.fields {
@@ -230,11 +230,11 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 
 // misplacedFields maps fields that Envoy does not have to the place where they belong.
 var misplacedFields = map[string]string{
-	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
+	Bootstrap + ".rate_limit_service": "into the rate limit filter; only the v2 API had it here",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
 	VirtualHost + ".route":            "into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE",
 	Route + ".rate_limits":            "below route, next to cluster",
-	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
+	Cluster + ".hosts":                "into load_assignment, as endpoints; only the v2 API had hosts",
 }
 
 // validateField validates the value of a field.
@@ -258,10 +258,10 @@ func (val *Validator) validateField(n *tree.Node, f *field) {
 	case f.isMap && n.Kind != tree.Object:
 		val.reportWrongKind(n, label, "an object")
 	case f.isMap:
-		for below := range n.Fields() {
-			val.validateValue(below, f, f.itemRules, below.Name+": ")
-			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: below.Name}, f.keyRules); ok {
-				val.Reject(below, "%skey %q: want %s", label, rules.Shorten(below.Name), unmet.describe("text"))
+		for child := range n.Fields() {
+			val.validateValue(child, f, f.itemRules, child.Name+": ")
+			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: child.Name}, f.keyRules); ok {
+				val.Reject(child, "%skey %q: want %s", label, rules.Shorten(child.Name), unmet.describe("text"))
 			}
 		}
 		val.validateRules(n, f, f.rules, label)
@@ -277,7 +277,7 @@ func (val *Validator) validateList(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
 		// Envoy accepts a single value in place of a list.
 		if val.Strict || !f.accepts(n) {
-			val.reportWrongKind(n, label, "a list of "+f.noun().many)
+			val.reportWrongKind(n, label, "a list of "+f.noun().plural)
 			return
 		}
 		one := *n
@@ -299,17 +299,17 @@ func (val *Validator) validateValue(n *tree.Node, f *field, constraints []rule, 
 	if !f.accepts(n) {
 		want := f.describe(constraints)
 		if f.typeName == "Duration" {
-			want = f.noun().one
+			want = f.noun().singular
 		}
 		val.reportWrongKind(n, label, want)
 		return
 	}
 	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.matches(n) }) {
-		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().one)
+		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().singular)
 	}
 	for _, v := range f.values {
 		if v.deprecated && v.matches(n) {
-			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().one))
+			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().singular))
 		}
 	}
 	switch {

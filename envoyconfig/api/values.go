@@ -12,7 +12,7 @@ import (
 )
 
 // noun describes a kind of value in messages, in singular and plural.
-type noun struct{ one, many string }
+type noun struct{ singular, plural string }
 
 // kind is a kind of value. accepts reports whether a value is of the kind, and normalizes a value that Envoy accepts
 // in several forms.
@@ -78,7 +78,7 @@ func (v enumValue) matches(n *tree.Node) bool {
 	return strings.EqualFold(n.Text, v.name) || n.Text == v.number
 }
 
-// isEmpty reports whether a field is missing, or equal to a missing one. An empty object is not empty.
+// isEmpty reports whether a field is missing, an empty text or an empty list. An object is never empty.
 func isEmpty(n *tree.Node) bool {
 	return n == nil || n.Kind == tree.Text && n.Text == "" || n.Kind == tree.List && len(n.Nodes) == 0
 }
@@ -128,10 +128,10 @@ func isInteger(n *tree.Node, least, most float64) bool {
 }
 
 // wrapped accepts a wrapper message such as StringValue in place of its value.
-func wrapped(takes func(*tree.Node) bool) func(*tree.Node) bool {
+func wrapped(accepts func(*tree.Node) bool) func(*tree.Node) bool {
 	return func(n *tree.Node) bool {
 		unwrapValue(n)
-		return takes(n)
+		return accepts(n)
 	}
 }
 
@@ -171,8 +171,8 @@ const durationPattern = `^[0-9]+(\.[0-9]{1,9})?s$`
 // normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s.
 func normalizeDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
-		for below := range n.Fields() {
-			if below.Name != "seconds" && below.Name != "nanos" {
+		for child := range n.Fields() {
+			if child.Name != "seconds" && child.Name != "nanos" {
 				return false
 			}
 		}

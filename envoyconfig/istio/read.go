@@ -82,7 +82,7 @@ type EnvoyFilter struct {
 	scope    scope
 	priority int64
 	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod then compares
-	// creation times, which files do not have.
+	// creation times, which files do not contain.
 	rank int
 }
 
@@ -98,10 +98,10 @@ type Patch struct {
 	match  *tree.Node
 }
 
-// Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for each part that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
-	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkShape(n, "")
+	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}
@@ -110,7 +110,7 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Describe(), apiGroup))
 	}
 	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").Exists() {
-		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: remove one", at.Pos()))
+		wrong = append(wrong, fmt.Errorf("%v: Istio accepts only one of targetRefs, workloadSelector: remove one", at.Pos()))
 	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{

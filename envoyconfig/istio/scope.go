@@ -66,36 +66,36 @@ func (s scope) intersect(other scope) scope {
 func (s scope) key() string { return fmt.Sprint(s.namespace, s.labels) }
 
 // DisjointReason returns why no listener of a proxy gets both patches, and the position in the first patch; empty if
-// one may.
+// a listener may get both.
 func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
-		return fmt.Sprintf("this is for context %s, that for %s", p.Context, other.Context), p.match.Field("context").Pos()
+		return fmt.Sprintf("this patch is for context %s, the other one for %s", p.Context, other.Context), p.match.Field("context").Pos()
 	}
 	s, o := p.parent.scope, other.parent.scope
 	for _, label := range s.labelNames {
 		if value, ok := o.labels[label]; ok && value != s.labels[label] {
-			return fmt.Sprintf("this is for proxies with %s: %s, that for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
+			return fmt.Sprintf("this patch is for proxies with %s: %s, the other one for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
 		}
 	}
 	if !s.isRoot() && !o.isRoot() && s.namespace != o.namespace {
-		return fmt.Sprintf("this is for proxies in the namespace %s, that in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
+		return fmt.Sprintf("this patch is for proxies in the namespace %s, the other one for those in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
 	}
 	return "", rules.Pos{}
 }
 
-// CanMeet reports whether a listener may get both patches.
-func (p *Patch) CanMeet(other *Patch) bool {
+// MayShareListener reports whether a listener may get both patches.
+func (p *Patch) MayShareListener(other *Patch) bool {
 	why, _ := p.DisjointReason(other)
 	return why == ""
 }
 
-// MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the
-// position: it has the same selector in a namespace of its own, while gateways usually run in istio-system. It is
-// empty otherwise.
+// MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the position;
+// empty if it may. Gateways usually run in istio-system, so a patch with the same selector in another namespace does
+// not reach them.
 func (p *Patch) MissedGatewayReason(other *Patch) (why string, at rules.Pos) {
 	s, o := p.parent.scope, other.parent.scope
 	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {
 		return "", rules.Pos{}
 	}
-	return fmt.Sprintf("this is for gateways in the namespace %s alone, and that for those in %s too", rules.Shorten(s.namespace), rootNamespace), s.positions[""]
+	return fmt.Sprintf("this patch is for gateways in the namespace %s only, the other one also for those in %s", rules.Shorten(s.namespace), rootNamespace), s.positions[""]
 }

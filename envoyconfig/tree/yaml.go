@@ -113,7 +113,7 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 			}
 		}
 	default:
-		return &posError{y.Line, y.Column, "no value of YAML"}
+		return &posError{y.Line, y.Column, "not a YAML value"}
 	}
 	return nil
 }

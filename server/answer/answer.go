@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Errors of [Service.Answer], in addition to errMalformed, *boundError and *access.DeniedError. The
-// texts are those of envoyproxy/ratelimit, and that of errLate is grpc-go's.
+// Errors of [Service.Answer], in addition to errMalformed, *boundError and *access.DeniedError.
+// errLate has grpc-go's text, the others those of envoyproxy/ratelimit.
 var (
 	errLate          = errors.New("context deadline exceeded")
 	errEmptyDomain   = errors.New("rate limit domain must not be empty")
@@ -32,8 +32,8 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, x *Exchange, re
 }
 
 // Begin is the part of [Service.Answer] up to the decision. If done is false, w.Decided is called
-// once the decision is made, and the caller must not use x or the request until then. Without an
-// error, [Service.Finish] is the rest.
+// once the decision is made, and the caller must not use x or the request until then. After a
+// decision without an error, the caller calls [Service.Finish].
 func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
 	x.decoder.reset()
 	x.overLimit = false
@@ -81,7 +81,7 @@ func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget tim
 	}
 }
 
-// Finish is the part of [Service.Answer] from the decision on.
+// Finish encodes the reply after the decision. The caller sends it after delay.
 func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	rules := x.rules
 	x.rules = nil // a pooled exchange must not keep old rules in memory
@@ -143,8 +143,8 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 }
 
 // appendHeaders appends the response headers and those of the forwarded request. They describe the
-// last descriptor that is over its limit and not a quota, or else the first one with the fewest
-// remaining hits.
+// last descriptor that is over its limit and not a quota. If there is none, they describe the first
+// descriptor with the fewest remaining hits.
 func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
 	var described *descriptorStatus
 	var retry uint64

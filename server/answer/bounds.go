@@ -16,9 +16,9 @@ type Bounds struct {
 	MessageBytes int `kong:"-"`
 	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
 	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
-	// KeyBytes is the maximum length of a key. Values have no bound of their own: they come from
-	// end clients, and Envoy admits a request if the rate limit service returns an error. A client
-	// could evade every limit by exceeding the bound.
+	// KeyBytes is the maximum length of a key. Values have no bound of their own. They come from
+	// end clients, and Envoy admits a request if the rate limit service returns an error, so an end
+	// client could evade every limit by exceeding the bound.
 	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
 }
 
@@ -35,7 +35,7 @@ func (b *Bounds) Check(entries []descriptors.Entry) error {
 	return nil
 }
 
-// bound is --max-message or one of [Bounds].
+// bound identifies --max-message or a field of [Bounds].
 type bound byte
 
 const (

@@ -53,7 +53,8 @@ func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
 	h := telemetry.Hits{Negative: charge.Hits}
 	switch {
-	case x.plan.Matches[i].Lease > 0, charge.Reserve && !d.Over: // a returned lease has no hits, and those of a reservation are not known yet
+	// A charge that returns a lease has no hits. The cost of a reservation is not known yet.
+	case x.plan.Matches[i].Lease > 0, charge.Reserve && !d.Over:
 		return
 	case !charge.Refund:
 		h = s.classifyHits(charge, d)
@@ -131,13 +132,13 @@ func (s *Service) ruleCounters(rules *activeRules, x *Exchange, i int, l *descri
 	return counters
 }
 
-// classifyHits divides a charge's hits as envoyproxy/ratelimit does: over_limit are those beyond
-// the limit, near_limit those within the limit but above the near threshold. One request may have
-// both. The limit of a bucket is its capacity.
+// classifyHits divides a charge's hits as envoyproxy/ratelimit does: hits beyond the limit are
+// over_limit, and hits within the limit but above the near threshold are near_limit. One request
+// may have both. The limit of a bucket is its capacity.
 func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
 	hits, limit := charge.Hits, charge.Policy.Capacity()
-	// As in envoyproxy/ratelimit, float32 may round large limits up. min avoids that the difference
-	// below wraps around, as it does there.
+	// As in envoyproxy/ratelimit, float32 may round large limits up; min keeps near within the
+	// limit.
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {

@@ -2,4 +2,4 @@
 
 package answer
 
-const counting = false
+const countingEnabled = false

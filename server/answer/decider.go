@@ -44,7 +44,7 @@ func (m tableDecider) Reset(_ context.Context, now limiter.Time, b *limiter.Batc
 
 func (tableDecider) Up() bool { return true }
 
-// storeError is the error of a decider with a store that did not decide.
+// storeError is the error of a request that the store did not decide.
 type storeError struct{ err error }
 
 func (e *storeError) Error() string { return fmt.Sprintf("no decision by the store: %v", e.err) }

@@ -27,7 +27,7 @@ func newDescriber(tracing *telemetry.Tracing, logger *zap.Logger) describeFunc {
 	if !traces && !logs {
 		return nil
 	}
-	// Log the first hundred of each second, and every thousandth of the others.
+	// In each second, log the first hundred lines, and then every thousandth.
 	sampled := telemetry.Sampled(logger, time.Second, 100, 1000)
 	return func(ctx context.Context, x *Exchange, delay time.Duration, err error) {
 		if traces && err == nil {
@@ -50,7 +50,7 @@ func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error
 	if line := logger.Check(zap.DebugLevel, "decision"); line != nil {
 		d := x.decision()
 		line.Write(zap.String("domain", d.domain), zap.String("code", d.code), zap.Strings("rules", d.rules),
-			zap.Strings("limited", d.limited), zap.Duration("held", delay))
+			zap.Strings("limited", d.limited), zap.Duration("delay", delay))
 	}
 }
 
@@ -135,6 +135,6 @@ func traceDecision(ctx context.Context, x *Exchange, delay time.Duration) {
 		attribute.StringSlice("sluice.limited", d.limited),
 	)
 	if delay > 0 {
-		span.SetAttributes(attribute.Float64("sluice.held_seconds", delay.Seconds()))
+		span.SetAttributes(attribute.Float64("sluice.delay_seconds", delay.Seconds()))
 	}
 }

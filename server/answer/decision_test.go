@@ -70,7 +70,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 		if e.Level != zapcore.DebugLevel {
 			t.Errorf("%s is logged at %v, want debug", e.Message, e.Level)
 		}
-		delete(fields, "held")
+		delete(fields, "delay")
 		got = append(got, fields)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

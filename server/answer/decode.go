@@ -13,9 +13,9 @@ var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3
 
 // decoder decodes a request into a descriptors.Request whose slices are views of the encoded bytes.
 // Within its bounds, it accepts and rejects the same messages as proto.Unmarshal, and merges
-// repeated fields as protobuf does. The exception are strings, which may contain invalid UTF-8:
-// Envoy copies header values unchanged, and an error would let a client evade every limit with such
-// a header.
+// repeated fields as protobuf does. Strings are the exception: they may contain invalid UTF-8.
+// Envoy copies header values unchanged, and if they caused an error, a client could evade every
+// limit with such a header.
 //
 // Descriptors and entries beyond a bound are counted but not stored. Otherwise a small request
 // could use much memory.

@@ -22,7 +22,7 @@ type descriptorStatus struct {
 	resetSeconds uint64
 }
 
-// appendVarint appends v. It is small enough to be inlined for one byte.
+// appendVarint appends v. It is small enough to be inlined.
 func appendVarint(b []byte, v uint64) []byte {
 	for v >= 0x80 {
 		b = append(b, byte(v)|0x80)

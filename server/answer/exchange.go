@@ -13,7 +13,7 @@ import (
 // reply. It can be reused for later requests. The zero value is ready. One goroutine uses it at a
 // time.
 type Exchange struct {
-	// Request is a buffer for callers whose request is not already in memory of its own.
+	// Request is a buffer for callers that have none for the request.
 	Request []byte
 	// Client sent the request. It is only used if [Settings].Allow is set.
 	Client *access.Client

@@ -87,9 +87,9 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
 }
 
-// Finish completes a request after its decision, or after the given error of Begin. The error that
-// it returns has a gRPC status; without one, the caller sends x.Reply after delay. The caller calls
-// Done with the error and took when the call ends.
+// Finish completes a request after its decision. failed is the error of Begin or of the decision.
+// The returned error has a gRPC status; if it is nil, the caller sends x.Reply after delay. When
+// the call ends, the caller passes the error and took to Done.
 func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, failed error) (delay, took time.Duration, err error) {
 	if countingEnabled {
 		took = h.Clock.Elapsed() - start

@@ -77,15 +77,15 @@ func (s *Service) recordLeaseEnd(x *Exchange, i int, number uint64) {
 	m.Stale.Inc()
 }
 
-// recordCost records the cost that was charged instead of the hits that the returned lease of
-// charge at had reserved.
+// recordCost records the hits that the returned lease of charge at had reserved, and the cost that
+// was charged instead.
 func (s *Service) recordCost(x *Exchange, at int) {
-	held := x.plan.Batch.Decisions[at].Charged
+	reserved := x.plan.Batch.Decisions[at].Charged
 	cost, known := x.plan.LeaseCost(at)
 	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.ReleasesWithoutCost() {
-		cost = held
+		cost = reserved
 	}
-	s.metrics.Leases.Settled.Add(float64(held))
+	s.metrics.Leases.Settled.Add(float64(reserved))
 	s.metrics.Leases.Cost.Add(float64(cost))
 }
 
@@ -119,7 +119,8 @@ func (s *Service) updateRules(change func(*activeRules)) {
 		if old == nil {
 			return
 		}
-		// Requests that were planned before notice that the pointer has changed; see recordLeases.
+		// Requests that were planned with the old rules notice that the pointer has changed; see
+		// recordLeases.
 		r := *old
 		change(&r)
 		if s.rules.CompareAndSwap(old, &r) {

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// CountQuota counts the requests of a descriptor that an Envoy has allowed and denied by itself, by
-// a rule of a set. It does nothing if the set is no longer active. Beyond is the number of allowed
-// requests that the limit would have denied if neither it nor the service were in shadow mode.
-// CountQuota must not be called concurrently.
+// CountQuota counts the requests of a descriptor that an Envoy has allowed and denied by itself
+// with the quota of rule r, which belongs to set. It does nothing if the set is no longer active.
+// Beyond is the number of allowed requests that the limit would have denied if neither it nor the
+// service were in shadow mode. CountQuota must not be called concurrently.
 func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 	rules := s.rules.Load()
 	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {

@@ -41,8 +41,8 @@ type Settings struct {
 	// Allow lists the domains that each client may request. Optional: by default, each client may
 	// request each domain.
 	Allow *access.AllowList `kong:"-"`
-	// Decider decides instead of the table, possibly asynchronously, by counters that Namer names.
-	// Optional.
+	// Decider, if set, decides instead of the table, possibly asynchronously. Namer makes the names
+	// of its counters.
 	Decider Decider            `kong:"-"`
 	Namer   *descriptors.Namer `kong:"-"`
 	// Tables contains the tables that rules may refer to. Optional.

@@ -32,9 +32,9 @@ func (x *Exchange) fillStatuses() {
 	}
 }
 
-// statusCharge returns the index of the charge that determines the status of a match: the first of
-// those over their limit and not in shadow mode with the longest wait, or else the first with the
-// fewest remaining hits.
+// statusCharge returns the index of the charge that determines the status of a match. Among the
+// charges that are over their limit and not in shadow mode, it is the first with the longest wait.
+// If there are none, it is the first charge with the fewest remaining hits.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	if m.Count == 1 {
 		return m.First

@@ -13,17 +13,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// maxClientStreams limits, per method and for all connections, the open streams on which a client may send any
-// number of messages. Of our services only reflection, a tool for people, has such streams. Each may buffer
-// requests, and up to 64 KiB of responses that the client does not read.
+// maxClientStreams limits, per method and for all connections, the open streams on which a client
+// may send any number of messages. Of our services only reflection, a tool for people, has such
+// streams. Each may buffer requests, and up to 64 KiB of responses that the client does not read.
 const maxClientStreams = 16
 
-// maxServerStreams limits, per method and for all connections, the open streams on which only the server sends.
-// Each has a goroutine.
+// maxServerStreams limits, per method and for all connections, the open streams on which only the
+// server sends. Each has a goroutine.
 const maxServerStreams = 1024
 
-// Interceptors surround the calls of services other than RateLimitService, whose handler counts its calls and
-// recovers from panics itself.
+// Interceptors surround the calls of services other than RateLimitService, whose handler counts its
+// calls and recovers from panics itself.
 type Interceptors struct {
 	calls    *telemetry.Calls
 	panics   *telemetry.Panics
@@ -36,7 +36,8 @@ func NewInterceptors(c *Config) *Interceptors {
 	return &Interceptors{calls: c.Handler.Metrics.Calls, panics: c.Handler.Panics, draining: c.Draining}
 }
 
-// Unary is a [grpc.UnaryServerInterceptor]. It counts calls, and returns INTERNAL if the method panics.
+// Unary is a [grpc.UnaryServerInterceptor]. It counts calls, and returns INTERNAL if the method
+// panics.
 func (i *Interceptors) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
 	if m := i.calls.Method(path.Base(info.FullMethod)); m != nil {
 		m.Requests.Inc()
@@ -47,9 +48,9 @@ func (i *Interceptors) Unary(ctx context.Context, request any, info *grpc.UnaryS
 	return handle(ctx, request)
 }
 
-// BeginStream counts a stream. Its duration is not measured, because it depends on the client. If too many
-// streams of the method are open, it returns an error; otherwise EndStream must be called. clientStream is true
-// if the client may send any number of messages.
+// BeginStream counts a stream. Its duration is not measured, because it depends on the client. If
+// too many streams of the method are open, it returns an error; otherwise EndStream must be called.
+// clientStream is true if the client may send any number of messages.
 func (i *Interceptors) BeginStream(method string, clientStream bool) error {
 	if m := i.calls.Method(path.Base(method)); m != nil {
 		m.Requests.Inc()
@@ -64,9 +65,10 @@ func (i *Interceptors) BeginStream(method string, clientStream bool) error {
 // EndStream must be called when a stream ends.
 func (i *Interceptors) EndStream(method string) { i.limiter.Release(method) }
 
-// Stream is a [grpc.StreamServerInterceptor] for streams on which BeginStream was called. It returns INTERNAL
-// if the method panics, and UNAVAILABLE when the server drains: clients keep health's Watch and reflection open
-// for any time, and a graceful stop would otherwise wait for them. The handler may return later.
+// Stream is a [grpc.StreamServerInterceptor] for streams on which BeginStream was called. It
+// returns INTERNAL if the method panics, and UNAVAILABLE when the server drains: clients keep
+// health's Watch and reflection open as long as they like, and a graceful stop would otherwise wait
+// for them. The handler may return later.
 func (i *Interceptors) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	done := make(chan error, 1)
 	go func() {
@@ -91,8 +93,8 @@ func (i *Interceptors) Recover(err *error) {
 	}
 }
 
-// StreamLimiter limits the number of open streams. Each method has its own limit, so that the clients of one
-// service do not affect those of others.
+// StreamLimiter limits the number of open streams. Each method has its own limit, so that the
+// clients of one service do not affect those of others.
 type StreamLimiter struct {
 	mu   sync.Mutex
 	open map[string]int // by method
@@ -103,7 +105,7 @@ func (l *StreamLimiter) Acquire(method string, limit int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[method] >= limit {
-		return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, limit)
+		return status.Errorf(codes.ResourceExhausted, "too many open streams of %s: at most %d are allowed", method, limit)
 	}
 	if l.open == nil {
 		l.open = make(map[string]int)

@@ -2,20 +2,20 @@ package transport
 
 import "time"
 
-// Limits bound the resources that one client can use. Each field has its flag, default and range as tags, which
-// cmd/sluice reads. There are no other defaults.
+// Limits bound the resources that one client can use. Each field has its flag, default and range as
+// tags, which cmd/sluice reads. There are no other defaults.
 type Limits struct {
-	// MaxMessageBytes limits a request. A larger request gets an error, and Envoy then allows the end client's
-	// request, so no end client may be able to reach the limit. An end client can fill Envoy's 60 KiB of
-	// headers, which a route may repeat in each descriptor. The default is enough for 68 entries that come from
-	// a header.
+	// MaxMessageBytes limits a request. A larger request gets an error, and Envoy then allows the
+	// end client's request, so no end client may be able to reach the limit. An end client can fill
+	// Envoy's 60 KiB of headers, which a route may repeat in each descriptor. The default is enough
+	// for 68 entries that come from a header.
 	MaxMessageBytes int `name:"max-message" type:"size" range:"1..2147483647" default:"4MiB" placeholder:"SIZE" help:"Maximum size of a request. A larger one gets an error, and Envoy then allows the request, so reserve 60KiB (its max_request_headers_kb) for each entry that comes from a header."`
 
 	MaxConnections     int    `type:"count" range:"1..2147483647" default:"10000" placeholder:"N" help:"Maximum number of gRPC connections. Lowered to what the limit on open files permits."`
 	MaxHTTPConnections int    `name:"max-http-connections" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of connections per HTTP listener; at most 100 for metrics and debugging. Lowered to what the limit on open files permits."`
 	MaxStreams         uint32 `type:"count" range:"1..2147483647" default:"1024" placeholder:"N" help:"Maximum number of concurrent calls per connection."`
-	// MaxHeaderBytes is counted as in RFC 9113, 6.5.2: 32 bytes per header more than its own. The headers of
-	// Envoy's call take 700 bytes, and those of a trace more.
+	// MaxHeaderBytes is counted as in RFC 9113, 6.5.2: the bytes of each header plus 32. The
+	// headers of Envoy's call take 700 bytes, and those of a trace more.
 	MaxHeaderBytes uint32 `name:"max-header-size" type:"size" range:"1KiB..16MiB" default:"128KiB" placeholder:"SIZE" help:"Maximum size of the headers of a call; more than twice the size may close the connection. Envoy forwards tracing headers of end clients, up to its max_request_headers_kb (60)."`
 
 	ConnectionTimeout     time.Duration `range:"1ms..1h" default:"5s" placeholder:"TIME" help:"Time limit for the TLS handshake and the HTTP/2 preface."`

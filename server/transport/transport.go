@@ -14,8 +14,8 @@ import (
 
 // Transport is a gRPC server. Its methods may be called concurrently.
 type Transport interface {
-	// Serve accepts connections until Stop or GracefulStop is called, which close the listener. It returns
-	// [grpc.ErrServerStopped] if one of them was called before.
+	// Serve accepts connections until Stop or GracefulStop is called, which close the listener. It
+	// returns [grpc.ErrServerStopped] if one of them was called before.
 	Serve(l net.Listener) error
 	// GracefulStop waits for open calls; Stop does not.
 	GracefulStop()
@@ -30,22 +30,22 @@ type Config struct {
 	Quotas *rlqs.Service
 	// Creds perform the handshake of a connection.
 	Creds credentials.TransportCredentials
-	// Tracer, if not nil, traces rate-limit requests. It reads the headers in TraceHeaders, which are in lower
-	// case.
+	// Tracer, if not nil, traces rate-limit requests. It reads the headers in TraceHeaders, which
+	// are in lower case.
 	Tracer       stats.Handler
 	TraceHeaders []string
 	// Hint is the built-in transport's answer to HTTP/1 clients.
 	Hint []byte
 	// Draining is closed when the streams of other services must end.
 	Draining <-chan struct{}
-	// Register, if not nil, registers services other than RateLimitService: our own, whose calls need no
-	// metadata, and others.
+	// Register, if not nil, registers services other than RateLimitService: our own, whose calls
+	// need no metadata, and others.
 	Register func(own reflection.GRPCServer, others grpc.ServiceRegistrar)
 }
 
-// MachineOf returns the IP address of a client on another machine, or "": programs on this machine share their
-// addresses. It is the complete address, while AddressOf of package access returns a prefix: the pods of a node
-// can share the first half.
+// MachineOf returns the IP address of a client on another machine. It returns "" for a client on
+// this machine, because all its programs share their addresses. The address is complete, unlike the
+// prefix that AddressOf of package access returns: the pods of a node can share a prefix.
 func MachineOf(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {

@@ -63,7 +63,7 @@ func (f *textFormat) isUnambiguous(i int, value []byte) bool {
 	}
 }
 
-// maxReadings limits the positions of a literal that are tried. No honest request has more.
+// maxReadings limits the positions of a literal that are tried. Ordinary requests have fewer.
 const maxReadings = 64
 
 type valueSpan struct{ start, end int }
@@ -83,20 +83,20 @@ func (f *textFormat) findReadings(line []byte, l *Line) error {
 			}
 		}
 	}
-	// From the right, keep the candidates that are followed by one.
+	// From the right, keep the candidates that are followed by a kept candidate of the next value.
 	after := []int{len(line)}
-	for i, of := range slices.Backward(edges) {
-		of = slices.DeleteFunc(of, func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
-		switch len(of) {
+	for i, kept := range slices.Backward(edges) {
+		kept = slices.DeleteFunc(kept, func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
+		switch len(kept) {
 		case 0:
 			return &LineError{len(f.literals[0]), errFormatMismatch}
 		case 1:
-			l.starts[i], l.ends[i] = of[0].start, of[0].end
+			l.starts[i], l.ends[i] = kept[0].start, kept[0].end
 		default:
 			l.starts[i], l.ends[i] = -1, -1
 		}
 		after = nil
-		for _, e := range of {
+		for _, e := range kept {
 			after = append(after, e.start)
 		}
 	}

@@ -27,7 +27,7 @@ func newCSVFormat(names map[string]string, sample [][]byte) (lineParser, error) 
 	f := &csvFormat{namedFields: namedFields{renamed: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
 		f.observeName(string(value))
-		f.columns = append(f.columns, string(value)) // the first of several fields with one name counts
+		f.columns = append(f.columns, string(value)) // a repeated name means its first column
 	})
 	if err != nil || len(f.columns) < 2 {
 		return nil, fmt.Errorf("the first line is not a CSV header: %q", truncate(sample[0]))

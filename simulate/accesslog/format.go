@@ -24,7 +24,7 @@ type lineParser interface {
 	bind(l *layout) error
 	// read parses a line and calls request for each of its requests, after filling in the values or
 	// with the reason why this request cannot be read. It returns the error of request, an error of
-	// the line, or errHeader for a line without requests by design.
+	// the line, or errHeader for a line that has no requests by design, such as a header.
 	read(line []byte, l *Line, request func(error) error) error
 }
 

@@ -26,7 +26,6 @@ func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error)
 	for name, label := range names {
 		names[name] = ltsvName([]byte(label))
 	}
-	first := errors.New("no line has tab-separated LABEL:VALUE pairs")
 	for _, line := range sample {
 		_ = eachLabel(line, func(label, value []byte, _ int) { // bad lines are counted later
 			f.observeName(ltsvName(label))
@@ -34,7 +33,7 @@ func newLTSVFormat(names map[string]string, sample [][]byte) (lineParser, error)
 		})
 	}
 	if len(f.observed) < 2 {
-		return nil, first
+		return nil, errors.New("no line has tab-separated LABEL:VALUE pairs")
 	}
 	return f, f.checkRenamed()
 }

@@ -99,12 +99,12 @@ func normalizeHeader(name string) string { return strings.ReplaceAll(strings.ToL
 
 func (f *namedFields) fields() []string { return f.observed }
 
-// slotsByName returns the slots by the log's names of fields, except for fields of the embedded
-// line, whose format within may be nil.
-func (f *namedFields) slotsByName(l *layout, within lineParser) map[string]int {
+// slotsByName returns the slots by the log's names of fields. It omits fields of the embedded line,
+// whose format is embedded, or nil.
+func (f *namedFields) slotsByName(l *layout, embedded lineParser) map[string]int {
 	slots := map[string]int{}
 	for slot, name := range l.names {
-		if key := f.logName(name); key != "" && (within == nil || within.logName(name) == "") {
+		if key := f.logName(name); key != "" && (embedded == nil || embedded.logName(name) == "") {
 			slots[key] = slot
 		}
 	}

@@ -97,8 +97,8 @@ func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error
 			return request(nil)
 		}
 		l.baseColumn = bodyAt
-		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // the record's time is the request's
-			return request(err)
+		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) {
+			return request(err) // a bad body affects only its record
 		}
 		return nil
 	})

@@ -68,8 +68,8 @@ type Reader struct {
 // NewReader returns a reader for a prepared format. It calls handle for each request with a
 // readable time that is not after now, in nanoseconds since 1970. If handle returns an error, the
 // line counts as bad.
-func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
-	r := &Reader{format: f, now: now, maxLine: f.parser.info().maxLine, handle: use, line: newLine(f.layout)}
+func (f *Format) NewReader(now int64, handle func(*Line) error) *Reader {
+	r := &Reader{format: f, now: now, maxLine: f.parser.info().maxLine, handle: handle, line: newLine(f.layout)}
 	r.onRequest = r.countRequest
 	return r
 }

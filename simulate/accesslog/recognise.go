@@ -86,11 +86,11 @@ func newLineParser(format string, s *sample) (lineParser, error) {
 	if err != nil {
 		return nil, err
 	}
-	read := formatsByName[parts[0]]
-	if read == nil {
+	newParser := formatsByName[parts[0]]
+	if newParser == nil {
 		return nil, errUnknownFormat(format)
 	}
-	f, err := read(fields, s.lines)
+	f, err := newParser(fields, s.lines)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
@@ -178,7 +178,8 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 	return best, nil
 }
 
-// recognisePrefixed returns the format of lines that follow one of prefixes, or nil.
+// recognisePrefixed returns the format of lines that begin with one of prefixes and continue in
+// another format, or nil.
 func recognisePrefixed(sample [][]byte) (lineParser, error) {
 	for _, prefix := range prefixes {
 		f, err := newTextFormat(prefix)

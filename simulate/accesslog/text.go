@@ -14,7 +14,7 @@ import (
 // Envoy escapes nothing in its format strings: a user agent with quotes is written unchanged, so a
 // line may have several readings. The parser first searches each literal from the left, which finds
 // its leftmost position in any reading. That position is the only one unless the value before the
-// next literal contains the literal again. Only then does it search the other readings; a value
+// next literal contains the literal again. Only then does it search for the other readings; a value
 // that differs between them is ambiguous.
 //
 // Other servers escape quoted values. Their formats, which have variables like nginx's, are parsed
@@ -22,7 +22,8 @@ import (
 type textFormat struct {
 	// server is the server that writes the format, if known.
 	server string
-	// namedFields has the variables. delimited reports that no line can have several readings.
+	// namedFields are the variables, if hasVariables is set. delimited is true if no line can have
+	// several readings.
 	namedFields
 	hasVariables, delimited bool
 	// noRequest is the request line that the server writes when there was no request, such as for

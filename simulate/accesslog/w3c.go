@@ -139,7 +139,7 @@ func (f *w3cFormat) bind(l *layout) error {
 	return nil
 }
 
-// logName also knows the name of the time's second part.
+// logName also finds the time if its second part is in the column time-local.
 func (f *w3cFormat) logName(name string) string {
 	logName := f.namedFields.logName(name)
 	if logName == "" && name == fieldTime && f.seen["time-local"] > 0 {

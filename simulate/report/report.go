@@ -187,7 +187,7 @@ type Recommendation struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Use counts the windows of keys with a range of use.
+// Use counts the windows in which the hits of a key are in a range.
 type Use struct {
 	// From (exclusive) and UpTo (inclusive) are shares of the limit. The last range has no end, and
 	// UpTo is 0.

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// activity holds a connection's timestamps, which the monitor reads without locking connection.mu, so a client
-// that does not read cannot block it. All are times of the clock; 0 is none.
+// activity holds a connection's timestamps, which the monitor reads without locking connection.mu,
+// so a client that does not read cannot block it. Times are times of the clock; 0 means none.
 type activity struct {
 	startedAt, maxAge time.Duration // maxAge is 0 if unlimited
 
@@ -20,13 +20,13 @@ type activity struct {
 	headerBlockAt     atomic.Int64 // beginning of an incomplete header block
 	writeStartedAt    atomic.Int64 // beginning of a write that is not done
 
-	drainAt atomic.Int64 // a GOAWAY was requested or sent
+	drainAt atomic.Int64 // when a GOAWAY was requested or sent
 
 	gotSettings   atomic.Bool // the client's SETTINGS were received
-	waitsForStore atomic.Bool // the connection waits for a store, or has received input that is not fed yet
+	waitsForStore atomic.Bool // the connection waits for a store, or has input that is not fed yet
 
 	lastStream uint32        // newest stream at the end of the last batch
-	pingedAt   time.Duration // a PING was requested that is not answered; used by the monitor only
+	pingedAt   time.Duration // when the unanswered PING was requested; used by the monitor only
 }
 
 func (a *activity) start(now, age time.Duration) {
@@ -50,8 +50,9 @@ func (a *activity) noteCalls(now time.Duration, last uint32, open int) {
 	a.openCalls.Store(int64(open))
 }
 
-// noteIncompleteFrame is called when all input was fed, so the connection does not wait for a store. incomplete
-// is true if the input ended inside a frame, and changed if it is a different frame than before.
+// noteIncompleteFrame is called when all input was fed. The connection then no longer waits for a
+// store. incomplete is true if the input ended inside a frame, and changed if it is a different
+// frame than before.
 func (a *activity) noteIncompleteFrame(incomplete, changed bool) {
 	switch {
 	case !incomplete:
@@ -78,8 +79,8 @@ const (
 	maxWriteTime = 5 * time.Second  // to read the output of a batch
 )
 
-// monitorInterval returns how often connections are checked: once a second, or as often as the shortest
-// configured time.
+// monitorInterval returns how often connections are checked: once a second, or as often as the
+// shortest configured time.
 func monitorInterval(l *transport.Limits) time.Duration {
 	every := time.Second
 	for _, d := range [...]time.Duration{l.KeepaliveTimeout, l.MaxConnectionIdle, l.MaxConnectionAge, l.MaxConnectionAgeGrace} {
@@ -90,15 +91,15 @@ func monitorInterval(l *transport.Limits) time.Duration {
 	return max(every, 10*time.Millisecond)
 }
 
-// check returns the commands for the next batch, or expired if the connection reached its age, or an error that
-// names the client's violation.
+// check returns the commands for the next batch, or expired if the connection reached its age, or
+// an error that names the client's violation.
 func (a *activity) check(now time.Duration, limits *transport.Limits) (cmds commands, expired bool, err error) {
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
 	silent := since(&a.receivedAt)
 	aged := a.maxAge > 0 && now-a.startedAt >= a.maxAge
 	draining := a.drainAt.Load() != 0
-	// The grace period starts with the GOAWAY, not at the age. After a suspension of the process it would
-	// otherwise have passed before the client receives the GOAWAY.
+	// The grace period starts with the GOAWAY, not at the age. After a suspension of the process it
+	// would otherwise have passed before the client receives the GOAWAY.
 	expired = aged && draining && limits.MaxConnectionAgeGrace > 0 && since(&a.drainAt) >= limits.MaxConnectionAgeGrace
 	switch {
 	case a.writeStartedAt.Load() != 0 && since(&a.writeStartedAt) >= maxWriteTime:

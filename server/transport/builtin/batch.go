@@ -7,19 +7,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// processInput processes a batch of input: it answers the calls in it. ok is false if the connection ends.
+// processInput processes a batch of input: it answers the calls in it. ok is false if the
+// connection ends.
 //
-// A connection with unprocessed input must acquire a token (one per CPU) before its next batch, and releases it
-// after yielding. Without tokens, fifty busy connections would keep the run queue non-empty, and Go's scheduler
-// would poll the network only every 10 ms.
+// A connection with unprocessed input must acquire a token (one per CPU) before its next batch, and
+// releases it after yielding. Without tokens, fifty busy connections would keep the run queue
+// non-empty, and Go's scheduler would poll the network only every 10 ms.
 func (c *connection) processInput(in []byte, needsToken bool) (used int, more, ok bool) {
 	for {
 		c.waitForStore()
 		if needsToken {
 			c.lockWithToken()
 		} else if !c.mu.TryLock() {
-			// A flusher can have the lock for as long as its client does not read. Other connections need not
-			// wait for that.
+			// A flusher keeps the lock while its client does not read. Let the next connection that
+			// waits for a store continue meanwhile.
 			c.storeMemory.wakeNext()
 			c.mu.Lock()
 		}
@@ -38,8 +39,8 @@ func (c *connection) processInput(in []byte, needsToken bool) (used int, more, o
 	return used, more, ok
 }
 
-// lockWithToken locks c.mu and acquires a token. It does not occupy a token while it waits for the lock,
-// because a flusher can have the lock for as long as its client does not read.
+// lockWithToken locks c.mu and acquires a token. It has no token while it waits for the lock,
+// because a flusher keeps the lock while its client does not read.
 func (c *connection) lockWithToken() {
 	for {
 		c.tokens <- struct{}{}
@@ -105,7 +106,8 @@ func (c *connection) feedLocked(in []byte, now time.Duration) (used int, more bo
 	return used, more, err
 }
 
-// recoverPanicLocked is deferred by all parts of a batch. A panic is a bug, and closes only this connection.
+// recoverPanicLocked is deferred by all parts of a batch. A panic is a bug, and closes only this
+// connection.
 func (c *connection) recoverPanicLocked(err *error) {
 	if p := recover(); p != nil {
 		c.Handler.Panics.Report(p)
@@ -114,7 +116,8 @@ func (c *connection) recoverPanicLocked(err *error) {
 	}
 }
 
-// finishBatchLocked updates what other goroutines read of the connection, and decides whether it ends.
+// finishBatchLocked publishes the state that other goroutines read, and determines whether the
+// connection ends.
 func (c *connection) finishBatchLocked(now time.Duration, err error) {
 	if c.spare != nil {
 		c.spare.release()
@@ -174,14 +177,16 @@ func (c *connection) runFlusher() {
 			c.close()
 		}
 		if c.ending {
-			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which closes the connection
+			// This wakes the reader, which closes the connection.
+			_ = c.raw.SetReadDeadline(time.Unix(1, 0))
 		}
 		c.mu.Unlock()
 		c.releaseToken()
 	}
 }
 
-// processMailboxLocked processes the completions and commands in the mailbox. An error ends the connection.
+// processMailboxLocked processes the completions and commands in the mailbox. An error ends the
+// connection.
 func (c *connection) processMailboxLocked(now time.Duration) (err error) {
 	completions, cmds := c.mailbox.takeAll()
 	for _, f := range completions {

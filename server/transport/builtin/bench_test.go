@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// BenchmarkBatch measures a batch without system calls: 64 calls received in one read, as an Envoy with a
-// timeout sends them. Divide by 64 for a call.
+// BenchmarkBatch measures a batch without system calls: 64 calls received in one read, as an Envoy
+// with a timeout sends them. Divide by 64 for a call.
 func BenchmarkBatch(b *testing.B) {
 	const calls = 64
 	s := service(b, answer.Settings{}, oneRule)

@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// maxOtherMessageBytes limits messages of services other than RateLimitService. Requests of health and
-// reflection contain only names. A health watch keeps its name in memory as long as the client likes.
+// maxOtherMessageBytes limits messages of services other than RateLimitService. Requests of health
+// and reflection contain only names. A health watch keeps its name in memory as long as the client
+// likes.
 const maxOtherMessageBytes = 4 << 10
 
 // messageTooLargeError returns the error of a larger message.
@@ -23,14 +24,14 @@ func messageTooLargeError(method string, size, limit int) error {
 	return status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, method, limit)
 }
 
-// bridge serves services written for grpc-go: health, reflection, and others that are registered. Each of their
-// calls has a goroutine; see bridgedCall. Rate-limit requests do not use the bridge, which describes their
-// service for reflection only.
+// bridge serves services written for grpc-go: health, reflection, and others that are registered.
+// Each of their calls has a goroutine; see bridgedCall. Rate-limit requests do not use the bridge,
+// which describes their service for reflection only.
 //
 // Services must be registered before the first connection.
 type bridge struct {
 	services     map[string]*grpc.ServiceDesc
-	methods      []bridgedMethod // by the index that h2 has for them
+	methods      []bridgedMethod // indexed by h2.Call.Method
 	interceptors *transport.Interceptors
 }
 
@@ -42,7 +43,8 @@ type bridgedMethod struct {
 	server any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
-	// keepHeader reports whether to keep a header, and maxKeptBytes limits their size; see [h2.Method].
+	// keepHeader reports whether to keep a header, and maxKeptBytes limits their size; see
+	// [h2.Method].
 	keepHeader   func(name []byte, size int) bool
 	maxKeptBytes int
 	// maxMessageBytes limits messages, before and after decompression; 0 is the limit of requests.
@@ -73,9 +75,9 @@ func newBridge(c *transport.Config) *bridge {
 	return b
 }
 
-// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, because none of our services uses
-// it and a client could have 128 KiB of it kept for each of many calls. For the same reason, the limit of
-// messages is small.
+// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata: none of our services
+// uses it, and a client could make the server keep 128 KiB of it for each of many calls. Messages
+// have a small limit for the same reason.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, nil, 0, maxOtherMessageBytes)
 }
@@ -87,14 +89,14 @@ func (b metadataRegistrar) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, func([]byte, int) bool { return true }, 0, 0)
 }
 
-func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, mostKept, mostMessage int) {
+func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, maxKept, maxMessage int) {
 	b.services[d.ServiceName] = d
 	for _, m := range d.Methods {
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, mostKept, mostMessage})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, maxKept, maxMessage})
 	}
 	for i := range d.Streams {
 		s := &d.Streams[i]
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, mostKept, mostMessage})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, maxKept, maxMessage})
 	}
 }
 
@@ -104,7 +106,7 @@ func (b *bridge) h2Methods() []h2.Method {
 	for i, m := range b.methods {
 		methods = append(methods, h2.Method{
 			Path: m.path, ClientStreams: m.stream != nil && m.stream.ClientStreams, KeepHeader: m.keepHeader, MaxKeptBytes: m.maxKeptBytes, MaxMessageBytes: m.maxMessageBytes,
-			AllowExpired: i == methodShouldRateLimit, // see answer.Exchange.Late
+			AllowExpired: i == methodShouldRateLimit, // see answer.Exchange.DeadlinePassed
 		})
 	}
 	return methods

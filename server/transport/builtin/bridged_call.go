@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// bridgedCall is a call of a method written for grpc-go. The method's handler runs in its own goroutine. It
-// waits here for the client's next message, of which one is read ahead, and for windows, once maxUnsent bytes
-// are unsent.
+// bridgedCall is a call of a method written for grpc-go. The method's handler runs in its own
+// goroutine. It waits for the client's next message, one of which is read ahead, and for the client
+// to extend its window, once maxUnsent bytes are unsent.
 //
 // The connection calls the methods of [h2.StreamingCall] in its batches. The handler calls those of
 // [grpc.ServerStream], which queue commands in the mailbox.
@@ -87,7 +87,7 @@ func (b *bridgedCall) run() { b.finish(b.runHandler()) }
 
 func (b *bridgedCall) runHandler() (err error) {
 	m, others := b.method, b.conn.bridge.interceptors
-	defer others.Recover(&err) // the interceptors do not cover the messages
+	defer others.Recover(&err) // for SendMsg, which the interceptors do not cover
 	if m.stream != nil {
 		return others.Stream(m.server, b, &grpc.StreamServerInfo{
 			FullMethod: m.path, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,
@@ -112,8 +112,8 @@ func (b *bridgedCall) Receive(message []byte, compressed bool) {
 	wake(b.messageReady)
 }
 
-// decompress returns a copy of a message, decompressed. It is called in batches rather than by the goroutines
-// of calls, of which there may be a thousand: see inflate.go.
+// decompress returns a copy of a message, decompressed. It is called in batches, not by the calls'
+// goroutines, because a thousand of these could decompress at once; see inflate.go.
 func (b *bridgedCall) decompress(message []byte, compressed bool) ([]byte, error) {
 	if !compressed {
 		return bytes.Clone(message), nil
@@ -239,7 +239,7 @@ func (b *bridgedCall) trySend(message []byte) bool {
 	return true
 }
 
-// sendHeaderLocked sends the header, unless it was sent.
+// sendHeaderLocked sends the header, unless it was sent before.
 func (b *bridgedCall) sendHeaderLocked() {
 	if b.headerSent {
 		return
@@ -249,7 +249,7 @@ func (b *bridgedCall) sendHeaderLocked() {
 	b.postCommand(func(c *h2.Conn, out []byte) []byte { return c.SendHeader(out, b.stream, fields) })
 }
 
-// finish sends the status, unless it was sent. It cancels the handler's context, as grpc-go does.
+// finish sends the status, unless one was sent. It cancels the handler's context, as grpc-go does.
 func (b *bridgedCall) finish(err error) {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -311,7 +311,8 @@ func (b *bridgedCall) setHeader(md metadata.MD, send bool) error {
 	return nil
 }
 
-func (b *bridgedCall) SetTrailer(md metadata.MD) { _ = b.setTrailer(md) } // it cannot return an error
+// SetTrailer implements [grpc.ServerStream], whose method has no error.
+func (b *bridgedCall) SetTrailer(md metadata.MD) { _ = b.setTrailer(md) }
 
 func (b *bridgedCall) setTrailer(md metadata.MD) error {
 	if err := validateMetadata(md); err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// rateLimitCall is a rate-limit request until its reply. Most calls are answered within the batch in which they
-// arrive, all with the same rateLimitCall.
+// rateLimitCall is a rate-limit request until its reply. Most calls are answered within the batch
+// in which they arrive, all with the same rateLimitCall.
 //
-// Two kinds are answered later, without a goroutine: calls that a store decides, and calls whose reply is
-// delayed. The store or the timer queues the call in the connection's mailbox.
+// Two kinds are answered later, without a goroutine: calls that a store decides, and calls whose
+// reply is delayed. The store or the timer queues the call in the connection's mailbox.
 //
-// A call has one owner at a time; in addition, its stream may refer to it. It is released when it has ended, a
-// batch owns it and no stream refers to it.
+// A call has one owner at a time; in addition, its stream may refer to it. It is released when it
+// has ended, a batch owns it and no stream refers to it.
 type rateLimitCall struct {
 	answer.Exchange
 	ownership
@@ -29,7 +29,7 @@ type rateLimitCall struct {
 
 	// The following fields are guarded by conn.mu.
 	delayTimer   *time.Timer   // nil while a store decides
-	duration     time.Duration // of a call with a delayed reply
+	duration     time.Duration // processing time of a call whose reply is delayed
 	countedBytes int           // bytes that it contributes to conn.storeBytes or conn.delayedBytes
 	awaited      bool          // its stream refers to it, and was neither answered nor canceled
 	recorded     bool          // its end has been counted
@@ -81,7 +81,8 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		deadline = c.batchStart + call.Timeout
 	}
 	later := h.Service.DecidesAsync()
-	if later { // the store may use the call after this batch, and may have decided it before Begin returns
+	if later {
+		// The store may use the call after this batch, and may decide it before Begin returns.
 		x.Request = append(x.Request[:0], message...)
 		message = x.Request
 		x.transfer(ownerBatch, ownerStore)
@@ -141,8 +142,8 @@ func (x *rateLimitCall) sendLocked() { x.resumeLocked(true) }
 // dropLocked implements [completion]: the connection ends.
 func (x *rateLimitCall) dropLocked() { x.resumeLocked(false) }
 
-// resumeLocked continues a call from the mailbox. It sends the reply if the connection continues and the call
-// was not canceled.
+// resumeLocked continues a call from the mailbox. It sends the reply if the connection continues
+// and the call was not canceled.
 func (x *rateLimitCall) resumeLocked(reply bool) {
 	x.transfer(ownerMailbox, ownerBatch)
 	reply = reply && x.awaited
@@ -159,8 +160,8 @@ func (x *rateLimitCall) resumeLocked(reply bool) {
 	}
 }
 
-// handleDecisionLocked continues after the store's decision. The hits of a call that is not answered are
-// returned.
+// handleDecisionLocked continues after the store's decision. If the call is not answered, it
+// cancels the charges of a delayed reply and releases leases.
 func (x *rateLimitCall) handleDecisionLocked(reply bool) {
 	h := x.conn.Handler
 	if !x.recorded {
@@ -196,8 +197,8 @@ func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	x.release()
 }
 
-// releaseOrLeaveToStream releases a call that ended without a reply. If its stream refers to it, Cancel will
-// release it.
+// releaseOrLeaveToStream releases a call that ended without a reply. If its stream refers to it,
+// Cancel will release it.
 func (x *rateLimitCall) releaseOrLeaveToStream() {
 	if x.awaited {
 		x.transfer(ownerBatch, ownerStream)
@@ -206,8 +207,8 @@ func (x *rateLimitCall) releaseOrLeaveToStream() {
 	x.release()
 }
 
-// Cancel implements [h2.PendingCall]: the call was reset. The reservation of a delayed reply is canceled. A
-// call in a store ends with its decision.
+// Cancel implements [h2.PendingCall]: the call was reset. The charges of a delayed reply are
+// canceled. A call in a store ends with its decision.
 func (x *rateLimitCall) Cancel() {
 	if !x.awaited {
 		return // the previous Cancel panicked

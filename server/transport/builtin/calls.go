@@ -76,7 +76,8 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 
 func (c *calls) Reset(stream uint32) { c.leaseConn.ResetCall(stream) }
 
-// decompress decompresses a call's message to at most limit bytes. The caller must release the inflater.
+// decompress decompresses a call's message to at most limit bytes. The caller must release the
+// inflater.
 func (c *calls) decompress(call *h2.Call, limit int) (*inflater, error) {
 	z, err := (*connection)(c).decompressLocked(call.Message, limit)
 	if err == nil {
@@ -85,15 +86,16 @@ func (c *calls) decompress(call *h2.Call, limit int) (*inflater, error) {
 	return z, err
 }
 
-// maxServerStreams limits, per connection and method, the streams on which only the server sends. Each has a
-// goroutine, and stays open as long as the client likes.
+// maxServerStreams limits, per connection and method, the streams on which only the server sends.
+// Each has a goroutine, and stays open as long as the client likes.
 const maxServerStreams = 64
 
-// startBridged starts the goroutine of a call. If complete is set, call.Message is the request; otherwise
-// messages will follow. The limits are checked first: clients that open streams in a loop would otherwise keep
-// the scheduler busy.
+// startBridged starts the goroutine of a call. If complete is set, call.Message is the request;
+// otherwise messages will follow. The limits are checked first: clients that open streams in a loop
+// would otherwise keep the scheduler busy.
 func (c *calls) startBridged(call *h2.Call, complete bool) (*bridgedCall, h2.Status) {
-	if c.bridgedCalls.Load() >= int64(c.Limits.MaxStreams) { // the client resets calls faster than their goroutines end
+	// A client can reset calls faster than their goroutines end.
+	if c.bridgedCalls.Load() >= int64(c.Limits.MaxStreams) {
 		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
 	}
 	m := &c.bridge.methods[call.Method]
@@ -114,8 +116,8 @@ func (c *calls) startBridged(call *h2.Call, complete bool) (*bridgedCall, h2.Sta
 	return b, h2.Status{}
 }
 
-// acquireStreamSlot reserves a stream within the limits of the server and, if only the server sends on it, of
-// the connection. A unary call needs no slot.
+// acquireStreamSlot reserves a stream within the limits of the server and, if only the server sends
+// on it, of the connection. A unary call needs no slot.
 func (c *calls) acquireStreamSlot(m *bridgedMethod) error {
 	if m.stream == nil {
 		return nil

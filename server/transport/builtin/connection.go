@@ -20,10 +20,11 @@ import (
 
 // connection is a connection of the built-in transport.
 //
-// Its goroutine reads and processes the input in batches: it feeds package h2, which answers most calls at
-// once, and writes all output of a batch with one system call. Completions that arrive later, such as delayed
-// replies, are queued in the mailbox. The goroutine that queues the first one starts a flusher, which runs
-// until the mailbox is empty. So other goroutines never wait for the client, and many replies share one write.
+// Its goroutine reads and processes the input in batches: it feeds package h2, which answers most
+// calls at once, and writes all output of a batch with one system call. Completions that arrive
+// later, such as delayed replies, are queued in the mailbox. The goroutine that queues the first
+// one starts a flusher, which runs until the mailbox is empty. So other goroutines never wait for
+// the client, and many replies share one write.
 type connection struct {
 	*shared
 	raw           net.Conn
@@ -32,15 +33,15 @@ type connection struct {
 	info          credentials.AuthInfo // from the handshake
 	client        *access.Client       // the peer, as identified by its certificate
 
-	// mu is locked while a batch is processed and written, and guards the fields up to mailbox. Only the reader
-	// and the flusher may lock it, because a write can block.
+	// mu is locked while a batch is processed and written, and guards the fields up to mailbox.
+	// Only the reader and the flusher may lock it, because a write can block.
 	mu    sync.Mutex
 	conn  net.Conn // raw, or TLS over it; nil during the handshake
 	h2    *h2.Conn
 	out   *output    // output of the current batch
 	spare releasable // memory of calls answered in this batch, reused by the next call
-	// batchStart is when the batch began, and clockAt the last clock reading in it: a call starts when the one
-	// before it ends.
+	// batchStart is when the batch began, and clockAt the last clock reading in it: a call starts
+	// when the one before it ends.
 	batchStart, clockAt time.Duration
 	unfed               int  // bytes received but not fed to h2
 	settingsSent        bool // see [speaksHTTP1]
@@ -48,14 +49,14 @@ type connection struct {
 	ending              bool // no further call is answered
 	readerDone          bool // the reader has returned
 	leaseConn           *leases.Connection
-	quotaStreams        map[*quotaStream]struct{} // open streams of the quota service; nil before the first
+	quotaStreams        map[*quotaStream]struct{} // open streams of the quota service, or nil
 
 	closed       atomic.Bool // close was called; unprocessed input is dropped
 	closedByUs   atomic.Bool // closed by this process
 	pingTimedOut atomic.Bool // closed because a ping was not answered
 
-	// hasToken is set while the connection has one of shared.tokens. It is set in a batch; the goroutine that
-	// clears it releases the token.
+	// hasToken is set while the connection has one of shared.tokens. It is set in a batch; the
+	// goroutine that clears it releases the token.
 	hasToken atomic.Bool
 
 	mailbox mailbox
@@ -102,8 +103,8 @@ func (c *connection) releaseToken() {
 	}
 }
 
-// writeStalled is called when a write has to wait for the client. The write is that of a batch, which continues
-// without a token, or one of TLS, concurrent with a batch.
+// writeStalled is called when a write has to wait for the client. It is the write of a batch, which
+// continues without a token, or a write by TLS, concurrent with a batch.
 func (c *connection) writeStalled() {
 	c.releaseToken()
 	c.discountStoreBytes()
@@ -132,8 +133,8 @@ func (o *output) release() {
 	}
 }
 
-// reportViolation counts and logs, once, that the connection is closed because of what its client did. Orderly
-// closes, such as MaxConnectionAge, are not counted.
+// reportViolation counts and logs, once, that the connection is closed because of what its client
+// did. Orderly closes, such as MaxConnectionAge, are not counted.
 func (c *connection) reportViolation(why error) {
 	c.violationOnce.Do(func() {
 		h := c.Handler
@@ -141,7 +142,8 @@ func (c *connection) reportViolation(why error) {
 	})
 }
 
-// closeWithError closes the connection at once because of what its client did. It may be called concurrently.
+// closeWithError closes the connection at once because of what its client did. It may be called
+// concurrently.
 func (c *connection) closeWithError(why error) {
 	c.closedByUs.Store(true)
 	c.pingTimedOut.Store(why == errKeepaliveTimeout) //nolint:errorlint // never wrapped
@@ -190,7 +192,7 @@ func (c *connection) postCompletion(done completion) {
 	c.mailbox.post(func() { c.mailbox.completions = append(c.mailbox.completions, done) })
 }
 
-// peer returns the client as contexts have it.
+// peer returns the client's address and identity for the context of a call.
 func (c *connection) peer() *peer.Peer {
 	return &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info}
 }
@@ -200,8 +202,8 @@ func (c *connection) decompressLocked(message []byte, limit int) (*inflater, err
 	z, err := inflateSmall(message, limit)
 	if errors.Is(err, errNeedsToken) {
 		c.acquireTokenLocked()
-		z, err = inflateLarge(message, limit, func(held int) {
-			c.updateBufferedLocked(held)
+		z, err = inflateLarge(message, limit, func(allocated int) {
+			c.updateBufferedLocked(allocated)
 			yield()
 		})
 	}
@@ -211,8 +213,9 @@ func (c *connection) decompressLocked(message []byte, limit int) (*inflater, err
 	return z, nil
 }
 
-// updateBufferedLocked updates the bytes that the connection buffers, including those of a message that is
-// being decompressed. It is called at the end of each batch, and between the chunks of a message.
+// updateBufferedLocked updates the bytes that the connection buffers, including those of a message
+// that is being decompressed. It is called at the end of each batch, and between the chunks of a
+// message.
 func (c *connection) updateBufferedLocked(inflating int) {
 	c.shared.buffered.set(&c.buffered, int64(c.h2.Buffered()+c.unfed+c.delayedBytes+c.storeBytes+inflating))
 }
@@ -232,7 +235,8 @@ func (c *connection) checkActivity(now time.Duration) {
 // releasable is memory that returns to a pool.
 type releasable interface{ release() }
 
-// decompressError returns the status of a message that could not be decompressed, with grpc-go's text.
+// decompressError returns the status of a message that could not be decompressed, with grpc-go's
+// text.
 func decompressError(err error, limit int) error {
 	if errors.Is(err, errInflatedTooLarge) {
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", limit)

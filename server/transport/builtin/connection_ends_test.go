@@ -89,8 +89,8 @@ func (g *gate) receive(n int) (decide []func()) {
 	return decide
 }
 
-// twoRules allow calls of (k, v) at once, and delay those of (wait, v) for seconds, or for 3 ms if short is
-// set.
+// twoRules allow calls of (k, v) at once, and delay those of (wait, v) for seconds, or for 3 ms if
+// short is set.
 func twoRules(short bool) string {
 	waits := "requests_per_unit: 1, unit: second, max_wait: 60s"
 	if short {
@@ -112,9 +112,9 @@ func requestOf(t *testing.T, key string) []byte {
 	return marshal(t, r)
 }
 
-// TestClosedConnectionsDoNotAffectOthers closes a connection, in each way, while a store has its calls. The
-// store decides some before the close, some before the reader returns, and some later. Another connection,
-// whose calls reuse the memory of released ones, gets all its answers.
+// TestClosedConnectionsDoNotAffectOthers closes a connection, in each way, while a store has its
+// calls. The store decides some before the close, some before the reader returns, and some later.
+// Another connection, whose calls reuse the memory of released ones, gets all its answers.
 func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	for name, end := range connectionEnds {
@@ -166,7 +166,8 @@ func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// decideShuffled decides the calls at the gate in random order, until done is closed and none is left.
+// decideShuffled decides the calls at the gate in random order, until done is closed and none is
+// left.
 func (g *gate) decideShuffled(r *rand.Rand, done <-chan struct{}) {
 	var undecided []func()
 	for {
@@ -199,8 +200,8 @@ func (g *gate) decideShuffled(r *rand.Rand, done <-chan struct{}) {
 	}
 }
 
-// TestCallsOfClosedConnections closes connections in random ways, while a store decides their calls in random
-// order and timers send replies. Another connection gets all its answers.
+// TestCallsOfClosedConnections closes connections in random ways, while a store decides their calls
+// in random order and timers send replies. Another connection gets all its answers.
 func TestCallsOfClosedConnections(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -260,8 +261,8 @@ func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte
 	panic("a bug after the request was taken")
 }
 
-// TestPanicWithCallInStore has the decider panic after it has accepted a call. The call is answered and counted
-// once, and what the store takes for it later is returned.
+// TestPanicWithCallInStore has the decider panic after it has accepted a call. The call is answered
+// and counted once, and what the store takes for it later is returned.
 func TestPanicWithCallInStore(t *testing.T) {
 	t.Parallel()
 	table := servertest.Table(t)

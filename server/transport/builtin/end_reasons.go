@@ -11,7 +11,7 @@ import (
 
 // Reasons to close a connection, in addition to [h2.ConnError].
 var (
-	errMemory           = errors.New("too much is buffered on all connections, and the most on this one")
+	errMemory           = errors.New("the connections buffer too many bytes, and this one the most")
 	errHandshakeTimeout = errors.New("no HTTP/2 within --connection-timeout")
 	errFrameTimeout     = errors.New("a frame was not completed in time")
 	errWriteTimeout     = errors.New("the client does not read")

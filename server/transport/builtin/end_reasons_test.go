@@ -158,7 +158,8 @@ func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 	}
 }
 
-// TestOrderlyClosesAreNotCounted has clients close their connections, and connections reach their age.
+// TestOrderlyClosesAreNotCounted has clients close their connections, and connections reach their
+// age.
 func TestOrderlyClosesAreNotCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
@@ -176,7 +177,8 @@ func TestOrderlyClosesAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestServeAfterStopClosesListener stops a transport before it serves, as a signal during the start can.
+// TestServeAfterStopClosesListener stops a transport before it serves, as a signal during the start
+// can.
 func TestServeAfterStopClosesListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	s := service(t, answer.Settings{}, oneRule)
@@ -192,8 +194,8 @@ func TestServeAfterStopClosesListener(t *testing.T) {
 	}
 }
 
-// idleListener is a listener without clients. Unlike with a socket, its Accept does not synchronize with Close,
-// so that the race detector sees only the transport's synchronization.
+// idleListener is a listener without clients. Unlike with a socket, its Accept does not synchronize
+// with Close, so that the race detector sees only the transport's synchronization.
 type idleListener struct{ closed chan struct{} }
 
 func (l idleListener) Accept() (net.Conn, error) {
@@ -208,8 +210,8 @@ func (l idleListener) Close() error {
 
 func (idleListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStopDuringServe stops the transport while Serve begins, as a signal during the start can. The race
-// detector fails the test if the stop misses the goroutine that Serve starts.
+// TestStopDuringServe stops the transport while Serve begins, as a signal during the start can. The
+// race detector fails the test if the stop misses the goroutine that Serve starts.
 func TestStopDuringServe(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestHeaderLimit sends headers of the maximum size and larger ones. Only the call with the larger ones fails.
+// TestHeaderLimit sends headers of the maximum size and larger ones. Only the call with the larger
+// ones fails.
 func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 10

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// A kilobyte of gzip can become a megabyte, so decompressed bytes count as if they had been sent. An ordinary
-// request has some hundred bytes and is decompressed at once. Larger messages need a token, and yield after
-// each chunk. So they take at most the memory of the largest message per CPU, and no more CPU time than
-// uncompressed input of the same size.
+// A kilobyte of gzip can become a megabyte, so decompressed bytes count as if they had been sent.
+// An ordinary request has some hundred bytes and is decompressed at once. Larger messages need a
+// token, and yield after each chunk. So they take at most the memory of the largest message per
+// CPU, and no more CPU time than uncompressed input of the same size.
 
 // gzipEncoding is the supported message encoding.
 const gzipEncoding = "gzip"
 
 const (
-	// smallMessageBytes is how many bytes, input and output together, need no token: twice the initial window
-	// of a stream.
+	// smallMessageBytes is how many bytes, input and output together, need no token: twice the
+	// initial window of a stream.
 	smallMessageBytes = 8 << 10
-	// chunkBytes is how many bytes, input and output together, are processed before yielding: the size of a
-	// read buffer.
+	// chunkBytes is how many bytes, input and output together, are processed before yielding: the
+	// size of a read buffer.
 	chunkBytes = 32 << 10
 )
 
@@ -35,9 +35,9 @@ var (
 type inflater struct {
 	message    bytes.Reader
 	gzip       gzip.Reader
-	out        []byte         // the decompressed bytes, valid until release
-	chunkLeft  int            // bytes left in this chunk, input and output
-	afterChunk func(held int) // called after each chunk; nil: only one chunk is allowed
+	out        []byte              // the decompressed bytes, valid until release
+	chunkLeft  int                 // bytes left in this chunk, input and output
+	afterChunk func(allocated int) // called after each chunk; nil: only one chunk is allowed
 }
 
 // Small messages need small buffers, and there may be many of them at once.
@@ -46,8 +46,8 @@ var (
 	largeInflaters = sync.Pool{New: func() any { return new(inflater) }}
 )
 
-// inflateSmall decompresses a message to at most limit bytes. The error is errNeedsToken if it is not small. The
-// caller must release the inflater.
+// inflateSmall decompresses a message to at most limit bytes. The error is errNeedsToken if it is
+// not small. The caller must release the inflater.
 func inflateSmall(message []byte, limit int) (*inflater, error) {
 	if len(message) > smallMessageBytes {
 		return nil, errNeedsToken
@@ -56,9 +56,9 @@ func inflateSmall(message []byte, limit int) (*inflater, error) {
 	return z.inflate(message, limit, smallMessageBytes)
 }
 
-// inflateLarge is like inflateSmall, for a caller that has a token. After each chunk it calls afterChunk with
-// the number of bytes it has allocated.
-func inflateLarge(message []byte, limit int, afterChunk func(held int)) (*inflater, error) {
+// inflateLarge is like inflateSmall, for a caller that has a token. After each chunk it calls
+// afterChunk with the number of bytes it has allocated.
+func inflateLarge(message []byte, limit int, afterChunk func(allocated int)) (*inflater, error) {
 	z, _ := largeInflaters.Get().(*inflater)
 	z.afterChunk = afterChunk
 	return z.inflate(message, limit, chunkBytes)
@@ -137,7 +137,7 @@ func (z *inflater) ReadByte() (byte, error) {
 	return z.message.ReadByte()
 }
 
-// yield lets other goroutines run, including those that wait for the network. It has to sleep for that: after
-// runtime.Gosched, the goroutine would run again before the scheduler polls the network, and a client that
-// floods its connection would delay all others by 10 ms.
+// yield lets other goroutines run, including those that wait for the network. It has to sleep for
+// that: after runtime.Gosched, the goroutine would run again before the scheduler polls the
+// network, and a client that floods its connection would delay all others by 10 ms.
 func yield() { time.Sleep(time.Microsecond) }

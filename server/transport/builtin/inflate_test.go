@@ -86,7 +86,8 @@ func TestInflateErrors(t *testing.T) {
 	}
 }
 
-// TestInflateSmallDoesNotAllocate verifies that decompressing an ordinary request does not allocate.
+// TestInflateSmallDoesNotAllocate verifies that decompressing an ordinary request does not
+// allocate.
 func TestInflateSmallDoesNotAllocate(t *testing.T) {
 	small := gzipped([]byte("\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v"))
 	z := new(inflater)

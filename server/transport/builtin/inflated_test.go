@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestLargeCompressedRequestsNeedToken acquires all tokens: a small compressed request is answered, and a large
-// one waits.
+// TestLargeCompressedRequestsNeedToken acquires all tokens: a small compressed request is answered,
+// and a large one waits.
 func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
@@ -52,8 +52,8 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
-// TestDecompressedBytesAreCounted verifies that a message that is being decompressed counts as buffered, and
-// that the connection that buffers the most is closed for it.
+// TestDecompressedBytesAreCounted verifies that a message that is being decompressed counts as
+// buffered, and that the connection that buffers the most is closed for it.
 func TestDecompressedBytesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -78,8 +78,8 @@ func TestDecompressedBytesAreCounted(t *testing.T) {
 	}
 }
 
-// TestInvalidGzipFailsOnlyTheCall ends a stream's request right after an invalid compressed message: the
-// handler must get the error, not the end.
+// TestInvalidGzipFailsOnlyTheCall ends a stream's request right after an invalid compressed
+// message: the handler must get the error, not the end.
 func TestInvalidGzipFailsOnlyTheCall(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})

@@ -27,7 +27,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// callLate makes a call whose deadline passes before its request is complete, and returns its status.
+// callLate makes a call whose deadline passes before its request is complete, and returns its
+// status.
 func (c *rawClient) callLate(message []byte) string {
 	c.t.Helper()
 	stream := c.next
@@ -46,8 +47,9 @@ func (c *rawClient) callLate(message []byte) string {
 	return c.readEnds(1)[stream]
 }
 
-// TestLateEndCallsReturnLeases verifies that a lease is also returned by a call whose deadline has passed,
-// since Envoy makes that call only once; and that other late requests take nothing, in memory and with a store.
+// TestLateEndCallsReturnLeases verifies that a lease is also returned by a call whose deadline has
+// passed, since Envoy makes that call only once; and that other late requests take nothing, in
+// memory and with a store.
 func TestLateEndCallsReturnLeases(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		now, table := clock.New(), servertest.Table(t)
@@ -88,8 +90,8 @@ func TestLateEndCallsReturnLeases(t *testing.T) {
 	}
 }
 
-// TestResetsDuringDrainReturnLeases verifies that a lease is returned if the client resets the call after the
-// drained connection has sent its last answer.
+// TestResetsDuringDrainReturnLeases verifies that a lease is returned if the client resets the call
+// after the drained connection has sent its last answer.
 func TestResetsDuringDrainReturnLeases(t *testing.T) {
 	now, draining := clock.New(), make(chan struct{})
 	s := service(t, answer.Settings{Clock: now}, onePlace)

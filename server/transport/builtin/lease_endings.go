@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// maxCloseDelay is the longest time between the last reply and the close, for a client that makes a fixed
-// number of calls on each connection and then closes it.
+// maxCloseDelay is the longest time between the last reply and the close, for a client that makes a
+// fixed number of calls on each connection and then closes it.
 const maxCloseDelay = 250 * time.Millisecond
 
-// clientName returns a name of the client: all connections from one IP address are taken for those of one
-// Envoy, and so are all connections of Unix sockets.
+// clientName returns a name of the client: all connections from one IP address are taken for those
+// of one Envoy, and so are all connections of Unix sockets.
 func clientName(addr net.Addr) string {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap().String()

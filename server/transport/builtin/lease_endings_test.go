@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// onePlace allows one slot for each value of k. Requests for (wait, v) also wait for a leaky bucket.
+// onePlace allows one slot for each value of k. Requests for (wait, v) also wait for a leaky
+// bucket.
 const onePlace = `
 domain: d
 descriptors:
@@ -52,8 +53,8 @@ func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int)
 	return 0, nil
 }
 
-// TestResetReturnsLease resets calls that have the only slot: with the reply sent, together with the request,
-// and while the reply is delayed.
+// TestResetReturnsLease resets calls that have the only slot: with the reply sent, together with
+// the request, and while the reply is delayed.
 func TestResetReturnsLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -94,8 +95,8 @@ func TestResetReturnsLease(t *testing.T) {
 	}
 }
 
-// TestResetReturnsOwnLease resets streams with the same numbers as those of another connection, which has the
-// only slot.
+// TestResetReturnsOwnLease resets streams with the same numbers as those of another connection,
+// which has the only slot.
 func TestResetReturnsOwnLease(t *testing.T) {
 	t.Parallel()
 	now := clock.New()

@@ -4,7 +4,8 @@ import (
 	"sync"
 )
 
-// mailbox queues completions and commands for a connection's next batch. Its mutex is never locked during I/O.
+// mailbox queues completions and commands for a connection's next batch. Its mutex is never locked
+// during I/O.
 type mailbox struct {
 	sync.Mutex
 	completions []completion
@@ -13,8 +14,8 @@ type mailbox struct {
 	runFlusher  func() // is started for the first entry
 }
 
-// completion is the result of work that another goroutine did for a call. The next batch sends it, or drops it
-// if the connection ends.
+// completion is the result of work that another goroutine did for a call. The next batch sends it,
+// or drops it if the connection ends.
 type completion interface {
 	sendLocked()
 	dropLocked()

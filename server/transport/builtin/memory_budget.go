@@ -5,12 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// maxBuffered limits the bytes of incomplete requests, pending replies and the quota service, on all
-// connections.
+// maxBuffered limits the bytes of incomplete requests, pending replies and the quota service, on
+// all connections.
 const maxBuffered = 96 << 20
 
-// memoryBudget counts the bytes that all connections buffer. Beyond the limit, the connections that buffer the
-// most are closed. No call fails for lack of memory, because Envoy would let its request pass.
+// memoryBudget counts the bytes that all connections buffer. Beyond the limit, the connections that
+// buffer the most are closed. No call fails for lack of memory, because Envoy would let its request
+// pass.
 type memoryBudget struct {
 	bytes    atomic.Int64
 	reserved func() int64 // bytes of maxBuffered that the quota service uses
@@ -38,8 +39,8 @@ func (b *memoryBudget) shed() {
 	if b.bytes.Load() <= maxBuffered-b.reserved() {
 		return
 	}
-	// A concurrent call must see the bytes that this one frees. Otherwise it would close one connection too
-	// many.
+	// A concurrent call must see the bytes that this one frees. Otherwise it would close one
+	// connection too many.
 	b.shedding.Lock()
 	defer b.shedding.Unlock()
 	for b.bytes.Load() > maxBuffered-b.reserved() {

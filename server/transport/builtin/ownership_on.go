@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// ownership records the owner of a call, and panics if a goroutine transfers a call that it does not own.
+// ownership records the owner of a call, and panics if a goroutine transfers a call that it does
+// not own.
 type ownership struct{ owner atomic.Uint32 }
 
 func (o *ownership) transfer(from, to owner) {

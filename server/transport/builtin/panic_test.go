@@ -24,8 +24,8 @@ type cancelling struct{ cancelled *int }
 
 func (c cancelling) Cancel() { *c.cancelled++ }
 
-// TestPanicInBatchClosesConnection has a completion panic in a batch, of the flusher or of the reader. The
-// connection is closed with an internal error, and the process continues.
+// TestPanicInBatchClosesConnection has a completion panic in a batch, of the flusher or of the
+// reader. The connection is closed with an internal error, and the process continues.
 func TestPanicInBatchClosesConnection(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *connection, client *rawClient){
@@ -62,8 +62,8 @@ func TestPanicInBatchClosesConnection(t *testing.T) {
 	}
 }
 
-// TestPanicInCancel has pending calls panic when the connection is closed. The other calls are canceled
-// nevertheless, and the process continues.
+// TestPanicInCancel has pending calls panic when the connection is closed. The other calls are
+// canceled nevertheless, and the process continues.
 func TestPanicInCancel(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)

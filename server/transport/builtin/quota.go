@@ -22,9 +22,9 @@ var quotaServiceDesc = grpc.ServiceDesc{
 // methodQuotas is the index of the method that is registered second.
 const methodQuotas = 1
 
-// quotaStream is a stream of the rate limit quota service. It has no goroutine: reports are decoded in the
-// connection's batches, chunk by chunk. One message at a time is sent, followed by a mark, whose
-// acknowledgement confirms that the client has received the message.
+// quotaStream is a stream of the rate limit quota service. It has no goroutine: reports are decoded
+// in the connection's batches, chunk by chunk. One message at a time is sent, followed by a mark,
+// whose acknowledgement confirms that the client has received the message.
 type quotaStream struct {
 	conn   *connection
 	stream uint32
@@ -71,11 +71,11 @@ func (q *quotaStream) queue() {
 	}
 }
 
-func (q *quotaStream) ReceiveChunk(p []byte, follow int) {
+func (q *quotaStream) ReceiveChunk(p []byte, remaining int) {
 	if q.status != nil {
 		return
 	}
-	if err := q.quota.Feed(p, follow == 0); err != nil {
+	if err := q.quota.Feed(p, remaining == 0); err != nil {
 		q.endWith(statusOf(err))
 	}
 	q.conn.shared.buffered.shed() // the service may use more memory now
@@ -100,8 +100,8 @@ func (q *quotaStream) Sent(n int) {
 	}
 }
 
-// MarkAcknowledged implements [h2.MarkHandler]. A mark has the low 24 bits of a sequence number. Marks are
-// acknowledged in their order.
+// MarkAcknowledged implements [h2.MarkHandler]. A mark has the low 24 bits of a sequence number.
+// Marks are acknowledged in their order.
 func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	const bits = 1<<24 - 1
 	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // truncated on purpose
@@ -155,8 +155,8 @@ func (q *quotaStream) sendLocked() {
 // dropLocked implements [completion]. Cancel is called as well.
 func (q *quotaStream) dropLocked() { q.queued.Store(false) }
 
-// endQuotaStreamsLocked ends all streams of the quota service. Envoy opens a new one, on another connection,
-// within five seconds, and applies the last assignments until then.
+// endQuotaStreamsLocked ends all streams of the quota service. Envoy opens a new one, on another
+// connection, within five seconds, and applies the last assignments until then.
 func (c *connection) endQuotaStreamsLocked() {
 	for q := range c.quotaStreams {
 		q.endWith(statusOf(errDraining))

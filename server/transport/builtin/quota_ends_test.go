@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// advanceClock advances the clock of the quota service, and makes it read the clock by opening and closing a
-// stream.
+// advanceClock advances the clock of the quota service, and makes it read the clock by opening and
+// closing a stream.
 func (r *running) advanceClock(t *testing.T, conn grpc.ClientConnInterface, d time.Duration) {
 	t.Helper()
 	r.passed.Add(int64(d))
@@ -64,15 +64,15 @@ func TestUnreadQuotaStreamEnds(t *testing.T) {
 	await(t, "an answer waits", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) >= 1 })
 	other := r.dial(t)
 	await(t, "the stream has ended", func() bool {
-		// In steps: after a jump of the clock the process assumes that it was suspended, and sends nothing for
-		// a while.
+		// In steps: after a jump of the clock the process assumes that it was suspended, and sends
+		// nothing for a while.
 		r.advanceClock(t, other, 200*time.Millisecond)
 		return metricValue(t, s, "sluice_quota_streams") == 0
 	})
 }
 
-// TestDrainResetsUnreadStreams drains the transport while a client gives no window for answers: the stream is
-// reset before the last GOAWAY.
+// TestDrainResetsUnreadStreams drains the transport while a client gives no window for answers: the
+// stream is reset before the last GOAWAY.
 func TestDrainResetsUnreadStreams(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
@@ -109,8 +109,8 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
 }
 
-// TestQuotasCountAgainstMemory has the quota service use much memory: the connection that buffers the most is
-// closed.
+// TestQuotasCountAgainstMemory has the quota service use much memory: the connection that buffers
+// the most is closed.
 func TestQuotasCountAgainstMemory(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, dividedRule))

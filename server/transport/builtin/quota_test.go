@@ -30,8 +30,8 @@ descriptors:
   - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
 `
 
-// newQuotas returns the quota service of a server that has run long enough for a predecessor's assignments to
-// have expired. passed is added to its clock.
+// newQuotas returns the quota service of a server that has run long enough for a predecessor's
+// assignments to have expired. passed is added to its clock.
 func newQuotas(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
 	t.Helper()
 	now := clock.New()
@@ -118,8 +118,8 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// TestReportsOfManyStreams sends, on many streams of a connection, more than the initial window, in small
-// reports.
+// TestReportsOfManyStreams sends, on many streams of a connection, more than the initial window, in
+// small reports.
 func TestReportsOfManyStreams(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, dividedRule))
@@ -134,8 +134,8 @@ func TestReportsOfManyStreams(t *testing.T) {
 	}
 }
 
-// TestQuotasMove has a second Envoy join one that has the complete limit: the first must confirm a smaller
-// share before the second gets any.
+// TestQuotasMove has a second Envoy join one that has the complete limit: the first must confirm a
+// smaller share before the second gets any.
 func TestQuotasMove(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
@@ -156,8 +156,8 @@ func TestQuotasMove(t *testing.T) {
 	}
 }
 
-// TestLargeReport sends a report of 5 MB, with IDs of many sizes. Those that are not too large are answered,
-// and nothing is buffered.
+// TestLargeReport sends a report of 5 MB, with IDs of many sizes. Those that are not too large are
+// answered, and nothing is buffered.
 func TestLargeReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
@@ -205,8 +205,8 @@ func manyBuckets(n int) []string {
 	return all
 }
 
-// TestQuotaClientThatNeverReads reports many buckets repeatedly and gives no window for answers: the memory for
-// them is bounded, and other clients are not affected.
+// TestQuotaClientThatNeverReads reports many buckets repeatedly and gives no window for answers:
+// the memory for them is bounded, and other clients are not affected.
 func TestQuotaClientThatNeverReads(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)

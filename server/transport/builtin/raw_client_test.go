@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// rawClient calls ShouldRateLimit as no client library would, for example with headers beyond the server's
-// limit.
+// rawClient calls ShouldRateLimit as no client library would, for example with headers beyond the
+// server's limit.
 type rawClient struct {
 	t    *testing.T
 	conn net.Conn

@@ -15,11 +15,11 @@ var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
 var _ [readBytes - h2.MaxFrame]struct{} // a frame fits into the buffer
 
-// reader reads from a connection. While it waits it has no buffer, only the bytes of an incomplete frame, so
-// that an idle connection costs little.
+// reader reads from a connection. While it waits it has no buffer, only the bytes of an incomplete
+// frame, so that an idle connection costs little.
 type reader struct {
 	conn    net.Conn
-	raw     syscall.RawConn // nil if conn is not a file
+	raw     syscall.RawConn // nil if conn has no file descriptor that can be polled
 	tryFunc func(fd uintptr) bool
 
 	buffer   *[readBytes]byte // nil while waiting
@@ -28,8 +28,8 @@ type reader struct {
 	err      error
 }
 
-// newReader returns a reader of conn, which is raw, or TLS over raw. With TLS, conn must not be read through
-// raw's file.
+// newReader returns a reader of conn, which is raw, or TLS over raw. With TLS, conn must not be
+// read through raw's file.
 func newReader(conn, raw net.Conn) *reader {
 	r := &reader{conn: conn}
 	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTry {
@@ -40,8 +40,8 @@ func newReader(conn, raw net.Conn) *reader {
 	return r
 }
 
-// read waits for input, and returns it together with the bytes that keepRest stored. The result is valid until
-// keepRest is called.
+// read waits for input, and returns it together with the bytes that keepRest stored. The result is
+// valid until keepRest is called.
 func (r *reader) read() ([]byte, error) {
 	if r.raw != nil {
 		if err := r.raw.Read(r.tryFunc); err != nil {
@@ -60,9 +60,9 @@ func (r *reader) read() ([]byte, error) {
 	return r.buffer[:r.buffered], nil
 }
 
-// tryRead reads without blocking. It returns false if there is nothing to read; then RawConn.Read waits for
-// input, while no buffer is allocated. It must call read(2) each time, since RawConn.Read resets the poller's
-// readiness at its beginning.
+// tryRead reads without blocking. It returns false if there is nothing to read; then RawConn.Read
+// waits for input, while no buffer is allocated. It must call read(2) each time, since RawConn.Read
+// resets the poller's readiness at its beginning.
 func (r *reader) tryRead(fd uintptr) bool {
 	r.acquireBuffer()
 	n, err := tryRead(fd, r.buffer[r.buffered:])
@@ -74,8 +74,8 @@ func (r *reader) tryRead(fd uintptr) bool {
 	return true
 }
 
-// keepRest stores the rest of read's result until the next read, and releases the buffer. It reports whether
-// the last read filled the buffer, in which case more input is likely.
+// keepRest stores the rest of read's result until the next read, and releases the buffer. It
+// reports whether the last read filled the buffer, in which case more input is likely.
 func (r *reader) keepRest(rest []byte) (full bool) {
 	full = r.buffered == readBytes
 	r.rest = append(r.rest[:0], rest...)

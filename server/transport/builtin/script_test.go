@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// script is the input of a client. Each frame is a step: the next is sent when the transport has processed the
-// steps before it.
+// script is the input of a client. Each frame is a step: the next is sent when the transport has
+// processed the steps before it.
 type script struct {
 	tb    testing.TB
 	limit transport.Limits
@@ -128,8 +128,8 @@ const (
 	healthPath = "/grpc.health.v1.Health/Check"
 )
 
-// requestFields returns the headers of a call. more adds or replaces fields, or removes those with the value
-// left.
+// requestFields returns the headers of a call. more adds or replaces fields, or removes those with
+// the value left.
 func requestFields(more ...string) []hpack.HeaderField {
 	all := fields(":method", "POST", ":scheme", "http", ":path", limitPath, ":authority", "sluice", "content-type", "application/grpc", "te", "trailers")
 	for _, f := range fields(more...) {

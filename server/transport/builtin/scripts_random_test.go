@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestRandomScripts plays random scripts, in one piece and in fragments. A failing seed can be repeated with
-// -run and its name.
+// TestRandomScripts plays random scripts, in one piece and in fragments. A failing seed can be
+// repeated with -run and its name.
 func TestRandomScripts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

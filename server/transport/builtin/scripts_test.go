@@ -23,7 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write what clients get of scripts to testdata")
 
-// TestScripts plays scripts, and compares their results with testdata. With -update it writes the testdata.
+// TestScripts plays scripts, and compares their results with testdata. With -update it writes the
+// testdata.
 func TestScripts(t *testing.T) {
 	path := filepath.Join("testdata", "scripts.txt")
 	recorded, err := os.ReadFile(path)
@@ -56,8 +57,8 @@ func TestScripts(t *testing.T) {
 const scriptRules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}, " +
 	"{key: held, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 100}}]}"
 
-// transcript plays a script and describes the result. The test fails if it depends on how the input is
-// fragmented.
+// transcript plays a script and describes the result. The test fails if it depends on how the input
+// is fragmented.
 func (s *script) transcript(t *testing.T) string {
 	t.Helper()
 	pieces := rand.New(rand.NewPCG(1, uint64(len(s.steps))))
@@ -72,8 +73,8 @@ func (s *script) transcript(t *testing.T) string {
 	return whole
 }
 
-// play plays a script and describes the result. piece is called with the number of bytes left in a step, and
-// returns how many to send next.
+// play plays a script and describes the result. piece is called with the number of bytes left in a
+// step, and returns how many to send next.
 func (s *script) play(t *testing.T, piece func(left int) int) string {
 	t.Helper()
 	p := newPlayer(t, s.limit, insecure.NewCredentials())
@@ -95,9 +96,9 @@ func (s *script) play(t *testing.T, piece func(left int) int) string {
 	return s.describe(p, len(s.steps))
 }
 
-// describe describes the result, with a line for each distinct reply and its streams, and one for the
-// connection. Frames received in the step in which the connection is closed, over, are omitted, because they
-// may or may not arrive.
+// describe describes the result, with a line for each distinct reply and its streams, and one for
+// the connection. Frames received in the step in which the connection is closed, over, are omitted,
+// because they may or may not arrive.
 func (s *script) describe(p *player, over int) string {
 	var lines []string
 	of := map[string][]string{}

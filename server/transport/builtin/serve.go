@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// serve is the goroutine of the connection. It spends most of its life in read, so the stack above that must
-// stay small: stacks grow by doubling, and the garbage collector shrinks them by half.
+// serve is the goroutine of the connection. It spends most of its life in read, so the stack above
+// that must stay small: stacks grow by doubling, and the garbage collector shrinks them by half.
 func (c *connection) serve() {
 	if r := c.handshake(); r != nil {
 		c.readLoop(r)
@@ -87,11 +87,13 @@ func (c *connection) readLoop(r *reader) {
 	}
 }
 
-// defaultLingerTime is how long a connection that has ended still reads, unless its client closes it.
+// defaultLingerTime is how long a connection that has ended still reads, unless its client closes
+// it.
 const defaultLingerTime = time.Second
 
-// linger discards input that arrives after the end, following in: closing a socket with unread bytes would
-// discard the last output, too. After a drain, the input can contain resets of the last calls.
+// linger discards input that arrives after the end, following in: closing a socket with unread
+// bytes would discard the last output, too. After a drain, the input can contain resets of the last
+// calls.
 func (c *connection) linger(r *reader, in []byte) {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -113,8 +115,8 @@ func (c *connection) linger(r *reader, in []byte) {
 	}
 }
 
-// processResets feeds h2 after the last batch of a drain, so that leases of calls that the client resets are
-// returned. It returns the incomplete frame at the end of in.
+// processResets feeds h2 after the last batch of a drain, so that leases of calls that the client
+// resets are returned. It returns the incomplete frame at the end of in.
 func (c *connection) processResets(in []byte) (rest []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

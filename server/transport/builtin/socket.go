@@ -7,12 +7,13 @@ import (
 	"syscall"
 )
 
-// socket is a client's socket, below TLS if there is TLS. It reports when a write has to wait for the client.
+// socket is a client's socket, below TLS if there is TLS. It reports when a write has to wait for
+// the client.
 type socket struct {
 	net.Conn
 	raw syscall.RawConn // nil if it cannot report that
-	// onStall is called when a write begins to wait, at most once per write, and onResume at the end of such a
-	// write.
+	// onStall is called when a write begins to wait, at most once per write, and onResume at the
+	// end of such a write.
 	onStall, onResume func()
 
 	// The state of the current write. tryFunc is tryWrite, bound once.
@@ -22,8 +23,8 @@ type socket struct {
 	tryFunc func(fd uintptr) (done bool)
 }
 
-func newSocket(conn net.Conn, stalls, flows func()) *socket {
-	s := &socket{Conn: conn, onStall: stalls, onResume: flows}
+func newSocket(conn net.Conn, onStall, onResume func()) *socket {
+	s := &socket{Conn: conn, onStall: onStall, onResume: onResume}
 	if file, ok := conn.(syscall.Conn); ok && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
 			s.raw, s.tryFunc = raw, s.tryWrite
@@ -48,8 +49,9 @@ func (s *socket) CloseWrite() error {
 	return net.ErrClosed
 }
 
-// Write implements [net.Conn]. It is called by one goroutine at a time: in a batch, or by TLS, which has a
-// lock. With TLS, a reader also writes, concurrently with a batch, to answer messages of the TLS protocol.
+// Write implements [net.Conn]. It is called by one goroutine at a time: in a batch, or by TLS,
+// which has a lock. With TLS, a reader also writes, concurrently with a batch, to answer messages
+// of the TLS protocol.
 func (s *socket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
@@ -81,13 +83,13 @@ func (s *socket) tryWrite(fd uintptr) (done bool) {
 	return false
 }
 
-// maxStalled is how many connections may wait for their clients to read. Each has output, and input received
-// meanwhile, in memory.
+// maxStalled is how many connections may wait for their clients to read. Each has output, and input
+// received meanwhile, in memory.
 const maxStalled = 256
 
-// stalledWriters lists the connections that wait for their clients to read, the oldest-waiting first. A client
-// that does not read costs memory until its connection is closed after maxWriteTime. If there are too many, the
-// first is closed at once.
+// stalledWriters lists the connections that wait for their clients to read, the oldest-waiting
+// first. A client that does not read costs memory until its connection is closed after
+// maxWriteTime. If there are too many, the first is closed at once.
 type stalledWriters struct {
 	mu    sync.Mutex
 	conns []errorCloser

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// concurrentWriter is a TLS connection on which the reader writes, such as the answer to a KeyUpdate,
-// concurrently with a batch.
+// concurrentWriter is a TLS connection on which the reader writes, such as the answer to a
+// KeyUpdate, concurrently with a batch.
 type concurrentWriter struct {
 	net.Conn
 	beside func()
@@ -27,8 +27,8 @@ func (b concurrentWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client, beginning during a flusher's
-// batch. The connection is one of stalledWriters exactly as long as that write waits.
+// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client, beginning during a
+// flusher's batch. The connection is one of stalledWriters exactly as long as that write waits.
 func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -75,8 +75,8 @@ func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	}
 }
 
-// TestWaitingForLockNeedsNoToken has a flusher wait for a client that does not read, while the reader needs a
-// token.
+// TestWaitingForLockNeedsNoToken has a flusher wait for a client that does not read, while the
+// reader needs a token.
 func TestWaitingForLockNeedsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)

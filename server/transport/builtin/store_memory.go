@@ -6,23 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// Limits of the memory of calls that are pending in a store. A connection whose calls take more than
-// heavyConnBytes stops reading at maxHeavyBytes, so that connections with few calls can continue.
+// Limits of the memory of calls that are pending in a store. A connection whose calls take more
+// than heavyConnBytes stops reading at maxHeavyBytes, so that connections with few calls can
+// continue.
 const (
 	maxStoreBytes  = maxBuffered / 2
 	maxHeavyBytes  = maxBuffered / 4
 	heavyConnBytes = 64 << 10
 )
 
-// storeMemory is the memory of all calls that are pending in a store. Closing a connection does not free it,
-// because the store uses the calls until it has decided them. Therefore, connections stop reading at a limit.
+// storeMemory is the memory of all calls that are pending in a store. Closing a connection does not
+// free it, because the store uses the calls until it has decided them. Therefore, connections stop
+// reading at a limit.
 type storeMemory struct {
 	bytes atomic.Int64
 	heavy waitQueue
 	light waitQueue
 }
 
-// queueFor returns the queue, and the limit, of a connection whose calls take the given number of bytes.
+// queueFor returns the queue, and the limit, of a connection whose calls take the given number of
+// bytes.
 func (s *storeMemory) queueFor(bytes int64) (q *waitQueue, limit int64) {
 	if bytes > heavyConnBytes {
 		return &s.heavy, maxHeavyBytes
@@ -30,14 +33,14 @@ func (s *storeMemory) queueFor(bytes int64) (q *waitQueue, limit int64) {
 	return &s.light, maxStoreBytes
 }
 
-// isFull reports whether such a connection has to wait.
+// isFull reports whether a connection whose calls take the given number of bytes has to wait.
 func (s *storeMemory) isFull(bytes int64) bool {
 	_, limit := s.queueFor(bytes)
 	return s.bytes.Load() >= limit
 }
 
-// wakeNext wakes the first connection of each queue, if there is memory. At the end of its next batch, that
-// connection calls wakeNext again, which wakes the second one, and so on.
+// wakeNext wakes the first connection of each queue, if there is memory. At the end of its next
+// batch, that connection calls wakeNext again, which wakes the second one, and so on.
 func (s *storeMemory) wakeNext() {
 	if s.bytes.Load() < maxHeavyBytes {
 		s.heavy.wakeFirst()
@@ -82,9 +85,9 @@ func (q *waitQueue) wakeFirst() {
 	}
 }
 
-// waitForStore waits while too many calls are pending in a store, on this connection or in total. A connection
-// may have as many as it may have streams: a client that resets its calls at once could otherwise have more. A
-// closed connection does not wait.
+// waitForStore waits while too many calls are pending in a store, on this connection or in total. A
+// connection may have at most MaxStreams calls in a store. The limit on streams does not imply
+// that, because a client can reset its calls at once. A closed connection does not wait.
 func (c *connection) waitForStore() {
 	s := &c.storeMemory
 	for {
@@ -135,9 +138,9 @@ func (c *connection) publishStoreBytesLocked() {
 	c.storeMemory.wakeNext()
 }
 
-// discountStoreBytes subtracts the connection's calls from shared.storeMemory while its client does not read,
-// since their memory cannot be freed soon and other connections need not wait for it. The next batch adds them
-// again.
+// discountStoreBytes subtracts the connection's calls from shared.storeMemory while its client does
+// not read, since their memory cannot be freed soon and other connections need not wait for it. The
+// next batch adds them again.
 func (c *connection) discountStoreBytes() {
 	if n := c.countedStoreBytes.Swap(0); n != 0 {
 		c.storeMemory.bytes.Add(-n)

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestStoreCallsAreBounded sends more calls than a store may have, while the store decides none. The
-// connections stop reading near the limit. A connection with few calls continues up to the higher limit. When
-// the store decides, all calls are answered.
+// TestStoreCallsAreBounded sends more calls than a store may have, while the store decides none.
+// The connections stop reading near the limit. A connection with few calls continues up to the
+// higher limit. When the store decides, all calls are answered.
 func TestStoreCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 32, 1000
@@ -82,8 +82,8 @@ func TestStoreCallsAreBounded(t *testing.T) {
 // framesPerBatch is the number of frames in a batch.
 const framesPerBatch = 256
 
-// TestAllConnectionsWaitForStore has the calls in a store take all memory: a connection without calls reads
-// nothing until one returns.
+// TestAllConnectionsWaitForStore has the calls in a store take all memory: a connection without
+// calls reads nothing until one returns.
 func TestAllConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
 	s, g := newGatedService(t, oneRule)
@@ -113,8 +113,8 @@ func TestAllConnectionsWaitForStore(t *testing.T) {
 	}
 }
 
-// TestConnectionWaitsForOwnCalls has a client reset its calls at once: the store has at most as many of them as
-// the connection may have streams, and one batch more.
+// TestConnectionWaitsForOwnCalls has a client reset its calls at once: the store has at most as
+// many of them as the connection may have streams, and one batch more.
 func TestConnectionWaitsForOwnCalls(t *testing.T) {
 	t.Parallel()
 	const calls = 3000
@@ -141,7 +141,8 @@ func TestConnectionWaitsForOwnCalls(t *testing.T) {
 	await(t, "the store has returned all calls", func() bool { return c.storeCalls.Load() == 0 })
 }
 
-// TestNotReadingClientBlocksNoOther has a connection wait for its client while the store has its calls.
+// TestNotReadingClientBlocksNoOther has a connection wait for its client while the store has its
+// calls.
 func TestNotReadingClientBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	s, g := newGatedService(t, oneRule)
@@ -163,8 +164,8 @@ func TestNotReadingClientBlocksNoOther(t *testing.T) {
 	await(t, "nothing is counted", func() bool { return w.storeMemory.bytes.Load() == 0 && c.countedStoreBytes.Load() == 0 })
 }
 
-// TestReturnsDuringStall has a connection wait for its own calls, which return at once after a stalled write:
-// it continues.
+// TestReturnsDuringStall has a connection wait for its own calls, which return at once after a
+// stalled write: it continues.
 func TestReturnsDuringStall(t *testing.T) {
 	t.Parallel()
 	const calls = 4
@@ -193,7 +194,8 @@ func TestReturnsDuringStall(t *testing.T) {
 	client.readEnds(1)
 }
 
-// TestClosedConnectionIsCounted closes a connection whose client does not read, while a store has its call.
+// TestClosedConnectionIsCounted closes a connection whose client does not read, while a store has
+// its call.
 func TestClosedConnectionIsCounted(t *testing.T) {
 	t.Parallel()
 	s, g := newGatedService(t, oneRule)
@@ -223,8 +225,8 @@ func fill(t *testing.T, w *Transport, c *connection) {
 	w.storeMemory.bytes.Add(maxStoreBytes - c.countedStoreBytes.Load())
 }
 
-// TestWaitersDoNotWaitForLock has two connections wait for a store. The first is woken, but its lock is taken
-// by a write that waits for the client. The second continues nevertheless.
+// TestWaitersDoNotWaitForLock has two connections wait for a store. The first is woken, but its
+// lock is taken by a write that waits for the client. The second continues nevertheless.
 func TestWaitersDoNotWaitForLock(t *testing.T) {
 	t.Parallel()
 	s, g := newGatedService(t, oneRule)
@@ -252,8 +254,8 @@ func TestWaitersDoNotWaitForLock(t *testing.T) {
 	second.readEnds(1)
 }
 
-// TestStopDoesNotWaitForStore stops a transport while connections wait for a store, which decides nothing. None
-// of their input reaches the store.
+// TestStopDoesNotWaitForStore stops a transport while connections wait for a store, which decides
+// nothing. None of their input reaches the store.
 func TestStopDoesNotWaitForStore(t *testing.T) {
 	t.Parallel()
 	for name, full := range map[string]bool{"their own calls": false, "the calls of all": true} {
@@ -290,8 +292,9 @@ func TestStopDoesNotWaitForStore(t *testing.T) {
 	}
 }
 
-// TestManyConnectionsWaitForStore has many connections wait for a little memory. Some are closed meanwhile, by
-// either side, and the store decides in random order. The others get all their answers.
+// TestManyConnectionsWaitForStore has many connections wait for a little memory. Some are closed
+// meanwhile, by either side, and the store decides in random order. The others get all their
+// answers.
 func TestManyConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 60, 40

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestTimeouts verifies all time limits. The monitor checks once a second, and clients act half a second later,
-// so that each row is exact to the second.
+// TestTimeouts verifies all time limits. The monitor checks once a second, and clients act half a
+// second later, so that each row is exact to the second.
 func TestTimeouts(t *testing.T) {
 	settings := http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	long := transport.Limits{KeepaliveTime: time.Hour, MaxConnectionIdle: time.Hour}
@@ -140,8 +140,8 @@ func TestHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// TestMaxAgeDuringHandshake has a handshake take longer than the age. The connection must not be closed for
-// that, because its calls would fail.
+// TestMaxAgeDuringHandshake has a handshake take longer than the age. The connection must not be
+// closed for that, because its calls would fail.
 func TestMaxAgeDuringHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTimedClient(t, transport.Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second}, slowHandshake{insecure.NewCredentials()})
@@ -157,8 +157,8 @@ func TestMaxAgeDuringHandshake(t *testing.T) {
 	})
 }
 
-// TestGraceStartsWithGoAway has a handshake take longer than the age and the grace period together, like a
-// suspended process. The grace period starts with the GOAWAY.
+// TestGraceStartsWithGoAway has a handshake take longer than the age and the grace period together,
+// like a suspended process. The grace period starts with the GOAWAY.
 func TestGraceStartsWithGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTimedClient(t, transport.Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second}, slowHandshake{insecure.NewCredentials()})
@@ -176,7 +176,8 @@ func TestGraceStartsWithGoAway(t *testing.T) {
 	})
 }
 
-// TestWaitingConnectionIsNotClosed checks a connection that reads nothing because it waits for a store.
+// TestWaitingConnectionIsNotClosed checks a connection that reads nothing because it waits for a
+// store.
 func TestWaitingConnectionIsNotClosed(t *testing.T) {
 	limits := fillLimits(transport.Limits{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Minute})
 	var w activity

@@ -32,8 +32,8 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	return c
 }
 
-// TestBusyConnectionsWaitAndOthersDoNot takes the tokens. A busy connection then processes one batch, and
-// another connection is answered as usual.
+// TestBusyConnectionsWaitAndOthersDoNot takes the tokens. A busy connection then processes one
+// batch, and another connection is answered as usual.
 func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	const calls = 5000
 	r := serve(t, service(t, answer.Settings{}, oneRule))
@@ -103,8 +103,8 @@ func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	}
 }
 
-// TestTokenIsReleasedOnce has a reader acquire a token after a flusher has finished its batch, and before it
-// has released its token.
+// TestTokenIsReleasedOnce has a reader acquire a token after a flusher has finished its batch, and
+// before it has released its token.
 func TestTokenIsReleasedOnce(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -195,8 +195,8 @@ func TestTooManyNotReadingClients(t *testing.T) {
 	}
 }
 
-// TestIncompleteFrames distinguishes a client that sends an incomplete frame or header block, and then nothing,
-// from one whose frames are fragmented.
+// TestIncompleteFrames distinguishes a client that sends an incomplete frame or header block, and
+// then nothing, from one whose frames are fragmented.
 func TestIncompleteFrames(t *testing.T) {
 	var w activity
 	at := func(second int) { w.noteReceived(time.Duration(second) * time.Second) }

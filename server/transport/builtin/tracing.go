@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// callTrace reports a rate-limit request to the tracer: the same events as grpc-go, in the same order. A nil
-// callTrace reports nothing.
+// callTrace reports a rate-limit request to the tracer: the same events as grpc-go, in the same
+// order. A nil callTrace reports nothing.
 type callTrace struct {
 	handler   stats.Handler
 	context   context.Context //nolint:containedctx // the span is in it

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// Transport is a gRPC server on top of package h2. Each connection has one goroutine, which reads, answers and
-// writes.
+// Transport is a gRPC server on top of package h2. Each connection has one goroutine, which reads,
+// answers and writes.
 type Transport struct {
 	shared
 
@@ -103,7 +103,7 @@ func (t *Transport) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		}
-		// For example, too many open files. Other connections end in time.
+		// For example, too many files are open. Retry: other connections will end.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		t.Handler.Rare.Warn("failed to accept a gRPC connection; more within ten seconds are not logged", zap.Error(err))
 		select {
@@ -185,9 +185,9 @@ func (t *Transport) wait() {
 	t.monitoring.Wait()
 }
 
-// checksPerYield is how many connections the monitor checks before it yields. A command starts a goroutine for
-// a moment. Connections that began together get PINGs together, and without yields as many goroutines would run
-// at once, whose stacks would remain allocated.
+// checksPerYield is how many connections the monitor checks before it yields. A command starts a
+// goroutine for a moment. Connections that began together get PINGs together, and without yields as
+// many goroutines would run at once, whose stacks would remain allocated.
 const checksPerYield = 64
 
 // monitor checks all connections periodically.

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// codec passes rate-limit requests and quota reports through as bytes, and uses protobuf's codec for everything
-// else, such as health and reflection.
+// codec passes rate-limit requests and quota reports through as bytes, and uses protobuf's codec
+// for everything else, such as health and reflection.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
@@ -60,8 +60,8 @@ func releaseExchange(x *answer.Exchange) {
 	}
 }
 
-// serviceDesc replaces the generated description of RateLimitService, which would decode into protobuf
-// messages.
+// serviceDesc replaces the generated description of RateLimitService, which would decode into
+// protobuf messages.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName,
 	HandlerType: (*any)(nil),

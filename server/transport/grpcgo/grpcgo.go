@@ -56,12 +56,13 @@ func New(c transport.Config) transport.Transport {
 
 func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.handshakes}) }
 
-// drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has ended, for
-// clients to read their replies.
+// drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has
+// ended, for clients to read their replies.
 const drainTimeout = 2 * time.Second
 
-// GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has read the
-// reply. Therefore the connections are closed if, for drainTimeout, no call began and no handler was running.
+// GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has
+// read the reply. Therefore the connections are closed if, for drainTimeout, no call began and no
+// handler was running.
 func (s *server) GracefulStop() {
 	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of a socket
 	stopped := make(chan struct{})
@@ -107,9 +108,9 @@ func (f *inFlight) begin() (end func()) {
 
 func (f *inFlight) endCall() { f.open.Add(-1) }
 
-// messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So requests that are
-// slightly too large reach the handler, which rejects them with an error that names the flag, counts them and
-// logs them.
+// messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So
+// requests that are slightly too large reach the handler, which rejects them with an error that
+// names the flag, counts them and logs them.
 const messageSizeFactor = 2
 
 // grpcOptions returns the server options for the limits.

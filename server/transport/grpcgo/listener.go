@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// listener wraps a listener. All its connections count as busy, because grpc-go does not report idle ones.
+// listener wraps a listener. All its connections count as busy, because grpc-go does not report
+// idle ones.
 type listener struct {
 	net.Listener
 
@@ -27,21 +28,23 @@ func (l listener) Accept() (net.Conn, error) {
 	return &handshakeConn{conn, l.handshakes}, nil
 }
 
-// busyConn is a connection that a full listener closes only in favor of a client with fewer connections.
+// busyConn is a connection that a full listener closes only in favor of a client with fewer
+// connections.
 type busyConn struct{ net.Conn }
 
 // Usage implements [transport.Served].
 func (busyConn) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
 
-// Retire implements [transport.Served]. It cannot drain the connection, which the second call closes.
+// Retire implements [transport.Served]. It cannot drain the connection: only a call that is not
+// gentle closes it.
 func (b busyConn) Retire(gently bool) {
 	if !gently {
 		_ = b.Close() // an error means that it is closed already
 	}
 }
 
-// handshakes are the connections that have not finished the TLS handshake and the HTTP/2 preface. grpc-go's
-// GracefulStop and Stop first wait for them, up to --connection-timeout.
+// handshakes are the connections that have not finished the TLS handshake and the HTTP/2 preface.
+// grpc-go's GracefulStop and Stop first wait for them, up to --connection-timeout.
 type handshakes struct {
 	mu       sync.Mutex
 	open     map[*handshakeConn]struct{}
@@ -65,8 +68,8 @@ type handshakeConn struct {
 	handshakes *handshakes
 }
 
-// SetDeadline implements [net.Conn]. grpc-go sets a deadline before the TLS handshake, and removes it after the
-// preface.
+// SetDeadline implements [net.Conn]. grpc-go sets a deadline before the TLS handshake, and removes
+// it after the preface.
 func (c *handshakeConn) SetDeadline(t time.Time) error {
 	b := c.handshakes
 	b.mu.Lock()

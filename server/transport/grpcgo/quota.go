@@ -17,9 +17,9 @@ import (
 // quotaBytes is a message of the rate limit quota service, passed through by the codec.
 type quotaBytes struct{ bytes []byte }
 
-// quotaStreams implements the rate limit quota service. grpc-go limits the size of reports, and cannot send a
-// PING behind a message: an assignment counts as confirmed by the client's second complete report after it,
-// which is 5 to 10 seconds later.
+// quotaStreams implements the rate limit quota service. grpc-go limits the size of reports, and
+// cannot send a PING after a message. An assignment counts as confirmed when the client's second
+// complete report after it arrives, 5 to 10 seconds later.
 type quotaStreams struct {
 	*rlqs.Service
 	others *transport.Interceptors
@@ -44,15 +44,15 @@ var quotaDesc = grpc.ServiceDesc{
 
 const quotaMethod = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
 
-// stream serves a stream until it ends. It can end while its client does not read: the sending and receiving
-// goroutines end with the stream.
+// stream serves a stream until it ends. It can end while its client does not read: the sending and
+// receiving goroutines end with the stream.
 func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
-	who := rlqs.Peer{Client: access.ClientFromContext(stream.Context())}
+	client := rlqs.Peer{Client: access.ClientFromContext(stream.Context())}
 	if p, ok := peer.FromContext(stream.Context()); ok {
-		who.Identity, who.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
+		client.Identity, client.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
 	}
-	st, err := q.Open(who, func() {
+	st, err := q.Open(client, func() {
 		select {
 		case wakes <- struct{}{}:
 		default:
@@ -62,18 +62,18 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 		return err
 	}
 	defer st.Close()
-	over, ready := make(chan error, 2), make(chan struct{}, 1)
-	part := func(carry func() error) {
+	ended, ready := make(chan error, 2), make(chan struct{}, 1)
+	run := func(direction func() error) {
 		var err error
-		defer func() { over <- err }()
+		defer func() { ended <- err }()
 		defer q.others.Recover(&err)
-		err = carry()
+		err = direction()
 	}
-	go part(func() error { return receive(stream, st) })
-	go part(func() error { return send(stream, st, ready) })
+	go run(func() error { return receive(stream, st) })
+	go run(func() error { return send(stream, st, ready) })
 	for {
 		select {
-		case err := <-over:
+		case err := <-ended:
 			return err
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// BenchmarkCall measures the calls of an Envoy on a warm connection: all headers but the path are in the table.
+// BenchmarkCall measures the calls of an Envoy on a warm connection: all headers but the path are
+// in the table.
 func BenchmarkCall(b *testing.B) {
 	const path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	c := newClient(b, func(o *Options) { o.Methods = []Method{{Path: path}} })

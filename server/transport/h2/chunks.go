@@ -2,18 +2,20 @@ package h2
 
 import "encoding/binary"
 
-// ChunkedCall is a [StreamingCall] whose messages are passed on in chunks, as they are received, without
-// [Conn.RequestMessage]. The connection buffers none of them, so a message may have any size.
+// ChunkedCall is a [StreamingCall] whose messages are passed on in chunks, as they are received,
+// without [Conn.RequestMessage]. The connection buffers none of them, so a message may have any
+// size.
 type ChunkedCall interface {
 	StreamingCall
-	// ReceiveChunk receives the next bytes of a message, of which follow more will come. They are valid until
-	// ReceiveChunk returns. Receive is never called.
-	ReceiveChunk(p []byte, follow int)
+	// ReceiveChunk receives the next part of a message, which is valid until ReceiveChunk returns.
+	// remaining is the number of bytes of the message that follow it. Receive is never called.
+	ReceiveChunk(p []byte, remaining int)
 }
 
 // MarkHandler is a [StreamingCall] for which [Conn.Mark] can be used.
 type MarkHandler interface {
-	// MarkAcknowledged is called when the client has received everything that was sent before the mark.
+	// MarkAcknowledged is called when the client has received everything that was sent before the
+	// mark.
 	MarkAcknowledged(mark uint32)
 }
 
@@ -28,7 +30,8 @@ type chunks struct {
 	remaining  uint32 // bytes of the message
 }
 
-// Compressed messages are rejected, because decompressing chunks needs a window of 32 KiB per stream.
+// Compressed messages are rejected, because decompressing chunks needs a window of 32 KiB per
+// stream.
 var errCompressedChunks = Status{statusUnimplemented, "the messages of this method must not be compressed"}
 
 // receiveChunks passes on data of a ChunkedCall.
@@ -81,15 +84,15 @@ func (c *Conn) extendChunkedWindow(s *stream) {
 	}
 }
 
-// markPing is the first byte of a mark's PING, and distinguishes it from our other PINGs. The mark and the
-// stream's number follow.
+// markPing is the first byte of a mark's PING, and distinguishes it from our other PINGs. The mark
+// and the stream's number follow.
 const markPing = 'm'
 
-// Mark sends a PING after everything that was passed to [Conn.Send], and reports its acknowledgement to the
-// call, which must be a [MarkHandler]. If data is unsent, the PING waits for it; a later mark replaces a
-// waiting one. A mark has 24 bits.
+// Mark sends a PING after everything that was passed to [Conn.Send], and reports its
+// acknowledgement to the call, which must be a [MarkHandler]. If data is unsent, the PING waits for
+// it; a later mark replaces a waiting one. A mark has 24 bits.
 func (c *Conn) Mark(out []byte, id, mark uint32) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) {
+	return c.withStream(out, c.findStreaming(id), func(s *stream) {
 		s.streaming.mark, s.streaming.markPending = mark, true
 		if s.unsent == nil {
 			c.sendMark(s)
@@ -110,7 +113,7 @@ func (c *Conn) sendMark(s *stream) {
 
 // receiveMark handles the acknowledgement of a mark's PING.
 func (c *Conn) receiveMark(data []byte) {
-	s := c.conversation(binary.BigEndian.Uint32(data[4:]))
+	s := c.findStreaming(binary.BigEndian.Uint32(data[4:]))
 	if s == nil {
 		return
 	}

@@ -66,8 +66,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestChunksAreNotBuffered sends a message that exceeds the limit of others: the window is extended as it is
-// read, and nothing is buffered.
+// TestChunksAreNotBuffered sends a message that exceeds the limit of others: the window is extended
+// as it is read, and nothing is buffered.
 func TestChunksAreNotBuffered(t *testing.T) {
 	c := newReadyClient(t)
 	c.openChunked(1)
@@ -107,7 +107,8 @@ func TestChunksLimitBatches(t *testing.T) {
 	}
 }
 
-// TestChunkedCallEnds sends incomplete and compressed messages, and messages to a call that has finished.
+// TestChunkedCallEnds sends incomplete and compressed messages, and messages to a call that has
+// finished.
 func TestChunkedCallEnds(t *testing.T) {
 	for _, test := range []struct {
 		body string
@@ -133,7 +134,8 @@ func TestChunkedCallEnds(t *testing.T) {
 	c.wantReceived()
 }
 
-// TestChunksBeforeSettings sends as much as allowed before the client knows our SETTINGS, and continues.
+// TestChunksBeforeSettings sends as much as allowed before the client knows our SETTINGS, and
+// continues.
 func TestChunksBeforeSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
@@ -153,7 +155,8 @@ func TestChunksBeforeSettings(t *testing.T) {
 	c.wantReceived(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
 }
 
-// TestMarks acknowledges marks, has marks wait for a window, and acknowledges marks of closed streams.
+// TestMarks acknowledges marks, has marks wait for a window, and acknowledges marks of closed
+// streams.
 func TestMarks(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
@@ -202,8 +205,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarksAfterAStall has a suspended client acknowledge many marks at once. Other acknowledgements are
-// glitches.
+// TestMarksAfterAStall has a suspended client acknowledge many marks at once. Other
+// acknowledgements are glitches.
 func TestMarksAfterAStall(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)

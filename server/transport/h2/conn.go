@@ -19,7 +19,8 @@ type Conn struct {
 	handler Handler
 	out     []byte        // output of the current method call
 	now     time.Duration // time of the current method call
-	// outputLimit is the length of out at which the current Feed returns. Decompressed messages lower it.
+	// outputLimit is the length of out at which the current Feed returns. Decompressed messages
+	// lower it.
 	outputLimit int
 
 	stage     stage
@@ -29,8 +30,8 @@ type Conn struct {
 	lastBlock lastBlock
 	call      Call // passed to the handler, so that a call allocates none
 
-	// newest is the newest stream, as long as only its headers were received. All others are in streams. So a
-	// call that consists of two frames needs no map entry and no allocation.
+	// newest is the newest stream, as long as only its headers were received. All others are in
+	// streams. So a call that consists of two frames needs no map entry and no allocation.
 	newest     stream
 	streams    map[uint32]*stream
 	lastStream uint32 // the highest number of a client's stream
@@ -60,8 +61,8 @@ type stream struct {
 	state streamState
 	// path is the number of a known path, or 0.
 	path byte
-	// httpStatus is the status of a request that is not gRPC, or 0. It is sent at the end of the request, whose
-	// content is ignored.
+	// httpStatus is the status of a request that is not gRPC, or 0. It is sent at the end of the
+	// request, whose content is ignored.
 	httpStatus uint16
 
 	receiveWindow int64 // bytes that the client may send; can become negative (6.9.2)
@@ -105,7 +106,7 @@ type closedStreams struct {
 type streaming struct {
 	StreamingCall
 	wantsMessage bool // a message was requested
-	requestDone  bool // RequestEnded was called, or the call was answered: further messages are dropped
+	requestDone  bool // further messages are dropped: RequestEnded was called, or the call answered
 	headerSent   bool
 	finished     bool
 	trailers     []byte // header block, once finished
@@ -115,7 +116,8 @@ type streaming struct {
 	markPending bool   // the mark's PING was not sent
 }
 
-// slotState is the state of a stream with respect to the slots for large requests; see streamWindow.
+// slotState is the state of a stream with respect to the slots for large requests; see
+// streamWindow.
 type slotState byte
 
 const (
@@ -126,8 +128,8 @@ const (
 
 // receiving is the receiving side of flow control.
 type receiving struct {
-	// settingsAcked is true when the client has acknowledged our SETTINGS. Until then a client may use HTTP/2's
-	// default window on each stream, but the total is limited to twice that.
+	// settingsAcked is true when the client has acknowledged our SETTINGS. Until then a client may
+	// use HTTP/2's default window on each stream, but the total is limited to twice that.
 	settingsAcked bool
 	initial       int64 // window of a new stream
 	window        int64 // window of the connection
@@ -135,7 +137,8 @@ type receiving struct {
 
 	// buffered is the memory of incomplete requests and headers.
 	buffered int
-	// bodyBytes is the number of bytes in incomplete requests. Flow control uses it instead of their memory.
+	// bodyBytes is the number of bytes in incomplete requests. Flow control uses it instead of
+	// their memory.
 	bodyBytes int
 
 	usedSlots int       // number of streams with a slot
@@ -174,9 +177,10 @@ const (
 	blockClosedStream           // of a stream that we have closed
 )
 
-// draining is the state of a graceful close, in two steps (6.8). The first GOAWAY asks the client to open no
-// more streams. The second, which names the last stream, is sent when the client acknowledges a PING that
-// followed the first, or after drainPingTimeout: until then the client may have opened streams.
+// draining is the state of a graceful close, in two steps (6.8). The first GOAWAY asks the client
+// to open no more streams. The second, which names the last stream, is sent when the client
+// acknowledges a PING that followed the first, or after drainPingTimeout: until then the client may
+// have opened streams.
 type draining struct {
 	step  drainStep
 	since time.Duration
@@ -193,7 +197,8 @@ const (
 	drainFinal
 )
 
-// pings counts PINGs that come too soon, as grpc-go does, and our own PINGs that are not acknowledged.
+// pings counts PINGs that come too soon, as grpc-go does, and our own PINGs that are not
+// acknowledged.
 type pings struct {
 	lastAt   time.Duration // time of the last PING
 	received bool

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzConnection feeds a connection with frames from a script, in one piece and in fragments. Purely random
-// bytes would seldom be frames with an effect.
+// FuzzConnection feeds a connection with frames from a script, in one piece and in fragments.
+// Purely random bytes would seldom be frames with an effect.
 //
-// The output must not depend on the fragments, and must be valid frames for x/net. The memory must stay within
-// its limit, and no call may be answered twice.
+// The output must not depend on the fragments, and must be valid frames for x/net. The memory must
+// stay within its limit, and no call may be answered twice.
 func FuzzConnection(f *testing.F) {
 	f.Add([]byte("\x10\x00\x01\x00\x01\x05hello"))
 	f.Add([]byte("\x03\x00\x00\x01\x00\x04part\x01\x01\x03end\x08\x00\x09\x00\x0a\x01\x40\x0b\x00\x01\x0c\x00\x06\x0d\x00"))

@@ -21,7 +21,8 @@ const (
 
 var testLimits = Limits{MaxStreams: 100, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 64 << 10}
 
-// echo answers each call with its message. The messages "fail" and "later" request an error and a pending call.
+// echo answers each call with its message. The messages "fail" and "later" request an error and a
+// pending call.
 type echo struct {
 	calls     []Call
 	messages  []string
@@ -271,7 +272,8 @@ func TestFragmentedCall(t *testing.T) {
 	}
 }
 
-// TestInputSplitAnywhere feeds the same input in fragments of all sizes: the output must not change.
+// TestInputSplitAnywhere feeds the same input in fragments of all sizes: the output must not
+// change.
 func TestInputSplitAnywhere(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12}))

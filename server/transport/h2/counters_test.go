@@ -6,8 +6,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// checkCounts compares the counters of a connection with its state. Memory that is counted but not used gets
-// other clients refused or disconnected; memory that is used but not counted has no limit.
+// checkCounts compares the counters of a connection with its state. Memory that is counted but not
+// used gets other clients refused or disconnected; memory that is used but not counted has no
+// limit.
 func (c *Conn) checkCounts(t *testing.T) {
 	t.Helper()
 	buffered, unfinished, waitingBytes, slots := cap(c.block.partialField), 0, 0, 0
@@ -73,7 +74,8 @@ func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) 
 	}
 }
 
-// TestHTTPErrorIsSentOnce continues a request that is not gRPC after its answer, which waits for a window.
+// TestHTTPErrorIsSentOnce continues a request that is not gRPC after its answer, which waits for a
+// window.
 func TestHTTPErrorIsSentOnce(t *testing.T) {
 	for name, end := range map[string]func(c *client){
 		"DATA":     func(c *client) { c.must(c.WriteData(1, true, []byte("x"))) },
@@ -162,7 +164,8 @@ func TestDecompressedBytesLimitFeed(t *testing.T) {
 	}
 }
 
-// TestMethodLimits sends a message of the maximum size of its method, and the beginning of a larger one.
+// TestMethodLimits sends a message of the maximum size of its method, and the beginning of a larger
+// one.
 func TestMethodLimits(t *testing.T) {
 	for _, path := range []string{echoPath, talkPath} {
 		c := newReadyClient(t, func(o *Options) {

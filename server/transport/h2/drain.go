@@ -2,9 +2,9 @@ package h2
 
 import "time"
 
-// drainPingTimeout is how long a client has to answer the PING behind a GOAWAY, as in grpc-go. Before that it
-// may open streams, which would fail if the last stream were named. A client with little CPU time needs
-// seconds.
+// drainPingTimeout is how long a client has to answer the PING after the first GOAWAY, as in
+// grpc-go. Until then the client may open streams, which would fail if the GOAWAY named the last
+// stream. A client with little CPU time needs seconds.
 const drainPingTimeout = 5 * time.Second
 
 // drainPing is the data of that PING.
@@ -20,8 +20,8 @@ func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	return c.ping(out, []byte(drainPing))
 }
 
-// maxStreamNumber is the stream number after which a connection drains: three quarters of the range. A client
-// that runs out of numbers could only close the connection, with all calls on it.
+// maxStreamNumber is the stream number after which a connection drains: three quarters of the
+// range. A client that runs out of numbers could only close the connection, with all calls on it.
 const maxStreamNumber = 3 << 29
 
 // Draining reports whether a graceful close has started.

@@ -38,8 +38,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestLastStreamDoesNotIncrease closes a connection with an error after the last GOAWAY. A stream opened since
-// then is not answered, so the number must not increase.
+// TestLastStreamDoesNotIncrease closes a connection with an error after the last GOAWAY. A stream
+// opened since then is not answered, so the number must not increase.
 func TestLastStreamDoesNotIncrease(t *testing.T) {
 	c := newReadyClient(t)
 	c.call(1, "later")
@@ -56,8 +56,8 @@ func TestLastStreamDoesNotIncrease(t *testing.T) {
 	}
 }
 
-// TestStreamNumbersRunOut uses three quarters of the stream numbers: the connection drains, while the client
-// has some left.
+// TestStreamNumbersRunOut uses three quarters of the stream numbers: the connection drains, while
+// the client has some left.
 func TestStreamNumbersRunOut(t *testing.T) {
 	c := newReadyClient(t)
 	c.call(maxStreamNumber-1, "hello")

@@ -21,8 +21,8 @@ const (
 	CodeInadequateSecrecy Code = 0xc
 )
 
-// ConnError closes a connection (5.4.1). It describes the violated rule, and contains nothing that the client
-// sent.
+// ConnError closes a connection (5.4.1). It describes the violated rule, and contains nothing that
+// the client sent.
 type ConnError struct {
 	Code   Code
 	Reason string

@@ -4,10 +4,10 @@ import (
 	"time"
 )
 
-// Feed processes input and appends output. It processes the first used bytes of in; the rest must be passed
-// again. If more is true, the rest has complete frames, otherwise it is an incomplete frame, which must be
-// passed again together with further input. After an error the connection must be closed, after sending the
-// output.
+// Feed processes input and appends output. It processes the first used bytes of in; the rest must
+// be passed again. If more is true, the rest has complete frames, otherwise it is an incomplete
+// frame, which must be passed again together with further input. After an error the connection must
+// be closed, after sending the output.
 //
 // Times must not decrease.
 func (c *Conn) Feed(out, in []byte, now time.Duration) (appended []byte, used int, more bool, err error) {
@@ -135,8 +135,8 @@ func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
 	return appendGoAway(out, last, err.Code, err.Reason)
 }
 
-// Close cancels the pending calls. No other method may be called afterwards. If a [PendingCall] panicked, Close
-// may be called again, for the remaining calls.
+// Close cancels the pending calls. No other method may be called afterwards. If a [PendingCall]
+// panicked, Close may be called again, for the remaining calls.
 func (c *Conn) Close() {
 	c.send.queue = nil
 	for id, s := range c.streams {
@@ -152,9 +152,10 @@ func (c *Conn) Close() {
 // GotSettings reports whether the client's first SETTINGS were received.
 func (c *Conn) GotSettings() bool { return c.stage == awaitsFrames }
 
-// Feed returns after maxBatchFrames frames, after maxBatchBlockBytes bytes of header blocks, each byte of which
-// may be a field, or when it has appended maxBatchOutput bytes: other connections need CPU time, and the output
-// should be sent. Two bytes of decompressed messages count as one byte of output.
+// Feed returns after maxBatchFrames frames, after maxBatchBlockBytes bytes of header blocks, each
+// byte of which may be a field, or when it has appended maxBatchOutput bytes: other connections
+// need CPU time, and the output should be sent. Two bytes of decompressed messages count as one
+// byte of output.
 const (
 	maxBatchFrames     = 256
 	maxBatchBlockBytes = 8 << 10

@@ -2,11 +2,12 @@ package h2
 
 import "slices"
 
-// Windows of requests (5.2, 6.9). The window of the connection is restored as fast as frames are read; the
-// windows of streams bound the memory. A client may send streamWindow bytes of each request. Large requests
-// need a slot for the rest, of which a connection has maxSlots. Otherwise a thousand calls of 600 KB, which a
-// single end client of an Envoy can cause, would all be buffered in part. A request without a slot gets no
-// error, which would let the end client pass: it waits, at most for maxRequestTime.
+// Windows of requests (5.2, 6.9). The window of the connection is restored as fast as frames are
+// read; the windows of streams bound the memory. A client may send streamWindow bytes of each
+// request. Large requests need a slot for the rest, of which a connection has maxSlots. Otherwise a
+// thousand calls of 600 KB, which a single end client of an Envoy can cause, would all be buffered
+// in part. A request without a slot gets no error, which would let the end client pass: it waits,
+// at most for maxRequestTime.
 const (
 	streamWindow  = 4 << 10
 	maxSlots      = 4
@@ -25,8 +26,8 @@ func (c *Conn) Buffered() int { return c.receive.buffered + c.send.queuedBytes }
 func (c *Conn) receiveFlowControlled(n int) error {
 	r := &c.receive
 	r.window -= int64(n)
-	// Before a client knows our SETTINGS it may send defaultWindow bytes. When it knows them, but has not
-	// acknowledged them yet, it may send more: twice as much is allowed.
+	// Before a client knows our SETTINGS it may send defaultWindow bytes. When it knows them, but
+	// has not acknowledged them yet, it may send more: twice as much is allowed.
 	if r.window < 0 || !r.settingsAcked && r.bodyBytes+n > 2*defaultWindow {
 		return &ConnError{CodeFlowControl, "DATA exceeds the connection's window"} // 6.9.1
 	}
@@ -89,8 +90,8 @@ func (c *Conn) releaseSlot(s *stream) {
 	c.grantSlots()
 }
 
-// maxQueuedBytes limits the replies that wait for a window. Beyond it, calls are refused before they are
-// decided. Only a client that closes its window, or does not read, reaches it.
+// maxQueuedBytes limits the replies that wait for a window. Beyond it, calls are refused before
+// they are decided. Only a client that closes its window, or does not read, reaches it.
 const maxQueuedBytes = 256 << 10
 
 // dequeueReply removes the reply of a stream from the queue.

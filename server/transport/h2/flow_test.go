@@ -71,8 +71,8 @@ func (c *client) setReply(with string) {
 	}
 }
 
-// TestTooManyQueuedReplies has a client that never extends its window: its calls are refused before the handler
-// decides them, and the queued replies are dropped after their time limit.
+// TestTooManyQueuedReplies has a client that never extends its window: its calls are refused before
+// the handler decides them, and the queued replies are dropped after their time limit.
 func TestTooManyQueuedReplies(t *testing.T) {
 	c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
@@ -257,8 +257,8 @@ func TestIncompleteRequests(t *testing.T) {
 	}
 }
 
-// TestKeptHeadersAreNotData sends headers that calls keep, before acknowledging our SETTINGS, and as much data
-// as all windows allow. Headers are not subject to flow control.
+// TestKeptHeadersAreNotData sends headers that calls keep, before acknowledging our SETTINGS, and
+// as much data as all windows allow. Headers are not subject to flow control.
 func TestKeptHeadersAreNotData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		calls, tracestate int

@@ -80,8 +80,8 @@ func (f *frame) unpad() ([]byte, error) {
 // priorityBytes is the payload size of PRIORITY (6.3).
 const priorityBytes = 5
 
-// dependsOnItself reports whether priority fields name their own stream, an error in RFC 7540 (5.3.1), which
-// RFC 9113 no longer mentions.
+// dependsOnItself reports whether priority fields name their own stream, an error in RFC 7540
+// (5.3.1), which RFC 9113 no longer mentions.
 func dependsOnItself(fields []byte, stream uint32) bool {
 	return binary.BigEndian.Uint32(fields)&(1<<31-1) == stream
 }

@@ -2,16 +2,17 @@ package h2
 
 import "time"
 
-// A connection has a budget of glitches: frames that are valid but useless, and streams that had to be reset
-// because of the client. The budget is refilled by time, by each new call, and by each answer. nghttp2 uses the
-// same first two values for resets. Envoy compares the number of frames of a kind with that of opened streams.
+// A connection has a budget of glitches: frames that are valid but useless, and streams that had to
+// be reset because of the client. The budget is refilled by time, by each new call, and by each
+// answer. nghttp2 uses the same first two values for resets. Envoy compares the number of frames of
+// a kind with that of opened streams.
 //
-// A call adds to the budget when it begins, not only when it is answered: gRPC's C core, which Python, C++,
-// Ruby and PHP use, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls would otherwise close the
-// connection.
+// A call adds to the budget when it begins, not only when it is answered: gRPC's C core, which
+// Python, C++, Ruby and PHP use, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls
+// would otherwise close the connection.
 //
-// Resets by the client are no glitches, up to one per stream: if a service stalls for a moment, Envoy resets
-// every call.
+// The client's resets are not glitches, up to one per stream: if a service stalls for a moment,
+// Envoy resets every call.
 const (
 	maxGlitches       = 1000
 	glitchesPerSecond = 33
@@ -19,13 +20,13 @@ const (
 	glitchesPerAnswer = 10
 )
 
-// smallFrame is the size below which a DATA or CONTINUATION frame that ends nothing is a glitch: it costs more
-// work than its content is worth.
+// smallFrame is the size below which a DATA frame without END_STREAM, or a CONTINUATION frame
+// without END_HEADERS, is a glitch: it costs more work than its content is worth.
 const smallFrame = 1024
 
-// maxFreeRefusals is how many streams may be refused, without being glitches, before the client has
-// acknowledged our SETTINGS, which limit their number. Envoy before 1.36 opens thousands if that many calls
-// wait for a new connection.
+// maxFreeRefusals is the number of refused streams that are not glitches, because the client has
+// not yet acknowledged our SETTINGS, which limit the number of streams. Envoy before 1.36 opens
+// thousands if as many calls wait for a new connection.
 const maxFreeRefusals = 10_000
 
 // glitchBudget counts the glitches that a connection may still cause.
@@ -39,7 +40,7 @@ type glitchBudget struct {
 
 func (b *glitchBudget) add(n int) { b.left = min(maxGlitches, b.left+n) }
 
-// chargeRefusal charges a refused call.
+// chargeRefusal charges a refused call. aware is true if the client has acknowledged our SETTINGS.
 func (b *glitchBudget) chargeRefusal(aware bool) {
 	if aware || b.freeRefusals == 0 {
 		b.left -= 1 + glitchesPerCall

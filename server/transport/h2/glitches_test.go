@@ -8,7 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestOrdinaryClientsStayWithinBudget has clients behave like real ones, for long and without refills by time.
+// TestOrdinaryClientsStayWithinBudget has clients behave like real ones, for long and without
+// refills by time.
 func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 	for name, call := range map[string]func(c *client, stream uint32){
 		"calls": func(c *client, stream uint32) { c.call(stream, "hello") },
@@ -234,8 +235,8 @@ func TestTooManyPings(t *testing.T) {
 	}
 }
 
-// TestCostOfSettings counts the SETTINGS frames that a connection accepts: each setting counts, and a change of
-// the initial window counts more if it changes the windows of many streams.
+// TestCostOfSettings counts the SETTINGS frames that a connection accepts: each setting counts, and
+// a change of the initial window counts more if it changes the windows of many streams.
 func TestCostOfSettings(t *testing.T) {
 	window := func(v uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: v} }
 	many := func(n uint32) (settings []http2.Setting) {

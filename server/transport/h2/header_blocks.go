@@ -48,8 +48,8 @@ func (c *Conn) receiveHeaders(f *frame) error {
 	return c.receiveFragment(fragment, f.has(flagEndHeaders))
 }
 
-// IncompleteHeaderBlock returns when the current header block began, if there is one. No other frame may come
-// before its end, so a client that does not finish it in time must be disconnected.
+// IncompleteHeaderBlock returns when the current header block began, if there is one. No other
+// frame may come before its end, so a client that does not finish it in time must be disconnected.
 func (c *Conn) IncompleteHeaderBlock() (start time.Duration, incomplete bool) {
 	return c.block.since, c.block.stream != 0
 }
@@ -68,20 +68,21 @@ func (c *Conn) receiveContinuation(f *frame) error {
 	return c.receiveFragment(f.payload, end)
 }
 
-// maxBlockBytes is the size of the largest header block. A block is decoded while it arrives, so it costs time
-// but no memory. Envoy can be configured to send up to 8 MiB (max_request_headers_kb). With a smaller limit, an
-// end client could close the connection and with it the calls of all others.
+// maxBlockBytes is the size of the largest header block. A block is decoded while it arrives, so it
+// costs time but no memory. Envoy can be configured to send up to 8 MiB (max_request_headers_kb).
+// With a smaller limit, an end client could close the connection and with it the calls of all
+// others.
 const maxBlockBytes = 16 << 20
 
-// receiveFragment decodes a fragment of a block. Everything is decoded, even if the call is rejected, and only
-// an incomplete field is buffered.
+// receiveFragment decodes a fragment of a block. Everything is decoded, even if the call is
+// rejected, and only an incomplete field is buffered.
 func (c *Conn) receiveFragment(p []byte, end bool) error {
 	b := &c.block
 	if b.length += len(p); b.length > maxBlockBytes {
 		return &ConnError{CodeEnhanceYourCalm, "a header block of more than 16 MiB"}
 	}
-	whole := end && b.length == len(p) && b.kind == blockRequest && b.headers.malformed == ""
-	if whole && c.lastBlock.lookup(p, &c.decoder.table, &b.headers) {
+	cacheable := end && b.length == len(p) && b.kind == blockRequest && b.headers.malformed == ""
+	if cacheable && c.lastBlock.lookup(p, &c.decoder.table, &b.headers) {
 		return c.finishBlock()
 	}
 	block, version := p, c.decoder.table.version
@@ -123,7 +124,7 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 		return compressionError("a header block that ends inside a field")
 	}
 	c.keepPartialField(nil)
-	if whole {
+	if cacheable {
 		c.lastBlock.store(block, version, &c.decoder.table, &b.headers)
 	}
 	return c.finishBlock()

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// headerName identifies a header that affects a request. It is determined once per entry of a header table, so
-// that an indexed field costs a look-up.
+// headerName identifies a header that affects a request. It is determined once per entry of a
+// header table, so that an indexed field costs a look-up.
 type headerName byte
 
 const (
@@ -139,8 +139,8 @@ func (k *knownHeaders) meaning(name headerName, value []byte) byte {
 	return 0
 }
 
-// isBase64 reports whether a value is base64, with or without padding (RFC 4648, section 4). As in grpc-go, a
-// list of values is invalid.
+// isBase64 reports whether a value is base64, with or without padding (RFC 4648, section 4). As in
+// grpc-go, a list of values is invalid.
 func isBase64(value []byte) bool {
 	if len(value)%4 == 0 {
 		for range 2 {

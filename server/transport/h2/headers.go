@@ -112,11 +112,11 @@ func (h *requestHeaders) readValue(f *field) {
 	}
 }
 
-// keepField keeps an added field, if the method wants it. The method is known because pseudo-headers come
-// first.
+// keepField keeps an added field, if the method wants it. The method is known because
+// pseudo-headers come first.
 //
-// A call whose headers are too large keeps none, since it will be rejected: with the header table, one byte of
-// a block can stand for a field of 4 KiB.
+// A call whose headers are too large keeps none, since it will be rejected: with the header table,
+// one byte of a block can stand for a field of 4 KiB.
 func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, limit int) {
 	switch {
 	case h.size > limit:

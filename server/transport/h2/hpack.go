@@ -2,14 +2,15 @@ package h2
 
 // decoder decodes header blocks (RFC 7541). Once its buffers have grown it does not allocate.
 //
-// It gets a block in fragments, and buffers at most one field. The caller skips strings of more than maxString
-// bytes.
+// It gets a block in fragments, and buffers at most one field. The caller skips strings of more
+// than maxString bytes.
 type decoder struct {
 	table     headerTable
 	known     *knownHeaders
 	maxString int
 	scratch   []byte // strings that are not views of the block
-	// resizable is true at the beginning of a block, the only place for a size update (RFC 7541, section 4.2).
+	// resizable is true at the beginning of a block, the only place for a size update (RFC 7541,
+	// section 4.2).
 	resizable bool
 	// skippedName is set if a name was skipped and the field's value follows.
 	skippedName skippedName
@@ -23,8 +24,8 @@ const (
 	skippedIndexed // the field would be inserted into the table
 )
 
-// minMaxString is the minimum of maxString: a string of this size, Huffman-coded with 30 bits per byte, decodes
-// to more than the table can contain. So a skipped string never has to be inserted.
+// minMaxString is the minimum of maxString: a string of this size, Huffman-coded with 30 bits per
+// byte, decodes to more than the table can contain. So a skipped string never has to be inserted.
 const minMaxString = 16 << 10
 
 func newDecoder(known *knownHeaders, longest int) decoder {
@@ -37,13 +38,13 @@ func (d *decoder) beginBlock() { d.resizable, d.skippedName = true, skippedNone 
 // atFieldBoundary reports whether the last field is complete.
 func (d *decoder) atFieldBoundary() bool { return d.skippedName == skippedNone }
 
-// compressionError returns an error that closes the connection, because the tables of client and server differ
-// (4.3).
+// compressionError returns an error that closes the connection, because the tables of client and
+// server differ (4.3).
 func compressionError(reason string) error { return &ConnError{CodeCompression, reason} }
 
-// nextField decodes the first field of p. It consumes n bytes: 0 if the field is incomplete, and more than
-// len(p) if the rest of a string must be skipped. A size update is consumed together with the following field,
-// or, at the end of p, as a field of size 0.
+// nextField decodes the first field of p. It consumes n bytes: 0 if the field is incomplete, and
+// more than len(p) if the rest of a string must be skipped. A size update is consumed together with
+// the following field, or, at the end of p, as a field of size 0.
 func (d *decoder) nextField(p []byte) (f field, n int, err error) {
 	if d.skippedName != skippedNone {
 		f, n, err = d.skipValue(p)
@@ -138,8 +139,9 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	if s.prefix == 0 || err != nil {
 		return field{}, 0, err
 	}
+	// Check this before the name is decoded, so that a field in many fragments is decoded once.
 	if s.length <= d.maxString && n+s.prefix+s.length > len(p) {
-		return field{}, 0, nil // checked before the name is decoded, so that a field in many fragments is decoded only once
+		return field{}, 0, nil
 	}
 	d.scratch = d.scratch[:0]
 	if i != 0 {
@@ -220,8 +222,9 @@ func readString(p []byte) (s hpackString, err error) {
 	return s, err
 }
 
-// readInteger decodes an integer with a prefix of the given number of bits: RFC 7541, section 5.1. n is its
-// size, 0 if it is incomplete. Integers of more than 28 bits after the prefix are an error.
+// readInteger decodes an integer with a prefix of the given number of bits: RFC 7541, section 5.1.
+// n is its size, 0 if it is incomplete. Integers of more than 28 bits after the prefix are an
+// error.
 func readInteger(p []byte, prefix uint) (v, n int, err error) {
 	most := 1<<prefix - 1
 	if v = int(p[0]) & most; v < most {

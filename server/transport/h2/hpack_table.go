@@ -1,18 +1,20 @@
 package h2
 
-// tableBytes is the size of the largest dynamic table that a client may use, the default of HTTP/2 (6.5.2).
+// tableBytes is the size of the largest dynamic table that a client may use, the default of HTTP/2
+// (6.5.2).
 const tableBytes = 4096
 
-// entryOverhead is the overhead of an entry of the table (RFC 7541, section 4.1), and of a field in a header
-// list (6.5.2).
+// entryOverhead is the overhead of an entry of the table (RFC 7541, section 4.1), and of a field in
+// a header list (6.5.2).
 const entryOverhead = 32
 
-// headerTable is the dynamic table of a decoder: RFC 7541, section 2.3.2. All names and values are in one
-// slice, the oldest first, so that entries are not allocated one by one. When the slice is full, the bytes of
-// evicted entries are removed by moving the others.
+// headerTable is the dynamic table of a decoder: RFC 7541, section 2.3.2. All names and values are
+// in one slice, the oldest first, so that entries are not allocated one by one. When the slice is
+// full, the bytes of evicted entries are removed by moving the others.
 type headerTable struct {
 	bytes []byte
-	// base is the position of bytes[0] among all bytes ever inserted, and start that of the oldest entry.
+	// base is the position of bytes[0] among all bytes ever inserted, and start that of the oldest
+	// entry.
 	base, start uint32
 	entries     []tableEntry // a ring; its length is a power of two
 	first, n    int          // index of the oldest entry, and the number of entries
@@ -44,8 +46,8 @@ func (t *headerTable) resize(size int) {
 	t.evict(0)
 }
 
-// insert adds f, whose name and value must not be views of the table. A field that is larger than the table
-// empties it: RFC 7541, section 4.4.
+// insert adds f, whose name and value must not be views of the table. A field that is larger than
+// the table empties it: RFC 7541, section 4.4.
 func (t *headerTable) insert(f *field) {
 	need := len(f.name) + len(f.value) + entryOverhead
 	t.version++
@@ -82,8 +84,8 @@ func (t *headerTable) evict(need int) {
 	}
 }
 
-// reserve ensures space for n bytes, and returns the position of the first. Positions wrap around after 4 GiB;
-// only differences matter.
+// reserve ensures space for n bytes, and returns the position of the first. Positions wrap around
+// after 4 GiB; only differences matter.
 func (t *headerTable) reserve(n int) uint32 {
 	if len(t.bytes)+n > cap(t.bytes) {
 		live := t.bytes[t.start-t.base:]

@@ -95,8 +95,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestLongStringsAreSkipped also verifies that the following fields are decoded, and that the table is emptied
-// as if the field had been inserted.
+// TestLongStringsAreSkipped also verifies that the following fields are decoded, and that the table
+// is emptied as if the field had been inserted.
 func TestLongStringsAreSkipped(t *testing.T) {
 	long := strings.Repeat("x", minMaxString+1)
 	for _, tt := range []struct {
@@ -136,26 +136,26 @@ func appendLiteralString(b []byte, s string) []byte {
 	return append(appendInteger(b, len(s)), s...)
 }
 
-// TestFragmentedFieldsAreDecodedOnce passes a field in fragments, as CONTINUATION frames may contain it. No
-// string is decoded before the field is complete.
+// TestFragmentedFieldsAreDecodedOnce passes a field in fragments, as CONTINUATION frames may
+// contain it. No string is decoded before the field is complete.
 func TestFragmentedFieldsAreDecodedOnce(t *testing.T) {
 	d := newDecoder(newKnownHeaders(nil), 0)
 	name := append([]byte{0x80 | 100}, bytes.Repeat([]byte{0x1f}, 100)...)
-	whole := slices.Concat([]byte{0}, name, name)
-	for n := range whole {
+	encoded := slices.Concat([]byte{0}, name, name)
+	for n := range encoded {
 		d.beginBlock()
-		if _, used, err := d.nextField(whole[:n]); used != 0 || err != nil || cap(d.scratch) > 0 {
-			t.Fatalf("of the first %d bytes %d are taken, and %d bytes of strings decoded: %v", n, used, cap(d.scratch), err)
+		if _, used, err := d.nextField(encoded[:n]); used != 0 || err != nil || cap(d.scratch) > 0 {
+			t.Fatalf("consumed %d of the first %d bytes, and decoded %d bytes of strings: %v", used, n, cap(d.scratch), err)
 		}
 	}
-	f, used, err := d.nextField(whole)
-	if used != len(whole) || err != nil || len(f.name) != 100 || len(f.value) != 100 {
-		t.Errorf("of %d bytes %d are taken, with a name of %d bytes and a value of %d: %v", len(whole), used, len(f.name), len(f.value), err)
+	f, used, err := d.nextField(encoded)
+	if used != len(encoded) || err != nil || len(f.name) != 100 || len(f.value) != 100 {
+		t.Errorf("consumed %d of %d bytes, with a name of %d bytes and a value of %d: %v", used, len(encoded), len(f.name), len(f.value), err)
 	}
 }
 
-// FuzzHeaderBlocks compares the decoder with x/net, with complete and fragmented blocks. The first byte is the
-// size of the fragments, and lines are blocks.
+// FuzzHeaderBlocks compares the decoder with x/net, with complete and fragmented blocks. The first
+// byte is the size of the fragments, and lines are blocks.
 func FuzzHeaderBlocks(f *testing.F) {
 	f.Add([]byte("\x05\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\n\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf"))
 	f.Add([]byte("\x01\x40\x01a\x01b\n\x7e\x02cd\n\xbe\xbf\x20\x3f\xe1\x1f"))

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestHuffmanSymbols decodes every pair of symbols, so that each follows each, and codes end at each bit.
+// TestHuffmanSymbols decodes every pair of symbols, so that each follows each, and codes end at
+// each bit.
 func TestHuffmanSymbols(t *testing.T) {
 	for a := range 256 {
 		for b := range 256 {

@@ -2,8 +2,8 @@ package h2
 
 import "bytes"
 
-// lastBlock caches the last decoded header block: Envoy's calls usually have equal ones. An equal block,
-// decoded with the same table, has the same result, so comparing it replaces decoding.
+// lastBlock caches the last decoded header block: Envoy's calls usually have equal ones. An equal
+// block, decoded with the same table, has the same result, so comparing it replaces decoding.
 type lastBlock struct {
 	bytes   []byte
 	table   uint64 // version of the header table
@@ -24,8 +24,8 @@ func (s *lastBlock) lookup(p []byte, t *headerTable, h *requestHeaders) bool {
 	return true
 }
 
-// store caches the block p. from is the table's version before p was decoded. A block that changes the table is
-// not cached, nor one of which headers are kept.
+// store caches the block p. from is the table's version before p was decoded. A block is not cached
+// if it changes the table, or if the call keeps some of its headers.
 func (s *lastBlock) store(p []byte, from uint64, t *headerTable, h *requestHeaders) {
 	if from != t.version || len(p) > maxLastBlock || h.malformed != "" || h.trailers || h.kept != nil || len(h.path)+len(h.encoding) > 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestLastBlock repeats blocks, with and without blocks in between that change the table. The result must be
-// that of a connection without the cache.
+// TestLastBlock repeats blocks, with and without blocks in between that change the table. The
+// result must be that of a connection without the cache.
 func TestLastBlock(t *testing.T) {
 	path := hpackLiteral(0x04, echoPath) // not indexed
 	const (

@@ -4,8 +4,9 @@ import (
 	"unsafe"
 )
 
-// All memory of a connection is counted by [Conn.MemoryBytes] and bounded by [Server.MaxMemoryBytes]. No input
-// can exceed the bound: windows limit requests, and calls are refused while too many replies are queued.
+// All memory of a connection is counted by [Conn.MemoryBytes] and bounded by
+// [Server.MaxMemoryBytes]. No input can exceed the bound: windows limit requests, and calls are
+// refused while too many replies are queued.
 
 // The sizes of the counted parts.
 const (
@@ -14,21 +15,23 @@ const (
 	entryBytes  = int(unsafe.Sizeof(tableEntry{}))
 	fieldBytes  = int(unsafe.Sizeof(Field{}))
 	wordBytes   = int(unsafe.Sizeof(uintptr(0)))
-	// mapEntryBytes is the size of a map entry of streams, including the same amount of unused entries.
+	// mapEntryBytes is the size of a map entry of streams, including the same amount of unused
+	// entries.
 	mapEntryBytes = 2 * (2*wordBytes + 1)
 )
 
-// MemoryBytes returns the bytes that the connection uses, without those of handlers and the arguments of Feed.
+// MemoryBytes returns the bytes that the connection uses, without those of handlers and the
+// arguments of Feed.
 func (c *Conn) MemoryBytes() int {
-	held := connBytes + c.Buffered()
+	total := connBytes + c.Buffered()
 	d, h := &c.decoder, &c.block.headers
-	held += cap(d.table.bytes) + cap(d.table.entries)*entryBytes + cap(d.scratch)
-	held += cap(c.lastBlock.bytes) + cap(h.path) + cap(h.encoding)
+	total += cap(d.table.bytes) + cap(d.table.entries)*entryBytes + cap(d.scratch)
+	total += cap(c.lastBlock.bytes) + cap(h.path) + cap(h.encoding)
 	for _, k := range [...]*kept{h.kept, c.newest.kept} {
 		if k != nil {
-			held += k.bytes
+			total += k.bytes
 		}
 	}
-	held += len(c.streams)*streamBytes + c.peakStreams*mapEntryBytes
-	return held + (cap(c.receive.slotQueue)+cap(c.send.queue))*wordBytes
+	total += len(c.streams)*streamBytes + c.peakStreams*mapEntryBytes
+	return total + (cap(c.receive.slotQueue)+cap(c.send.queue))*wordBytes
 }

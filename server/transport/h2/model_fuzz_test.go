@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that answers at once,
-// later or never. A model of streams and windows checks these invariants:
+// FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that
+// answers at once, later or never. A model of streams and windows checks these invariants:
 //
 //   - A stream ends once, and its handler is called at most once. A pending call is canceled once if it is reset.
 //   - A StreamingCall receives the requested messages in order, and RequestEnded is called once. Sent reports

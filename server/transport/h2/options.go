@@ -12,8 +12,8 @@ type Limits struct {
 	MaxHeaderBytes int
 	// MaxMessageBytes limits a request message.
 	MaxMessageBytes int
-	// PingInterval is the shortest allowed time between a client's PINGs. Three PINGs that come sooner, without
-	// an answer to a call in between, close the connection.
+	// PingInterval is the shortest allowed time between a client's PINGs. Three PINGs that come
+	// sooner, without an answer to a call in between, close the connection.
 	PingInterval time.Duration
 }
 
@@ -32,16 +32,16 @@ type Method struct {
 	Path string
 	// ClientStreams is true if a client may send any number of messages.
 	ClientStreams bool
-	// AllowExpired is true if the handler also gets calls whose timeout has expired when the request is
-	// complete.
+	// AllowExpired is true if the handler also gets calls whose timeout has expired when the
+	// request is complete.
 	AllowExpired bool
-	// KeepHeader reports whether a call keeps a header of the given size in the header list. Nil keeps none.
-	// The name is valid until KeepHeader returns.
+	// KeepHeader reports whether a call keeps a header of the given size in the header list. Nil
+	// keeps none. The name is valid until KeepHeader returns.
 	KeepHeader func(name []byte, size int) bool
-	// MaxMessageBytes limits requests of this method, if it is less than [Limits].MaxMessageBytes. 0 is no
-	// limit.
+	// MaxMessageBytes limits requests of this method, if it is less than [Limits].MaxMessageBytes.
+	// 0 is no limit.
 	MaxMessageBytes int
-	// MaxKeptBytes limits the headers that a call keeps; later ones are dropped. 0 is no limit other than that
-	// of the call's headers.
+	// MaxKeptBytes limits the headers that a call keeps; later ones are dropped. 0 is no limit
+	// other than that of the call's headers.
 	MaxKeptBytes int
 }

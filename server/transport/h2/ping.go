@@ -2,7 +2,8 @@ package h2
 
 const maxStrikes = 2
 
-// TooManyPings is the reason of a [ConnError]. gRPC clients that receive it send fewer PINGs from then on.
+// TooManyPings is the reason of a [ConnError]. gRPC clients that receive it send fewer PINGs from
+// then on.
 const TooManyPings = "too_many_pings"
 
 // receivePing handles PING (6.7).
@@ -40,8 +41,8 @@ func (c *Conn) receivePing(f *frame) error {
 // Ping appends a PING. Any input that follows shows that the client is alive.
 func (c *Conn) Ping(out []byte) []byte { return c.ping(out, make([]byte, pingBytes)) }
 
-// ping appends a PING. Its acknowledgement is not a glitch, even if a client that was suspended sends many at
-// once.
+// ping appends a PING. Its acknowledgement is not a glitch, even if a client that was suspended
+// sends many at once.
 func (c *Conn) ping(out, data []byte) []byte {
 	c.pings.unacked++
 	return appendPing(out, 0, data)

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// Header blocks of replies are constants: entries of the static table, and literals without indexing (RFC 7541,
-// section 6.2.2). Indexing would need state, and showed no gain in Envoy or here.
+// Header blocks of replies are constants: entries of the static table, and literals without
+// indexing (RFC 7541, section 6.2.2). Indexing would need state, and showed no gain in Envoy or
+// here.
 const (
 	status200   = "\x88"
 	status400   = "\x8c"
@@ -125,8 +126,8 @@ func (c *Conn) sendTrailers(s *stream) {
 	c.finishReply(s)
 }
 
-// finishReply closes the stream of a complete reply. If the client has not ended its request, RST_STREAM with
-// NO_ERROR asks it to stop (8.1).
+// finishReply closes the stream of a complete reply. If the client has not ended its request,
+// RST_STREAM with NO_ERROR asks it to stop (8.1).
 func (c *Conn) finishReply(s *stream) {
 	// Not earlier: a call whose reply is queued can still be reset because of the client's error.
 	c.glitches.add(glitchesPerAnswer)
@@ -141,8 +142,8 @@ func (c *Conn) finishReply(s *stream) {
 // sendError answers a call with an error, as headers only: gRPC over HTTP2, "Trailers-Only".
 func (c *Conn) sendError(s *stream, status Status) { c.sendErrorWith(s, status, status200, "") }
 
-// sendErrorWith is sendError with the encoded HTTP status, and with grpc-accept-encoding if accepts is not
-// empty.
+// sendErrorWith is sendError with the encoded HTTP status, and with grpc-accept-encoding if accepts
+// is not empty.
 func (c *Conn) sendErrorWith(s *stream, status Status, http, accepts string) {
 	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	from := len(c.out)
@@ -165,8 +166,8 @@ func appendStatus(b []byte, status Status) []byte {
 	return b
 }
 
-// sendHTTPError answers a request that is not gRPC, once: while the answer waits for a window, more of the
-// request may be received.
+// sendHTTPError answers a request that is not gRPC, once: while the answer waits for a window, more
+// of the request may be received.
 func (c *Conn) sendHTTPError(s *stream) {
 	if s.unsent != nil {
 		return
@@ -190,7 +191,8 @@ func appendString(b []byte, s string) []byte {
 // maxMessageText is the length of the longest grpc-message, percent-encoded. It fits into a frame.
 const maxMessageText = 8 << 10
 
-// appendMessage appends a grpc-message, percent-encoded (gRPC over HTTP2) and truncated if it is long.
+// appendMessage appends a grpc-message, percent-encoded (gRPC over HTTP2) and truncated if it is
+// long.
 func appendMessage(b []byte, s string) []byte {
 	encoded := make([]byte, 0, len(s)+16)
 	for _, r := range s { // invalid UTF-8 becomes U+FFFD

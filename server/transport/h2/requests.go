@@ -118,7 +118,8 @@ func (c *Conn) receiveData(f *frame) error {
 	return nil
 }
 
-// receiveClosedData handles DATA of a closed stream. If we closed it, the client may not have known that.
+// receiveClosedData handles DATA of a closed stream. If we closed it, the client may not have known
+// that.
 func (c *Conn) receiveClosedData(id uint32, end bool) error {
 	if _, client := c.closedStreams.find(id); client {
 		return &ConnError{CodeStreamClosed, "DATA on a closed stream"} // 5.1
@@ -129,8 +130,8 @@ func (c *Conn) receiveClosedData(id uint32, end bool) error {
 	return nil
 }
 
-// receiveClosedEnd handles END_STREAM on a stream that we have closed. Each such stream allows one; a client
-// that did not know our SETTINGS can end thousands at once.
+// receiveClosedEnd handles END_STREAM on a stream that we have closed. Each such stream allows one;
+// a client that did not know our SETTINGS can end thousands at once.
 func (c *Conn) receiveClosedEnd() {
 	if c.closedStreams.openByClient > 0 {
 		c.closedStreams.openByClient--
@@ -170,14 +171,14 @@ func (c *Conn) openStreaming(s *stream) {
 		c.sendError(s, errDeadlineExceeded)
 		return
 	}
-	conversation, status := c.handler.Open(&call)
-	if conversation == nil {
+	streamingCall, status := c.handler.Open(&call)
+	if streamingCall == nil {
 		c.sendError(s, status)
 		return
 	}
-	s.pending = conversation
-	s.streaming = &streaming{StreamingCall: conversation, wantsMessage: true}
-	if p, ok := conversation.(ChunkedCall); ok {
+	s.pending = streamingCall
+	s.streaming = &streaming{StreamingCall: streamingCall, wantsMessage: true}
+	if p, ok := streamingCall.(ChunkedCall); ok {
 		s.streaming.chunks.ChunkedCall, s.streaming.wantsMessage = p, false
 		if !c.block.end {
 			c.extendChunkedWindow(s)
@@ -250,8 +251,8 @@ func (c *Conn) callHandler(s *stream) {
 	case later != nil:
 		s = c.storeStream(s)
 		s.pending = later
-		if conversation, ok := later.(StreamingCall); ok {
-			s.streaming = &streaming{StreamingCall: conversation, requestDone: true}
+		if streamingCall, ok := later.(StreamingCall); ok {
+			s.streaming = &streaming{StreamingCall: streamingCall, requestDone: true}
 		}
 		c.dropBody(s)
 	case status.Code != statusOK:

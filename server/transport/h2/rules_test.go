@@ -188,8 +188,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// TestTrailersAfterEarlyAnswers answers many calls before their requests have ended. The client ends them
-// later, in any order, with trailers or DATA.
+// TestTrailersAfterEarlyAnswers answers many calls before their requests have ended. The client
+// ends them later, in any order, with trailers or DATA.
 func TestTrailersAfterEarlyAnswers(t *testing.T) {
 	const n = 90
 	for _, trailers := range []bool{true, false} {

@@ -16,8 +16,8 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// NewConn returns a connection that begins at the time now. A handler that is used for several connections must
-// be safe for concurrent use.
+// NewConn returns a connection that begins at the time now. A handler that is used for several
+// connections must be safe for concurrent use.
 func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 	return &Conn{
 		server: s, handler: h, now: now,
@@ -28,12 +28,12 @@ func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 	}
 }
 
-// Start appends the first bytes of a connection, SETTINGS and WINDOW_UPDATE. They need not wait for the
-// client's preface (3.4), and gRPC clients wait for them before their first call.
+// Start appends the first bytes of a connection, SETTINGS and WINDOW_UPDATE. They need not wait for
+// the client's preface (3.4), and gRPC clients wait for them before their first call.
 func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
 
-// MaxMemoryBytes returns the upper bound of [Conn.MemoryBytes]. replies is the largest total size of the
-// replies that are unsent at the same time, or of one immediate reply.
+// MaxMemoryBytes returns the upper bound of [Conn.MemoryBytes]. replies is the largest total size
+// of the replies that are unsent at the same time, or of one immediate reply.
 func (s *Server) MaxMemoryBytes(replies int) int {
 	l := &s.options.Limits
 	text := max(l.MaxHeaderBytes, minMaxString) // of a name or value
@@ -46,8 +46,9 @@ func (s *Server) MaxMemoryBytes(replies int) int {
 	return most + maxQueuedBytes + maxCap(replies)
 }
 
-// maxKeptBytes returns how many bytes of headers a call may keep, as counted in the header list: 32 for each,
-// of which a slice that has grown may take twice as many.
+// maxKeptBytes returns the maximum size of the headers that a call keeps, as counted in the header
+// list. In memory they take at most twice as much: the list counts 32 bytes per header, the size of
+// a Field, and up to half of a slice that has grown is unused.
 func (s *Server) maxKeptBytes() (most int) {
 	for _, m := range s.options.Methods {
 		if m.KeepHeader != nil {

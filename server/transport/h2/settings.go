@@ -19,14 +19,15 @@ const maxSettings = 32
 
 // appendOurSettings appends our SETTINGS, and a WINDOW_UPDATE for the connection.
 func appendOurSettings(b []byte, l *Limits) []byte {
-	// SETTINGS_MAX_HEADER_LIST_SIZE is not sent: clients that respect it would fail calls themselves, which we
-	// could not count or log.
+	// SETTINGS_MAX_HEADER_LIST_SIZE is not sent: clients that respect it would fail calls
+	// themselves, which we could not count or log.
 	b = appendFrameHeader(b, 2*settingBytes, frameSettings, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, settingMaxConcurrentStreams)
 	b = binary.BigEndian.AppendUint32(b, uint32(l.MaxStreams)) //nolint:gosec // a flag bounds it
 	b = binary.BigEndian.AppendUint16(b, settingInitialWindowSize)
 	b = binary.BigEndian.AppendUint32(b, streamWindow)
-	// A client that knows this window also knows the smaller windows of streams, which it received before.
+	// A client that knows this window also knows the smaller windows of streams, which it received
+	// before.
 	return appendWindowUpdate(b, 0, connWindow-defaultWindow)
 }
 
@@ -66,15 +67,15 @@ func (c *Conn) receiveSettings(f *frame) error {
 			return err
 		}
 	}
-	// The acknowledgement comes before the data that a larger window allows: a client might otherwise treat
-	// that data as a flow control error.
+	// The acknowledgement comes before the data that a larger window allows: a client might
+	// otherwise treat that data as a flow control error.
 	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
 	c.sendQueued()
 	return nil
 }
 
-// checkSetting returns an error if a setting is invalid. Except for the initial window, settings have no effect
-// here: replies use no dynamic table, and nothing is pushed.
+// checkSetting returns an error if a setting is invalid. Except for the initial window, settings
+// have no effect here: replies use no dynamic table, and nothing is pushed.
 func checkSetting(id uint16, v uint32) error {
 	switch {
 	case id == settingEnablePush && v > 1:
@@ -87,8 +88,8 @@ func checkSetting(id uint16, v uint32) error {
 	return nil
 }
 
-// applyOurSettings is called when the client has acknowledged our SETTINGS: the windows of streams become
-// smaller (6.9.2).
+// applyOurSettings is called when the client has acknowledged our SETTINGS: the windows of streams
+// become smaller (6.9.2).
 func (c *Conn) applyOurSettings() {
 	r := &c.receive
 	r.settingsAcked = true

@@ -45,8 +45,8 @@ func (c *Conn) storeStream(s *stream) *stream {
 	return moved
 }
 
-// streams is a pool. Without it, a client that opens all streams and closes its connection, in a loop, would
-// produce garbage faster than it is collected.
+// streams is a pool. Without it, a client that opens all streams and closes its connection, in a
+// loop, would produce garbage faster than it is collected.
 var streams = sync.Pool{New: func() any { return new(stream) }}
 
 // recycle clears a stream and returns it to the pool.
@@ -81,10 +81,10 @@ func (c *Conn) reset(s *stream, code Code) {
 	c.closeStream(s, s.state != streamOpen)
 }
 
-// resetForError resets a stream, even one that is closed or was not opened, because of the client's error. It
-// is a glitch, in addition to that of the frame, if the frame is one.
+// resetForError resets a stream, even one that is closed or was not opened, because of the client's
+// error. The reset counts as a glitch, in addition to the frame, if that is one.
 func (c *Conn) resetForError(id uint32, code Code) {
-	c.glitches.left -= 1 + glitchesPerCall // so that the credit for the call is no gain
+	c.glitches.left -= 1 + glitchesPerCall // takes back the credit for the call
 	if s := c.find(id); s != nil {
 		c.reset(s, code)
 		return
@@ -100,8 +100,8 @@ func (c *Conn) receiveReset(f *frame) error {
 	case c.idle(f.stream):
 		return &ConnError{CodeProtocol, "RST_STREAM on an idle stream"}
 	}
-	// A reset of a closed stream is not a glitch, because the reply was on its way. But each stream allows only
-	// one.
+	// A reset of a closed stream is not a glitch, because the reply was on its way. But each stream
+	// allows only one.
 	if c.glitches.resets++; c.glitches.resets > c.glitches.opened {
 		c.glitches.left--
 	}
@@ -115,7 +115,8 @@ func (c *Conn) receiveReset(f *frame) error {
 	return nil
 }
 
-// notifyCanceled tells the handler that the client has canceled a call, or may not have seen the reply.
+// notifyCanceled notifies the handler that the client has canceled a call, or may not have seen the
+// reply.
 func (c *Conn) notifyCanceled(s *stream) {
 	if s.pending != nil {
 		s.pending.Cancel()
@@ -124,8 +125,8 @@ func (c *Conn) notifyCanceled(s *stream) {
 	c.handler.Reset(s.id)
 }
 
-// idle reports whether a stream was not opened (5.1). Streams with even numbers would be ours, and are never
-// opened.
+// idle reports whether a stream was not opened (5.1). Streams with even numbers would be ours, and
+// are never opened.
 func (c *Conn) idle(id uint32) bool { return id > c.lastStream || id&1 == 0 }
 
 const endStreamBit = 1 << 31
@@ -150,8 +151,8 @@ func (e *closedStreams) find(id uint32) (found, client bool) {
 	return false, false
 }
 
-// sortedStreams returns the streams in the order of their numbers: output must not depend on the order of a
-// map.
+// sortedStreams returns the streams in the order of their numbers: output must not depend on the
+// order of a map.
 func (c *Conn) sortedStreams() []*stream {
 	return slices.SortedFunc(maps.Values(c.streams), func(a, b *stream) int { return int(a.id) - int(b.id) })
 }

@@ -60,10 +60,10 @@ func (c *Conn) endMessages(s *stream, status Status) {
 	s.streaming.RequestEnded(status)
 }
 
-// RequestMessage requests the next message of a StreamingCall. This method and the following ones do nothing if
-// the call has ended.
+// RequestMessage requests the next message of a StreamingCall. This method and the following ones
+// do nothing if the call has ended.
 func (c *Conn) RequestMessage(out []byte, id uint32) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) {
+	return c.withStream(out, c.findStreaming(id), func(s *stream) {
 		if !s.streaming.requestDone {
 			s.streaming.wantsMessage = true
 			s.requestStart = c.now
@@ -72,10 +72,10 @@ func (c *Conn) RequestMessage(out []byte, id uint32) []byte {
 	})
 }
 
-// SendHeader appends the headers of a StreamingCall's reply, including the given fields, whose names must be in
-// lower case. It does nothing if the headers were sent, by this method or by Send.
+// SendHeader appends the headers of a StreamingCall's reply, including the given fields, whose
+// names must be in lower case. It does nothing if the headers were sent, by this method or by Send.
 func (c *Conn) SendHeader(out []byte, id uint32, fields []Field) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) { c.sendHeader(s, fields) })
+	return c.withStream(out, c.findStreaming(id), func(s *stream) { c.sendHeader(s, fields) })
 }
 
 func (c *Conn) sendHeader(s *stream, fields []Field) {
@@ -88,9 +88,9 @@ func (c *Conn) sendHeader(s *stream, fields []Field) {
 
 // Send appends a message of a StreamingCall's reply, or queues it until there is a window.
 func (c *Conn) Send(out []byte, id uint32, message []byte) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) {
+	return c.withStream(out, c.findStreaming(id), func(s *stream) {
 		c.sendHeader(s, nil)
-		c.glitches.add(glitchesPerCall) // a client sends WINDOW_UPDATEs and PINGs for the messages that it receives
+		c.glitches.add(glitchesPerCall) // a client sends WINDOW_UPDATEs and PINGs for messages
 		if s.unsent == nil {
 			c.send.queue = append(c.send.queue, s)
 		}
@@ -107,15 +107,15 @@ func (c *Conn) Send(out []byte, id uint32, message []byte) []byte {
 
 // Finish ends a StreamingCall, once its messages were sent.
 func (c *Conn) Finish(out []byte, id uint32, status Status, fields []Field) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) { c.finishTalk(s, status, fields) })
+	return c.withStream(out, c.findStreaming(id), func(s *stream) { c.finishStreaming(s, status, fields) })
 }
 
 // Abort resets a StreamingCall at once, and cancels it. Unsent messages are dropped.
 func (c *Conn) Abort(out []byte, id uint32) []byte {
-	return c.withStream(out, c.conversation(id), func(s *stream) { c.reset(s, CodeCancel) })
+	return c.withStream(out, c.findStreaming(id), func(s *stream) { c.reset(s, CodeCancel) })
 }
 
-func (c *Conn) finishTalk(s *stream, status Status, fields []Field) {
+func (c *Conn) finishStreaming(s *stream, status Status, fields []Field) {
 	t := s.streaming
 	s.pending = nil
 	t.finished, t.requestDone = true, true
@@ -132,8 +132,8 @@ func (c *Conn) finishTalk(s *stream, status Status, fields []Field) {
 	c.send.queuedBytes += cap(t.trailers)
 }
 
-// conversation returns the stream of a StreamingCall that has not finished, or nil.
-func (c *Conn) conversation(id uint32) *stream {
+// findStreaming returns the stream of a StreamingCall that has not finished, or nil.
+func (c *Conn) findStreaming(id uint32) *stream {
 	s := c.streams[id]
 	if s == nil || s.streaming == nil || s.streaming.finished {
 		return nil

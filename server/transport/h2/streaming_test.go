@@ -154,7 +154,8 @@ func TestStreamingCallEnds(t *testing.T) {
 	}
 }
 
-// TestStreamingCallWindows sends as much as allowed: the requested message and the initial window are buffered.
+// TestStreamingCallWindows sends as much as allowed: the requested message and the initial window
+// are buffered.
 func TestStreamingCallWindows(t *testing.T) {
 	c := newReadyClient(t)
 	c.openStreaming(1)
@@ -291,8 +292,8 @@ func TestLongBlock(t *testing.T) {
 	}
 }
 
-// TestStreamingCallEarnsBudget does, for each message, what gRPC clients do: send it in a small frame, extend
-// windows, and send a PING to measure the bandwidth.
+// TestStreamingCallEarnsBudget does, for each message, what gRPC clients do: send it in a small
+// frame, extend windows, and send a PING to measure the bandwidth.
 func TestStreamingCallEarnsBudget(t *testing.T) {
 	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
 	c.openStreaming(1)

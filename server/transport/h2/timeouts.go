@@ -8,8 +8,8 @@ const (
 	maxReplyTime   = 10 * time.Second // for a window
 )
 
-// ResetOverdue resets the streams that have reached a time limit or their deadline, and continues a drain. It
-// should be called once a second.
+// ResetOverdue resets the streams that have reached a time limit or their deadline, and continues a
+// drain. It should be called once a second.
 func (c *Conn) ResetOverdue(out []byte, now time.Duration) []byte {
 	c.out, c.now = out, now
 	if c.drain.step == drainNotified && now-c.drain.since >= drainPingTimeout {

@@ -14,7 +14,7 @@ import (
 type NoEffect struct {
 	At  *tree.Node
 	Why string
-	// Severity is a warning if something in none of the files may give the patch an effect.
+	// Severity is a warning if a resource outside the files may give the patch an effect.
 	Severity rules.Severity
 }
 
@@ -55,9 +55,9 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 	isGenerated := slices.Contains(generatedFilters, sub.Text)
 	switch {
 	case p.Operation == replace && !sub.Exists():
-		return &NoEffect{operation, "istiod ignores REPLACE without subFilter: name the filter that it is for", rules.Error}
+		return &NoEffect{operation, "istiod ignores REPLACE without subFilter: name the filter to replace", rules.Error}
 	case p.Operation == merge && (isGenerated || !sub.Exists()):
-		return &NoEffect{operation, "MERGE changes filters that are there, and adds none: write INSERT_BEFORE", rules.Error}
+		return &NoEffect{operation, "MERGE changes existing filters and adds none: write INSERT_BEFORE", rules.Error}
 	case !sub.Exists() || isGenerated || slices.ContainsFunc(all, func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
 		return nil
 	}
@@ -73,7 +73,7 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
 	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
-		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write it so", at.Describe()), rules.Error}
+		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write NAMESPACE/NAME", at.Describe()), rules.Error}
 	}
 	at := routes.At("vhost", "name")
 	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
@@ -83,5 +83,5 @@ func (p *Patch) routesWithoutEffect() *NoEffect {
 	if p.Context == inbound {
 		want = "such as inbound|http|8080"
 	}
-	return &NoEffect{at, fmt.Sprintf("istiod compares names of virtual hosts exactly, and none is %s: they are %s; without name the patch is for all of them", at.Describe(), want), rules.Error}
+	return &NoEffect{at, fmt.Sprintf("no virtual host has the name %s, and istiod compares names exactly: names are %s; without a name the patch applies to all virtual hosts", at.Describe(), want), rules.Error}
 }

@@ -37,9 +37,9 @@ var (
 	}
 )
 
-// checkShape returns an error for each field below n that the CRD does not have, and for each value of another kind.
+// checkFields returns an error for each field below n that the CRD does not have, and for each value of another kind.
 // path is the path of n. Kubernetes accepts camelCase only.
-func checkShape(n *tree.Node, path string) (wrong []error) {
+func checkFields(n *tree.Node, path string) (wrong []error) {
 	names, known := knownFields[path]
 	want := ""
 	switch {
@@ -56,14 +56,14 @@ func checkShape(n *tree.Node, path string) (wrong []error) {
 	if want != "" {
 		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Describe(), want)}
 	}
-	for below := range n.Elements() {
-		wrong = append(wrong, checkShape(below, path+"[]")...)
+	for child := range n.Elements() {
+		wrong = append(wrong, checkFields(child, path+"[]")...)
 	}
-	for below := range n.Fields() {
-		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
-			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), remedy(below.Name, path, all)))
+	for child := range n.Fields() {
+		if all := strings.Fields(names); known && !slices.Contains(all, child.Name) {
+			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", child.Pos(), rules.Shorten(child.Name), remedy(child.Name, path, all)))
 		} else if known {
-			wrong = append(wrong, checkShape(below, path+"."+below.Name)...)
+			wrong = append(wrong, checkFields(child, path+"."+child.Name)...)
 		}
 	}
 	return wrong

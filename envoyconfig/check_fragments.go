@@ -15,11 +15,11 @@ func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
 	case k.discoveredFilter() != nil:
-		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
-	case len(c.foreignFilters) > 0:
-		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
+		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "this rate limit filter gets its configuration by config_discovery: also pass its resource, or the output of /config_dump")
+	case len(c.uncheckedFilters) > 0:
+		k.report(Unknown, rules.Note, c.uncheckedFilters[0].Pos(), "this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are")
 	case len(c.localFilters) > 0:
-		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "there are only local rate limit filters, which ask no service")
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "all rate limit filters are local and do not call a service")
 	case c.fragments != nil:
 		k.checkWithoutFilter()
 	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
@@ -27,9 +27,9 @@ func (k *checker) reportNoFilter() {
 		if !at.Exists() {
 			at = c.roots[0]
 		}
-		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
+		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter, but the files do not contain all listeners: pass the output of /config_dump")
 	default:
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never asks: add one to http_filters")
+		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never calls the service: add one to http_filters")
 	}
 }
 
@@ -43,11 +43,11 @@ func (k *checker) discoveredFilter() *filter {
 	return nil
 }
 
-// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
-// the rules.
+// checkWithoutFilter checks policies whose filter is not in the files, as if each domain of the rules had a
+// filter.
 func (k *checker) checkWithoutFilter() {
 	sent := false
-	look := func(m *manager, domains []string, policies []*policy) {
+	checkPolicies := func(m *manager, domains []string, policies []*policy) {
 		for _, p := range policies {
 			sent = true
 			k.checkPolicyWithoutFilter(m, domains, p)
@@ -67,30 +67,30 @@ func (k *checker) checkWithoutFilter() {
 				k.checkDomain(at.Text, at)
 				domains = []string{at.Text}
 			}
-			look(m, domains, newPolicies(config.Field("rate_limits")))
+			checkPolicies(m, domains, newPolicies(config.Field("rate_limits")))
 		}
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
-			return // it is behind the router, which is reported already
+			return // the filter is after the router, which is already reported
 		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
 			perRoute(m, h.node)
-			look(m, k.set.Domains(), h.policies)
+			checkPolicies(m, k.set.Domains(), h.policies)
 			for _, r := range h.routes {
 				if r.node != h.node {
 					perRoute(m, r.node)
 				}
-				look(m, k.set.Domains(), r.policies)
+				checkPolicies(m, k.set.Domains(), r.policies)
 			}
 		}
 	}
 	pos := k.config.fragments.node.Pos()
 	if sent {
-		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+		k.report(Unknown, rules.Note, pos, "no file contains the filter that sends these rate_limits, so its domain and stage are unknown: also pass its listener, or the output of /config_dump")
 	} else {
-		k.report(Unknown, rules.Note, pos, "neither a rate limit filter nor rate_limits are in these files")
+		k.report(Unknown, rules.Note, pos, "these files contain neither a rate limit filter nor rate_limits")
 	}
 }
 
@@ -109,9 +109,9 @@ func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *poli
 		}
 		reason = cmp.Or(reason, reach.Reason)
 	}
-	of := "any domain"
+	domainText := "any domain"
 	if len(domains) == 1 {
-		of = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
+		domainText = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
 	}
-	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", of, formsText(forms), reason, k.hint(domains[0], p, forms))
+	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", domainText, formsText(forms), reason, k.hint(domains[0], p, forms))
 }

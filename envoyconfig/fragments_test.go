@@ -37,14 +37,14 @@ typed_config:
 		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
 		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
 	retiredText   = "http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]"
-	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too"
-	noteLocal     = "note: unknown: there are only local rate limit filters, which ask no service"
-	noteParts     = "note: unknown: these are parts of a configuration, checked one by one; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
-	noteApplied   = "note: unknown: these are parts of a configuration, applied as istiod applies them; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
+	noteElsewhere = "note: unknown: no file contains the filter that sends these rate_limits, so its domain and stage are unknown: also pass its listener, or the output of /config_dump"
+	noteLocal     = "note: unknown: all rate limit filters are local and do not call a service"
+	noteParts     = "note: unknown: these files are excerpts of a configuration, checked one by one; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
+	noteApplied   = "note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 )
 
-// TestParts covers partial configurations: missing parts are not errors, mistakes are.
-func TestParts(t *testing.T) {
+// TestFragments covers excerpts of a configuration: mistakes are errors, missing parts are not.
+func TestFragments(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
 			indent(value, "          ") + "\n        operation: " + map[string]string{"HTTP_FILTER": "INSERT_BEFORE", "VIRTUAL_HOST": "MERGE"}[applyTo] + "\n"
@@ -63,10 +63,10 @@ func TestParts(t *testing.T) {
 		}},
 		"a route alone":               {[]string{"match: { prefix: / }\nroute: { cluster: a, rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] }"}, []string{"0:1:1: " + noteElsewhere}},
 		"lists alone":                 {[]string{host}, []string{"0:1:1: " + noteElsewhere}},
-		"routes without any":          {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]"}, []string{"0:1:1: note: unknown: neither a rate limit filter nor rate_limits are in these files"}},
-		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: there are no rate_limits in these files, so it is unknown what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"routes without any":          {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]"}, []string{"0:1:1: note: unknown: these files contain neither a rate limit filter nor rate_limits"}},
+		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: these files contain no rate_limits, so the descriptors of domain "shop" are unknown: also pass the virtual hosts or routes`}},
 		"a filter and routes":         {[]string{filterText, routesText}, []string{"0:1:1: " + noteParts}},
-		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteApplied, `0:11:21: note: unknown: there are no rate_limits in these files, so it is unknown what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteApplied, `0:11:21: note: unknown: these files contain no rate_limits, so the descriptors of domain "shop" are unknown: also pass the virtual hosts or routes`}},
 		"the second of two objects":   {[]string{envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteElsewhere}},
 		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteApplied}},
 		"settings of routes alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]\ntyped_per_filter_config: { x: { '@type': x/" +
@@ -76,15 +76,15 @@ func TestParts(t *testing.T) {
 		}},
 		"local limits alone":                 {[]string{local}, []string{"0:10:17: " + noteLocal}},
 		"local limits as a part":             {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
-		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s").Replace(listenerText[1:strings.Index(listenerText, "route_config:")]) + "rds: { route_config_name: other, config_source: { ads: {} } }\n"}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
-		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s").Replace(listenerText[1:strings.Index(listenerText, "route_config:")]) + "rds: { route_config_name: other, config_source: { ads: {} } }\n"}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: pass the output of /config_dump, or also the RouteConfiguration "other"`}},
+		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter, but the files do not contain all listeners: pass the output of /config_dump"}},
 		"endpoints and secrets beside":       {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
 		"lists of endpoints and secrets":     {[]string{"resources: [{ '@type': x/envoy.config.endpoint.v3.ClusterLoadAssignment, cluster_name: a }]", "resources: [{ '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret, name: s }]", filterText, routesText}, []string{"2:1:1: " + noteParts}},
 		"a filter that is a struct":          {[]string{"- { name: w, typed_config: { '@type': x/udpa.type.v1.TypedStruct, type_url: x/envoy.extensions.filters.http.wasm.v3.Wasm, value: {} } }", filterText, routesText}, []string{"1:1:1: " + noteParts}},
 		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
-		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter, but the files do not contain all listeners: pass the output of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
-			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked"}},
+			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are"}},
 	} {
 		if diff := cmp.Diff(tt.want, checkTexts(t, tt.files...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -92,7 +92,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestWrappers has a listener and routes as tools print them.
+// TestWrappers covers a listener and routes as tools print them.
 func TestWrappers(t *testing.T) {
 	bare := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1)
 	_, manager, _ := strings.Cut(bare, "HttpConnectionManager\n          ")
@@ -120,7 +120,7 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestEnvoyPatchPolicy has the values of patches looked at.
+// TestEnvoyPatchPolicy checks that the values of patches are checked.
 func TestEnvoyPatchPolicy(t *testing.T) {
 	got := checkTexts(t, patchPolicyText)
 	if want := `0:6:47: error: unmatched: no rule of domain "shop" can match (usr, *)`; len(got) != 3 || !strings.HasPrefix(got[1], want) {
@@ -128,14 +128,14 @@ func TestEnvoyPatchPolicy(t *testing.T) {
 	}
 }
 
-// TestRetired has configurations of the v2 API, and dumps that only name things as it did.
+// TestRetired covers configurations of the v2 API, and dumps that only contain its names.
 func TestRetired(t *testing.T) {
 	for text, want := range map[string]string{
-		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager } }] }] }] }": "f:1:90: this is Envoy's v2 API (envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager), which no Envoy since 1.18 reads: " +
+		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager } }] }] }] }": "f:1:90: this is Envoy's v2 API (envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager), which Envoy removed in 1.18: " +
 			`write "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`,
-		retiredText: `f:1:50: this is Envoy's v2 API (config, in place of typed_config), which no Envoy since 1.18 reads: ` +
-			`write typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit }, and the like in 2 places of this file`,
-		"kind: EnvoyFilter\nspec: { filters: [{ filterConfig: {} }] }":                                                                                        "f:2:18: this is Envoy's v2 API (spec.filters of Istio before 1.3), which no Envoy since 1.18 reads: write spec.configPatches",
+		retiredText: `f:1:50: this is Envoy's v2 API (config instead of typed_config), which Envoy removed in 1.18: ` +
+			`write typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit }; 2 places of this file use it`,
+		"kind: EnvoyFilter\nspec: { filters: [{ filterConfig: {} }] }":                                                                                        "f:2:18: this is Envoy's v2 API (spec.filters of Istio before 1.3), which Envoy removed in 1.18: write spec.configPatches",
 		`{"configs": [{"@type": "x/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x/envoy.api.v2.Cluster", "name": "a"}}]}]}`: "",
 		"{{ if .Values.on }}\nkind: EnvoyFilter\n{{ end }}\n":                                                                                                 "f:2:1: invalid YAML",
 	} {
@@ -143,7 +143,7 @@ func TestRetired(t *testing.T) {
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
 		}
-		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give its output, such as that of helm template")) {
+		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this looks like a template: pass its rendered output, such as that of helm template")) {
 			t.Errorf("a template: %v", err)
 		}
 	}
@@ -159,14 +159,14 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 	for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n---\ndomain: mail\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
 		got = append(got, f.String())
 	}
-	want := []string{`rules.yaml:5:15: warning: unsent: no filter asks about the domain "mail", so its rules limit nothing here: set the domain of a rate limit filter`}
+	want := []string{`rules.yaml:5:15: warning: unsent: no filter uses the domain "mail", so its rules limit nothing here: set the domain of a rate limit filter`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// TestConnections has a filter that asks when a connection begins.
-func TestConnections(t *testing.T) {
+// TestCheckNetworkFilter covers a network filter.
+func TestCheckNetworkFilter(t *testing.T) {
 	const text = "filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }, { name: tcp, typed_config: { '@type': x/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: b, cluster: new } }] }]"
 	if got := checkTexts(t, text); len(got) > 0 {
 		t.Errorf("found %q", got)
@@ -175,12 +175,12 @@ func TestConnections(t *testing.T) {
 	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) || !strings.Contains(got[1], "no filter sends a descriptor that user can match: add it to the descriptors of a network filter") {
 		t.Errorf("found %q, want %s", got, want)
 	}
-	// It asks the service as the filter of requests does.
+	// Its timeout and cluster are checked like those of the HTTP filter.
 	const bootstrap = "layered_runtime: { layers: [{ name: a, static_layer: { ratelimit: { tcp_filter_enabled: 0 } } }] }\nstatic_resources:\n  listeners: [{ address: { pipe: { path: a } }, "
 	service := ", failure_mode_deny: true, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: %s } } }, stat_prefix: a"
 	const clusters = " }]\n  clusters: [{ name: old }, { name: new, http2_protocol_options: {} }]\n"
 	for from, wants := range map[string][]string{
-		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:89, so the filter never asks", `cluster "old" does not speak HTTP/2`},
+		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:89, so the filter never calls the service", `cluster "old" does not speak HTTP/2`},
 		"new":  {`cluster "new": it allows at most 1024 concurrent calls`, "it has no gRPC health check", "waits 20 ms, too short for a busy node, and then closes the connection"},
 		"gone": {`cluster "gone" of the service is not in these files`},
 	} {
@@ -194,9 +194,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
-func TestOnceForAFile(t *testing.T) {
-	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+// TestWarningsOncePerFile covers two filters and two clusters with the same problems: each is reported once.
+func TestWarningsOncePerFile(t *testing.T) {
+	listener := strings.Replace(completeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
   clusters:
     - { name: a, http2_protocol_options: {} }
@@ -207,7 +207,7 @@ func TestOnceForAFile(t *testing.T) {
 		!strings.HasSuffix(got[1], "; the same applies to another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
-	// The second is reported if the first is acknowledged.
+	// If the first place is acknowledged, the second is reported.
 	got = checkTexts(t, strings.Replace(text, "- { name: a, http2", "# sluice:allow cluster\n    - { name: a, http2", 1))
 	if len(got) != 2 || !strings.Contains(got[1], `cluster "b": it has no gRPC health check`) {
 		t.Errorf("found %q", got)
