@@ -126,7 +126,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from, err := h.guard.authenticate(http.Header{}, r)
 	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, debugIndex) // a client that went away
+		_, _ = io.WriteString(w, debugIndex) // an error means that the client has disconnected
 		return
 	}
 	part, which := "page", AllRules
@@ -149,7 +149,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
-	_, _ = (&web.PacedWriter{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
+	_, _ = (&web.PacedWriter{ResponseWriter: w}).Write(b.Bytes()) // an error means that the client has disconnected
 }
 
 // drawLine draws the total and denied hits of the last five minutes.

@@ -197,7 +197,7 @@ func (h *tablesHandler) writeRows(w http.ResponseWriter, name string) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := e.Rows().WriteCSV(&web.PacedWriter{ResponseWriter: w}); err != nil {
-		h.logger.Debug("write "+TablesPath, zap.Error(err)) // a client that went away
+		h.logger.Debug("write "+TablesPath, zap.Error(err)) // an error means that the client has disconnected
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type Debug struct {
 // five minutes.
 func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	var state live.State
-	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(maxLimits)}}, &state); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
