@@ -46,8 +46,8 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// compileLimits compiles either the active limits of a rule or its candidates. active is the number of
-// active limits; the default of count_refused depends on it, for candidates too.
+// compileLimits compiles either the active limits of a rule or its candidates. active is the number
+// of active limits; the default of count_refused depends on it, for candidates too.
 func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
@@ -95,7 +95,7 @@ func sharedPatterns(lineage []*node) [][]byte {
 		}
 		shared[i] = []byte(n.value)
 		if n.value == "" {
-			shared[i] = []byte("*") // a key with a `*`: any value fits
+			shared[i] = []byte("*") // a key with a `*` and no value matches any value
 		}
 	}
 	return shared

@@ -39,7 +39,7 @@ func (p *Plan) classifyLeaseCharges(readOnly bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already has a slot
+			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already holds a permit
 				c.Hits = 0
 			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
@@ -87,8 +87,8 @@ func (m *Match) limitedBy() *Rule {
 	return m.Rule
 }
 
-// usesLeases reports whether large hits of m are a lease: its rule, or rules with the same keys in
-// earlier sets, granted leases.
+// usesLeases reports whether hits of m from FirstLease on are a lease: its rule, or a rule with the
+// same keys in an earlier set, grants leases.
 func (m *Match) usesLeases() bool {
 	r := m.limitedBy()
 	return r != nil && r.optionalOrZero().leases || m.override != nil && m.override.leased

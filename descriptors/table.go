@@ -21,7 +21,7 @@ type TableUse struct {
 	// column.
 	keys []string
 	path string
-	// levels are those of the columns that the table had last.
+	// levels caches the levels of the table's columns.
 	levels atomic.Pointer[columnLevels]
 	// labels maps the names of rows to metric labels.
 	labels atomic.Pointer[map[string]string]
@@ -30,7 +30,7 @@ type TableUse struct {
 // columnLevels has the level of each column.
 type columnLevels struct {
 	columns *tables.Columns
-	levels  []int // nil if they do not fit
+	levels  []int // nil if a column has no level
 }
 
 // Name returns the name of the table.

@@ -109,7 +109,7 @@ const (
 	byTooLarge = "too_large" // the mirror, because the request would occupy the store for too long
 )
 
-// Deciders are all of them.
+// Deciders are the labels of all components that decide charges.
 var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
 type noObserver struct{}

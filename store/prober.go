@@ -133,7 +133,7 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		gone.client.Close() // fails all that wait for a reply
 		sh.waitIdle()
 		sh.backend.requestRefresh()
-		// The delay grows while a server answers probes only.
+		// The delay grows while a server answers nothing but probes.
 		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
 			wait = minProbeDelay
 		}

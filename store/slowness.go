@@ -20,8 +20,8 @@ const (
 	// maxSlowdown caps the ratio of measured to estimated time. Whatever durations a server
 	// reports, the bound of a run stays above 62 µs by estimate.
 	maxSlowdown = 16
-	// maxSlowdownByRoundTrip is the same if only round trips were measured, which include queueing
-	// at the server.
+	// maxSlowdownByRoundTrip caps the ratio if only round trips were measured, which include
+	// queueing at the server.
 	maxSlowdownByRoundTrip = 4
 )
 
@@ -57,8 +57,8 @@ func (s *slowness) bound(limit time.Duration) time.Duration {
 	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
-// measuredCharges is the number of charges of a measurement. They are on new counters, of the policy whose
-// estimate has the smallest margin.
+// measuredCharges is the number of charges of a measurement. They are on new counters of
+// measuredPolicy, whose estimate has the smallest margin.
 const measuredCharges = 24
 
 var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}

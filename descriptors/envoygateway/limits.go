@@ -184,18 +184,18 @@ func (l *limit) readRateLimit(w *ruleSpec) error {
 }
 
 // check checks a match by name.
-func (m *match) check(what string) error {
+func (m *match) check(kind string) error {
 	switch {
 	case m.Name == "":
-		return fmt.Errorf("a %s match has no name", what)
+		return fmt.Errorf("a %s match has no name", kind)
 	case m.Type == "Distinct" && (m.Value != nil || m.Invert):
-		return fmt.Errorf("the Distinct match of %s %q must have neither value nor invert", what, m.Name)
+		return fmt.Errorf("the Distinct match of %s %q must have neither value nor invert", kind, m.Name)
 	case m.Type == "Distinct":
 		return nil
 	case m.Type != "" && m.Type != "Exact" && m.Type != "RegularExpression":
-		return fmt.Errorf("type %q of %s %q must be Exact, RegularExpression or Distinct", m.Type, what, m.Name)
+		return fmt.Errorf("type %q of %s %q must be Exact, RegularExpression or Distinct", m.Type, kind, m.Name)
 	case m.Value == nil:
-		return fmt.Errorf("the match of %s %q has no value", what, m.Name)
+		return fmt.Errorf("the match of %s %q has no value", kind, m.Name)
 	}
 	return m.pattern("RegularExpression")
 }
@@ -222,8 +222,8 @@ func (l *limit) chain(number int) rules.Descriptor {
 		}
 		all = append(all, d)
 	}
-	key := func(what string, args ...any) string {
-		return fmt.Sprintf("rule-%d-", number) + fmt.Sprintf(what, args...)
+	key := func(format string, args ...any) string {
+		return fmt.Sprintf("rule-%d-", number) + fmt.Sprintf(format, args...)
 	}
 	for i, distinct := range l.headers {
 		add(key("match-%d", i), !distinct)

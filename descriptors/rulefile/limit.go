@@ -130,7 +130,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 	return b
 }
 
-// readDefaultableField reads a field of defaultableFields into b. It returns false for other fields.
+// readDefaultableField reads a field of defaultableFields into b. It returns false for other
+// fields.
 func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool {
 	l := &b.config
 	switch f.name {
@@ -168,7 +169,8 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	return true
 }
 
-// finishLimit checks a complete block. If ok is false it reported an error and the block is unusable.
+// finishLimit returns the limit of a complete block. If ok is false, it reported an error and the
+// limit is unusable.
 func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
 	l.Pos = p.pos(b.node)

@@ -35,9 +35,9 @@ type unreadObject struct {
 	remedy string
 }
 
-// object reads the rules of a Kubernetes object. is is false if the document is not a Kubernetes
+// object reads the rules of a Kubernetes object. ok is false if the document is not a Kubernetes
 // object.
-func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, is bool) {
+func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, ok bool) {
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
 	}
@@ -55,8 +55,8 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		for _, item := range list.Content {
 			// kubectl leaves kind and version out of the items of a ConfigMapList only.
 			item = p.resolveAlias(item)
-			switch below, is := p.object(content, item); {
-			case is:
+			switch below, ok := p.object(content, item); {
+			case ok:
 				configs = append(configs, below...)
 			case item.Kind == yaml.MappingNode && kind.Value == "ConfigMapList":
 				configs = append(configs, p.configMap(content, item)...)
@@ -115,7 +115,7 @@ func objectName(n *yaml.Node) string {
 const ofEnvoyGateway = "Envoy Gateway translates BackendTrafficPolicies, Gateways and routes into rules, and sends them over xDS: " +
 	"set --xds-addr, as in kustomize/overlays/envoy-gateway; only sluice check reads the objects"
 
-// remedies map kinds of objects to where their rules are.
+// remedies say for each kind of object where its rules are.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
 	"EnvoyFilter":     "it configures Envoy; check it with sluice envoy check, and give that the rules with -c",

@@ -58,7 +58,7 @@ func (p *parser) read(content []byte, list *longList) []rules.Config {
 			list.findNode(root)
 		}
 		if p.mapPos == nil {
-			if found, is := p.object(content, root); is {
+			if found, ok := p.object(content, root); ok {
 				configs = append(configs, found...)
 				return
 			}

@@ -117,7 +117,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 		}
 		left -= int64(len(content))
 		if file := (File{Name: f.name, Content: content}); p.defaults != "" && f.target == last.target {
-			all.defaults = &file // if it is also below a path, the last one has its own name
+			all.defaults = &file // if it is also below a path, the last one found has the name p.defaults
 		} else {
 			all.files = append(all.files, file)
 		}

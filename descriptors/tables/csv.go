@@ -45,8 +45,8 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	return rows, b.found
 }
 
-// endReader records the last byte and the error of reading. A truncated HTTP body returns its error
-// once, and [io.EOF] afterwards.
+// endReader records the last byte that it read, and the error that ended reading. A truncated HTTP
+// body returns its error once, and [io.EOF] afterwards.
 type endReader struct {
 	in   io.Reader
 	last byte
@@ -137,7 +137,7 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 	n, err = r.in.Read(p[:min(len(p), r.left)])
 	r.left -= n
 	for rest := p[:n]; ; {
-		part, behind, quote := bytes.Cut(rest, []byte(`"`))
+		part, after, quote := bytes.Cut(rest, []byte(`"`))
 		newlines := bytes.Count(part, []byte("\n"))
 		if r.quoted {
 			r.lines += newlines
@@ -148,7 +148,7 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 		if !quote {
 			return n, err
 		}
-		r.quoted, rest = !r.quoted, behind
+		r.quoted, rest = !r.quoted, after
 	}
 }
 

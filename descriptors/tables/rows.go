@@ -39,8 +39,8 @@ const (
 	// pointers, so that no memory is wasted: see TestShardsFitTheAllocator.
 	perShard = 382
 	// meanRows is the mean number of rows in a shard when a table is built, growRows the mean at
-	// which it gets more shards, and maxShardRows bounds one shard. Hashes are random: of shards
-	// with meanRows, one in 2^30 has maxShardRows.
+	// which it gets more shards, and maxShardRows bounds one shard. Hashes are random: if shards
+	// have meanRows on average, one in 2^30 reaches maxShardRows.
 	meanRows, growRows, maxShardRows = 230, 290, 350
 )
 
@@ -212,11 +212,11 @@ func (s *shard) with(t slot, key []byte) *shard {
 	return &next
 }
 
-// without returns a copy of the shard without the rows for which some returns true.
-func (s *shard) without(some func(*slot) bool) *shard {
+// without returns a copy of the shard without the rows for which remove returns true.
+func (s *shard) without(remove func(*slot) bool) *shard {
 	next := &shard{keys: make([]byte, 0, len(s.keys))}
 	for i := range s.slots {
-		if t := &s.slots[i]; t.flags&isUsed != 0 && !some(t) {
+		if t := &s.slots[i]; t.flags&isUsed != 0 && !remove(t) {
 			next.insert(*t, s.keyOf(t))
 		}
 	}

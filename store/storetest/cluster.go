@@ -52,7 +52,8 @@ func startNode(tb testing.TB) *Server {
 	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
 }
 
-// EnableFailover sets the timeout after which the nodes of a cluster fail over to one second.
+// EnableFailover makes the nodes of a cluster fail over when a node has not answered for one
+// second.
 func EnableFailover(nodes []*Server) {
 	for _, n := range nodes {
 		n.Must("CONFIG", "SET", "cluster-node-timeout", "1000")
