@@ -171,8 +171,8 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 	return nil
 }
 
-// record adds the labels of a series. If more is not empty, it is a further label, which may have
-// any value.
+// record adds the labels of a series. If more is not empty, it is a further label, which may have any
+// value.
 func (e exposition) record(name string, histogram bool, values map[string]string, more string) {
 	f := e[name]
 	if f == nil {

@@ -79,6 +79,7 @@ var importRules = []struct {
 	{folder: "store/redis", own: []string{"store/resp"}, others: []string{}},
 	{folder: "store/resp", own: nil, others: []string{}},
 	{folder: "store/storetest", own: nil, others: []string{}},
+	{folder: "store/storetest/luahost", own: []string{"store/redis"}, others: []string{"github.com/yuin/gopher-lua"}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules", "envoyconfig/api", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/api", own: []string{"descriptors/rules", "envoyconfig/tree"}, others: []string{}},

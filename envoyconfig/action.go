@@ -26,8 +26,8 @@ type entryForm struct {
 // outcome is the result of an action for a request.
 type outcome struct {
 	value string
-	// present is true if the action makes an entry. If it makes none and absent is empty, Envoy
-	// sends the descriptor without the entry.
+	// present is true if the action makes an entry. If it makes none and absent is empty, Envoy sends the descriptor
+	// without the entry.
 	present bool
 	// absent is the reason why Envoy does not send the descriptor; empty if Envoy sends it.
 	absent string
@@ -37,17 +37,17 @@ type outcome struct {
 
 // entry computes the entry for a request.
 func (a *action) entry(x *exchange) outcome {
-	switch made := a.value(x); {
-	case made.unknown != "" && a.label != "":
-		return outcome{unknown: a.label + ": " + made.unknown}
-	case made.unknown != "":
-		return outcome{unknown: made.unknown}
-	case made.present:
-		return outcome{value: made.value, present: true}
+	switch result := a.value(x); {
+	case result.unknown != "" && a.label != "":
+		return outcome{unknown: a.label + ": " + result.unknown}
+	case result.unknown != "":
+		return outcome{unknown: result.unknown}
+	case result.present:
+		return outcome{value: result.value, present: true}
 	case a.form.optional:
 		return outcome{}
 	default:
-		return outcome{absent: made.absent}
+		return outcome{absent: result.absent}
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// formatterFeature is the runtime key that makes Envoy read descriptor values as format strings. It
-// is off by default.
+// formatterFeature is the runtime key that makes Envoy read descriptor values as format strings. It is off by
+// default.
 const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
 
-// setFixedValue makes the action return its descriptor_value for requests that match; all match if
-// matches is nil. formatted is true if the value is a format string regardless of the runtime.
+// setFixedValue makes the action return its descriptor_value for requests that match; all match if matches is nil.
+// formatted is true if the value is a format string regardless of the runtime.
 func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
 	isFormat := func(runtime bool) bool { return (formatted || runtime) && strings.Contains(at.Text, "%") }
@@ -47,8 +47,7 @@ func queryParameterValueMatch(a *action) {
 	setMatchValue(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
 }
 
-// setMatchValue makes the action return its descriptor_value if the match result equals
-// expect_match.
+// setMatchValue makes the action return its descriptor_value if the match result equals expect_match.
 func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
 	expected, not := a.node.Field("expect_match").Bool(true), ""
 	if expected {
@@ -59,15 +58,14 @@ func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
 	})
 }
 
-// addressMatcher returns a function that reports whether the client's address is in one of the
-// ranges.
+// addressMatcher returns a function that reports whether the client's address is in one of the ranges.
 func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 	var ranges []netip.Prefix
 	wrong := ""
 	for r := range n.Field("ranges").Elements() {
 		var network netip.Prefix
 		address, err := netip.ParseAddr(r.Field("address_prefix").Text)
-		if err == nil { // the default length is 0; a longer one is truncated
+		if err == nil { // prefix_len defaults to 0; a longer one is truncated
 			network, err = address.Prefix(int(min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())))) //nolint:gosec // at most 128
 		}
 		if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Envoy builds end-of-stream descriptors from the request headers as the router has rewritten them
-// for the upstream.
+// Envoy builds end-of-stream descriptors from the request headers as the router has rewritten them for the upstream.
 
 // hostRewrites and pathRewrites are the RouteAction fields that change :authority and :path.
 var (
@@ -17,8 +16,7 @@ var (
 	pathRewrites = []string{"prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"}
 )
 
-// checkChangedHeaders checks that the route does not change the headers that end-of-stream
-// descriptors read.
+// checkChangedHeaders checks that the route does not change the headers that end-of-stream descriptors read.
 func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *route) {
 	if !p.streamDone {
 		return

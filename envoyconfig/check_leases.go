@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// A rule that grants leases needs two policies with the same actions: one sent when a request
-// starts, and one sent at the end of its stream, whose hits are the lease, read from the dynamic
-// metadata.
+// A rule that grants leases needs two policies with the same actions: one sent when a request starts, and one sent at
+// the end of its stream, whose hits are the lease, read from the dynamic metadata.
 
 // filterNamespace is the default metadata namespace of the rate limit filter's replies.
 const filterNamespace = "envoy.filters.http.ratelimit"
@@ -47,8 +46,7 @@ func commandOf(p *policy) (name, argument string) {
 	return "", ""
 }
 
-// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the
-// name of a lease.
+// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the name of a lease.
 func leaseKey(p *policy) string {
 	name, argument := commandOf(p)
 	if name != "DYNAMIC_METADATA" {
@@ -66,8 +64,8 @@ func isLease(p *policy) bool {
 // clientCommands are the format commands whose values the client chooses.
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
-// checkLeases checks that the leases which a filter acquires on a route are released, once, and by
-// Envoy only. It returns the policies for rules with leases.
+// checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
+// returns the policies for rules with leases.
 func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) []leasePolicy {
 	var all []leasePolicy
 	for _, p := range candidates {
@@ -115,18 +113,17 @@ func hasSettlement(r *descriptors.Rule) bool {
 	return slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), (*descriptors.Limit).HasWindow)
 }
 
-// checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are
-// not a valid lease.
+// checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are not a valid lease.
 func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	hits := e.node.Field("hits_addend")
 	format := hits.Field("format")
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
 	name, argument := commandOf(e.policy)
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
-	onlyPlaces := !slices.ContainsFunc(e.rules, hasSettlement)
+	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(clientCommands, name):
-		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
 		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
@@ -135,11 +132,11 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
-		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
+		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
-	case onlyPlaces && format.Exists():
+	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
-	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
+	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
 		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
@@ -208,8 +205,8 @@ func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Lim
 		`hits_addend: { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }, and apply_on_stream_done: true`, l.Rule.Path(), l.Pos, until, f.namespace(), l.Name)
 }
 
-// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is
-// sent whenever the counterpart was.
+// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
+// counterpart was.
 func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	if e.releases == "" {
 		return
@@ -225,8 +222,7 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not
-// match.
+// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
 func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
@@ -241,14 +237,14 @@ func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 	}
 }
 
-// checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a
-// route: the later reply would overwrite the earlier lease.
-func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map[string]*filter) {
+// checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a route: the later reply
+// would overwrite the earlier lease.
+func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, acquired map[string]*filter) {
 	for _, e := range elements {
 		for _, name := range e.names {
 			at := f.namespace() + ":" + name
-			if first := taken[at]; first == nil {
-				taken[at] = f
+			if first := acquired[at]; first == nil {
+				acquired[at] = f
 			} else if first != f {
 				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v acquires a lease %q on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)
@@ -262,8 +258,7 @@ func sameActions(a, b *policy) bool {
 	return equalNodes(a.node.Field("actions"), b.node.Field("actions"))
 }
 
-// equalNodes reports whether two values are equal, regardless of their positions and the order of
-// fields.
+// equalNodes reports whether two values are equal, regardless of their positions and the order of fields.
 func equalNodes(a, b *tree.Node) bool {
 	if a.Kind != b.Kind || a.Text != b.Text || len(a.Nodes) != len(b.Nodes) {
 		return false

@@ -48,9 +48,8 @@ type unmatchedPolicy struct {
 	message  string
 }
 
-// reportUnmatched reports the policies that no rule can match. If two filters have the same stage,
-// both send the policies meant for one of them, so a match in another domain makes the finding a
-// note.
+// reportUnmatched reports the policies that no rule can match. If two filters have the same stage, both send the
+// policies meant for one of them, so a match in another domain makes the finding a note.
 func (k *checker) reportUnmatched() {
 	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
@@ -60,8 +59,7 @@ func (k *checker) reportUnmatched() {
 	}
 }
 
-// forms returns the known parts of the policy's entries. known is false if the key of an entry is
-// unknown.
+// forms returns the known parts of the policy's entries. known is false if the key of an entry is unknown.
 func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	forms, known = make([]descriptors.Form, len(p.actions)), true
 	for i, a := range p.actions {
@@ -72,12 +70,11 @@ func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	return forms, known
 }
 
-// checkSkipIfAbsent checks that a rule can match the rest of a descriptor when an optional entry is
-// absent.
+// checkSkipIfAbsent checks that a rule can match the rest of a descriptor when an optional entry is absent.
 func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
 		rest := slices.Delete(slices.Clone(forms), i, i+1)
-		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
+		if !f.Optional || len(rest) == 0 { // Envoy does not send empty descriptors
 			continue
 		}
 		if reach := k.set.Reach(domain, rest); reach.Reason != "" {
@@ -87,8 +84,8 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 	}
 }
 
-// formsText formats a descriptor as Envoy's documentation does: (user, *)(path, /search). Optional
-// entries are in brackets.
+// formsText formats a descriptor as Envoy's documentation does: (user, *)(path, /search). Optional entries are in
+// brackets.
 func formsText(forms []descriptors.Form) string {
 	var b strings.Builder
 	for _, f := range forms {

@@ -13,39 +13,36 @@ type checker struct {
 	config *Config
 	set    *descriptors.Set
 	found  []Finding
-	// perFile are the findings reported once per file, in order of occurrence; perFileByKey indexes
-	// them.
+	// perFile are the findings reported once per file, in order of occurrence; perFileByKey indexes them.
 	perFile      []*perFileFinding
 	perFileByKey map[perFileKey]*perFileFinding
 	// reported contains the findings reported so far, since many routes lead to the same finding.
 	reported map[findingKey]bool
-	// reachOf caches which rules a policy reaches; many routes send the policies of one virtual
-	// host.
+	// reachOf caches which rules a policy reaches; many routes send the policies of one virtual host.
 	reachOf map[sentPolicy]*descriptors.Reach
-	// domains maps the domain of each filter to the first position that names it. sentUnknown are
-	// the domains whose descriptors cannot be computed; sentSome are those to which at least one
-	// descriptor is sent.
+	// domains maps the domain of each filter to the first position that names it. sentUnknown are the domains whose
+	// descriptors cannot be computed; sentSome are those to which at least one descriptor is sent.
 	domains               map[string]rules.Pos
 	sentUnknown, sentSome map[string]bool
-	// fragmentDomains are the domains of filters in fragments, whose routes may be elsewhere.
+	// fragmentDomains are the domains of filters in fragments, whose routes may be in other files.
 	fragmentDomains map[string]bool
-	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies
-	// that a rule of some domain can match.
+	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies that a rule of some
+	// domain can match.
 	unmatchedPolicies []unmatchedPolicy
 	matched           map[*tree.Node]bool
 	// reachedRules are the rules that some descriptor can match.
 	reachedRules map[*descriptors.Rule]bool
 	tallies      map[*tree.Node]*tally
-	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes for which the
-	// filter asks.
+	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
+	// descriptors.
 	routeDomains map[*tree.Node]*tally
 	// buckets maps a rule to the ID of a quota filter's bucket that the rule can match.
 	buckets map[*descriptors.Rule]*tree.Node
-	// networkDomains are the domains about which only network filters ask.
+	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.
 	quotaDomains map[string]bool
-	// calledFor maps a rule with quota to a policy that asks the rate limit service for it.
+	// calledFor maps a rule with quota to a policy that calls the rate limit service for it.
 	calledFor map[*descriptors.Rule]ruleCall
 	// hasLeases is true if some limit grants leases.
 	hasLeases bool
@@ -63,8 +60,7 @@ type findingKey struct {
 	pos  rules.Pos
 }
 
-// report adds a finding unless its position has one with the same code. An acknowledged warning is
-// not added.
+// report adds a finding unless its position has one with the same code. An acknowledged warning is not added.
 func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
 	if p := (findingKey{code, pos}); !k.reported[p] {
 		k.reported[p] = pos != rules.Pos{}
@@ -100,8 +96,8 @@ type perFileFinding struct {
 	others []rules.Pos
 }
 
-// reportPerFile reports a warning of the given kind once per file. The message ends with the number
-// of further places, which noun names.
+// reportPerFile reports a warning of the given kind once per file. The message ends with the number of further
+// places, which noun names.
 func (k *checker) reportPerFile(code Code, kind, noun string, pos rules.Pos, format string, args ...any) {
 	if p := (findingKey{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
 		k.reported[p] = true

@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Config is the configuration in a set of files, as far as rate limits depend on it. It is
-// immutable.
+// Config is the configuration in a set of files, as far as rate limits depend on it. It is immutable.
 type Config struct {
 	managers []*manager
 	// tables contains the named route configurations, which connection managers get by RDS.
@@ -20,22 +19,20 @@ type Config struct {
 	extensions map[string]*tree.Node
 	// fragments combines the partial configurations, such as EnvoyFilters; nil if there are none.
 	fragments *manager
-	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of
-	// all of them.
+	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of all of them.
 	envoyFilters []*istio.EnvoyFilter
 	patches      []*istio.Patch
-	// roots are the documents of the files. sources maps file names to contents while the files are
-	// read.
+	// roots are the documents of the files. sources maps file names to contents while the files are read.
 	roots   []*tree.Node
 	sources map[string][]byte
-	// localFilters limit without a service. foreignFilters ask a service but are not checked.
+	// localFilters are local rate limit filters. uncheckedFilters call a service but are not checked.
 	localFilters, uncheckedFilters []*tree.Node
-	// networkFilters are rate limit filters that ask once per connection.
+	// networkFilters are rate limit filters that call the service once per connection.
 	networkFilters []*filter
 	// quotaOverrides are the per-route configurations of quota filters.
 	quotaOverrides []*tree.Node
-	// allListeners and allClusters are true if the files contain all listeners or clusters.
-	// listenerSource is the lds_config that provides other listeners, or missing.
+	// allListeners and allClusters are true if the files contain all listeners or clusters. listenerSource is the
+	// lds_config that provides other listeners, or missing.
 	allListeners, allClusters bool
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
@@ -44,16 +41,16 @@ type Config struct {
 	hasDump bool
 	// release is the release of the Envoy that wrote a dump; 0 without a dump.
 	release api.Release
-	// placeholders are the positions of placeholders that a snippet left to the operator.
+	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format
-	// strings; see [formatterFeature].
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
+	// [formatterFeature].
 	valuesAreFormats bool
-	// validator collects what Envoy would reject. It has no errors once Read has returned the
-	// Config.
+	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
+	// the Config.
 	validator        api.Validator
 	allowsDeprecated bool
 }

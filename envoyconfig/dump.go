@@ -7,10 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// dumpedResources are the paths of resources in the answer of /config_dump: a list, and the path to
-// the resource in each element. Static route configurations are skipped because the listeners
-// contain them; so are the listeners and clusters of the bootstrap, and unrelated resources such as
-// secrets and endpoints.
+// dumpedResources are the paths of resources in the output of /config_dump: a list, and the path to the resource in
+// each element. Static route configurations are skipped because the listeners contain them; so are the listeners and
+// clusters of the bootstrap, and unrelated resources such as secrets and endpoints.
 var dumpedResources = []struct {
 	part, list string
 	path       []string
@@ -23,7 +22,7 @@ var dumpedResources = []struct {
 	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
 }
 
-// readDump reads the answer of /config_dump.
+// readDump reads the output of /config_dump.
 func (c *Config) readDump(n *tree.Node) (found bool) {
 	c.validator.Validate(n, api.Dump)
 	for part := range n.Field("configs").Elements() {
@@ -47,8 +46,8 @@ func (c *Config) readDump(n *tree.Node) (found bool) {
 	return found
 }
 
-// readDumpPart reads the resources of a part of a dump and reports whether there are any. Without a
-// name, the fields identify the part.
+// readDumpPart reads the resources of a part of a dump and reports whether there are any. Without a name, the fields
+// identify the part.
 func (c *Config) readDumpPart(part *tree.Node, name string) (found bool) {
 	c.hasDump = true
 	c.validator.Running = true

@@ -11,27 +11,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// exchange is a request in a connection manager.
+// exchange is a request as a connection manager handles it.
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route the chosen route
-	// once it is known.
+	// managerNode is the connection manager, tableNode its route configuration, and routeNode the selected route once it
+	// is known.
 	managerNode, tableNode, routeNode *tree.Node
-	// manager is the connection manager, and limiter the rate limit filter that asks.
+	// manager and limiter are the connection manager and the rate limit filter whose call is computed.
 	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
-	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly
-	// are headers removed from external requests.
+	// earlyMutation is the reason why headers may change before routing; empty if they do not. internalOnly are headers
+	// that Envoy removes from external requests.
 	earlyMutation string
 	internalOnly  []string
 	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format
-	// strings.
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings.
 	valuesAreFormats bool
 }
 
@@ -52,8 +51,8 @@ func (x *exchange) clientValues(name string) []string {
 	return values
 }
 
-// header returns the values of a header as filters see it. unknown is the reason if the connection
-// manager sets it to a value that cannot be computed.
+// header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
+// a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.managerNode
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
@@ -161,8 +160,7 @@ func (x *exchange) isSetByEnvoy(name string) bool {
 	}
 }
 
-// unloggedReason returns why the log does not contain a header; empty if it does or if the request
-// is not from a log.
+// unloggedReason returns why the log does not contain a header; empty if it does or if the request is not from a log.
 func (x *exchange) unloggedReason(name string) string {
 	if x.Logged == nil {
 		return ""
@@ -171,8 +169,8 @@ func (x *exchange) unloggedReason(name string) string {
 	return unknown
 }
 
-// unknownPathReason returns why the path that filters see is unknown: the connection manager may
-// rewrite it. A path in normal form is not changed.
+// unknownPathReason returns why the path that filters see is unknown; empty if it is known. The connection manager may
+// rewrite a path that is not in normal form.
 func (x *exchange) unknownPathReason() string {
 	m := x.managerNode
 	if x.Logged != nil {
@@ -201,8 +199,8 @@ func (x *exchange) unknownPathReason() string {
 	return ""
 }
 
-// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments,
-// and nothing that would be percent-encoded or decoded.
+// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments, and nothing that
+// would be percent-encoded or decoded.
 func isNormal(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
@@ -248,7 +246,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	return x.Remote, ""
 }
 
-// fromForwarded returns the last address of x-forwarded-for after skipping the given number.
+// fromForwarded returns an address of x-forwarded-for, counted from the end: the last one if skip is 0.
 func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	for ; skip > 0; skip-- {
 		i := strings.LastIndexByte(value, ',')
@@ -274,8 +272,8 @@ func (x *exchange) cluster() (name, unknown string) {
 		}
 		return values[0], ""
 	}
-	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
-		return of[0], ""
+	if names := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(names) == 1 && names[0] != "" {
+		return names[0], ""
 	}
 	return "", "the route does not name a single cluster"
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// filter is an HTTP filter.
+// filter is an HTTP filter or a network rate limit filter.
 type filter struct {
 	node *tree.Node
 	// name is the key of the filter in typed_per_filter_config.
@@ -19,8 +19,8 @@ type filter struct {
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// perRouteStrings are the strings in the per-route configurations of a filter that uses them as
-	// metadata namespaces.
+	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
+	// namespaces.
 	perRouteStrings map[string]bool
 }
 
@@ -41,8 +41,8 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is
-// in none of the files.
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is not in the
+// files.
 func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
 		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
@@ -52,8 +52,7 @@ func (f *filter) isDiscovered() bool {
 	return false
 }
 
-// levels returns the nodes that can have per-route configuration of a filter, the most specific
-// first.
+// levels returns the nodes that can have per-route configuration of a filter, the most specific first.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	if r.entry != nil {
 		return []*tree.Node{r.entry, r.node, h.node, t.node}
@@ -61,8 +60,8 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	return []*tree.Node{r.node, h.node, t.node}
 }
 
-// perRoute returns the filter's configuration for a route, and whether the filter is disabled
-// there. The most specific level wins.
+// perRoute returns the filter's configuration for a route, and whether the filter is disabled there. The most
+// specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
 	decided := false
@@ -86,18 +85,16 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 // candidate is a policy that a filter may send on a route.
 type candidate struct {
 	*policy
-	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits
-	// for these only.
+	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
 	own bool
 	// notSent is the reason why the filter does not send the policy here; empty if it does.
 	notSent string
 }
 
-// hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
+// hiddenByRoute is the reason why, by default, Envoy does not send the rate_limits of a virtual host for a route.
 const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
-// candidates returns the policies that a filter may send on a route, and the filter's configuration
-// for the route.
+// candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
 	add := func(policies []*policy, own bool, why string) {

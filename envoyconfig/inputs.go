@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in
-// lower case.
+// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in lower case.
 func (c *Config) Inputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -27,8 +26,7 @@ func (c *Config) Inputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of
-// [Request.Metadata].
+// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of [Request.Metadata].
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -39,11 +37,11 @@ func (c *Config) MetadataInputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// walk calls see for each node of all connection managers and their route tables.
-func (c *Config) walk(see func(*tree.Node)) {
+// walk calls visit for each node of all connection managers and their route tables.
+func (c *Config) walk(visit func(*tree.Node)) {
 	var walkNode func(*tree.Node)
 	walkNode = func(n *tree.Node) {
-		see(n)
+		visit(n)
 		for i := range n.Nodes {
 			walkNode(&n.Nodes[i])
 		}

@@ -15,8 +15,7 @@ var patchMessages = map[string]string{
 	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
 }
 
-// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been
-// read.
+// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
 func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Validate(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
@@ -31,11 +30,11 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Strict = false
 }
 
-// readPatch validates the value of a patch and reads values that are resources. A value that is
-// merged may lack fields, but the elements of its lists may not.
+// readPatch validates the value of a patch and reads values that are resources. A value that is merged may lack
+// fields, but the elements of its lists may not.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
-	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
+	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // operations other than MERGE are checked later
 	if message, ok := patchMessages[p.ApplyTo]; ok && p.IsComplete() && !hosts {
 		c.validator.Validate(p.Value, message)
 	} else if ok {
@@ -60,8 +59,8 @@ func (c *Config) readPatch(p *istio.Patch) {
 	}
 }
 
-// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters
-// distinguish. Each also gets the other fragments, because it is unknown where these belong.
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
+// the other fragments, because it is unknown which listener these belong to.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return
@@ -103,8 +102,8 @@ func isLocal(p *istio.Patch) bool {
 	return typeName == api.LocalRateLimit
 }
 
-// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of
-// the rate limit filter.
+// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of the rate limit
+// filter.
 func addsPolicies(p *istio.Patch) bool {
 	if p.ApplyTo == istio.HTTPFilter {
 		return false

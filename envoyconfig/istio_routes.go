@@ -7,9 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// newPatchedTable returns the routes that the patches of a chain apply to, as far as the patches
-// determine them: a virtual host for each distinct match, with a route for each matched route name
-// and one for all others.
+// newPatchedTable returns the routes that the patches of a chain apply to, as far as the patches determine them: a
+// virtual host for each distinct match, with a route for each matched route name and one for all others.
 func newPatchedTable(chain istio.Chain) *table {
 	t := &table{node: &tree.Missing}
 	var keys []istio.HostMatch
@@ -57,8 +56,8 @@ func (x positions[K]) indexes(matches ...K) (all []int) {
 	return slices.Compact(all)
 }
 
-// newPatchedHost returns the virtual host of a match after all patches. Its policies keep the nodes
-// of the files, which the checks use as keys.
+// newPatchedHost returns the virtual host of a match after all patches. Its policies keep the nodes of the files,
+// which the checks use as keys.
 func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
 	var added []*istio.Patch

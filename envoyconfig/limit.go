@@ -38,8 +38,8 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 	return o, true, ""
 }
 
-// metadataOverride parses a limit from metadata: {"requests_per_unit": 12, "unit": "HOUR"}. Envoy
-// ignores other values.
+// metadataOverride parses a limit from metadata: {"requests_per_unit": 12, "unit": "HOUR"}. Envoy ignores other
+// values.
 func metadataOverride(value string) (o descriptors.Override, ok bool) {
 	var limit map[string]any
 	if json.Unmarshal([]byte(value), &limit) != nil {

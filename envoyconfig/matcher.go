@@ -15,8 +15,8 @@ type verdict struct {
 	unknown string
 }
 
-// allMatch reports whether all elements match. The result is unknown if it is unknown for an
-// element and no other element fails to match.
+// allMatch reports whether all elements match. The result is unknown if it is unknown for an element and no other
+// element fails to match.
 func allMatch[T any](list []T, match func(T) verdict) verdict {
 	unknown := ""
 	for _, one := range list {
@@ -56,8 +56,8 @@ type comparison struct {
 	match func(s, pattern string) bool
 }
 
-// newComparer returns a matcher for the first comparison that n has; nil if it has none. fold
-// ignores case.
+// newComparer returns a matcher for the first comparison that n has; nil if it has none. If fold is
+// true, the matcher ignores case.
 func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
 	for _, w := range comparisons {
 		want, match := n.Field(w.name), w.match
@@ -87,8 +87,8 @@ func lower(s string) string {
 	}, s)
 }
 
-// newRegex reads a RegexMatcher, which must match the complete text. Envoy treats each byte as a
-// character: "." does not match ü in UTF-8, but ".." does.
+// newRegex reads a RegexMatcher, which must match the complete text. Envoy treats each byte as a character: "." does
+// not match ü in UTF-8, but ".." does.
 func newRegex(n *tree.Node) stringMatcher {
 	pattern := n.Field("regex")
 	re, err := regexp.Compile(`\A(?:` + latin1(pattern.Text) + `)\z`)
@@ -115,7 +115,7 @@ type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// wantPresent is whether the header must be present, for matchers without a value.
+	// wantPresent is true if the header must be present, for matchers without a value.
 	wantPresent    bool
 	presentOnly    bool
 	text           stringMatcher

@@ -47,8 +47,7 @@ func newAction(n *tree.Node) *action {
 	return &action{node: n, form: entryForm{anyKey: true, anyValue: true, optional: true}, value: unknownOutcome(why)}
 }
 
-// knownActions are the supported actions by their field names in Envoy's API. key is the default of
-// descriptor_key.
+// knownActions are the supported actions by their field names in Envoy's API. key is the default of descriptor_key.
 var knownActions = []struct {
 	kind, key string
 	read      func(*action)

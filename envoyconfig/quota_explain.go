@@ -15,11 +15,10 @@ type Bucket struct {
 	Domain string
 	// Filter is the position of the filter, and Pos that of the bucket's settings.
 	Filter, Pos rules.Pos
-	// NoBucket is the reason why the request has no bucket and is allowed. It begins with
-	// [Unknowable] if that is unknown.
+	// NoBucket is the reason why the request has no bucket and is allowed; empty if it has one. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NoBucket string
-	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's
-	// descriptor.
+	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's descriptor.
 	Invalid string
 	Entries []Entry
 	// FiltersBefore are the names of the filters before this one that may change the request.
@@ -35,8 +34,8 @@ func (b *Bucket) String() string {
 	return s.String()
 }
 
-// bucketOf returns the filter's bucket for a request. r may be nil, because the filter also runs
-// for requests without a route.
+// bucketOf returns the filter's bucket for a request. r may be nil, because the filter also runs for requests without
+// a route.
 func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Bucket {
 	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	disabled := f.disabled
@@ -90,8 +89,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 	return b
 }
 
-// matchAction returns the typed_config of the action that a matcher tree selects; nil if it selects
-// none.
+// matchAction returns the typed_config of the action that a matcher tree selects; nil if it selects none.
 func (x *exchange) matchAction(matcher *tree.Node) (settings *tree.Node, unknown string) {
 	for n := range matcher.At("matcher_list", "matchers").Elements() {
 		switch v := x.matchPredicate(n.Field("predicate")); {
@@ -117,9 +115,8 @@ func (x *exchange) matchAction(matcher *tree.Node) (settings *tree.Node, unknown
 	return x.resolveOnMatch(matcher.Field("on_no_match"))
 }
 
-// matchBranches returns the branches of a matcher tree that match the request, in the order in
-// which Envoy tries them: the longest prefix first. If the nested matcher of a branch does not
-// match, the next branch is tried.
+// matchBranches returns the branches of a matcher tree that match the request, in the order in which Envoy tries
+// them: the longest prefix first. If the nested matcher of a branch does not match, the next branch is tried.
 func (x *exchange) matchBranches(mt *tree.Node) (all []*tree.Node, unknown string) {
 	value, has, unknown := x.inputValue(mt.Field("input"))
 	if unknown != "" {
@@ -185,8 +182,8 @@ func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 }
 
 // inputValue returns the value of a matcher input, and whether the request has one.
-func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, unknown string) {
-	typeName, name := inputSource(inputValue)
+func (x *exchange) inputValue(input *tree.Node) (value string, has bool, unknown string) {
+	typeName, name := inputSource(input)
 	switch typeName {
 	case api.HeaderInput:
 		values, unknown := x.header(name)

@@ -14,31 +14,27 @@ type Request struct {
 	Headers []Header
 	// Remote is the address of the peer that connects to Envoy; invalid if unknown.
 	Remote netip.Addr
-	// Metadata is the dynamic metadata that filters set before the rate limit filter. Keys have the
-	// form namespace:path, with the path segments joined by dots; an empty value means that the key
-	// is not set.
+	// Metadata is the dynamic metadata that filters set before the rate limit filter. Keys have the form
+	// namespace:path, with the path segments joined by dots; an empty value means that the key is not set.
 	Metadata map[string]string
-	// Listener selects one of several listeners with rate limits. It is optional if only one has
-	// them.
+	// Listener selects one of several listeners with rate limits. It is optional if only one has them.
 	Listener string
 
-	// Logged replaces Headers for a request from an access log. It returns the value of a header or
-	// pseudo-header such as :path as the filters saw it. ok is false if the header was absent;
-	// unknown is the reason why the log does not contain it.
+	// Logged replaces Headers for a request from an access log. It returns the value of a header or pseudo-header
+	// such as :path as the filters saw it. ok is false if the header was absent; unknown is the reason why the log
+	// does not contain it.
 	Logged func(name string) (value string, ok bool, unknown string)
-	// Client is the client's address as determined by Envoy (%DOWNSTREAM_REMOTE_ADDRESS%), for a
-	// logged request; invalid if unknown.
+	// Client is the client's address as determined by Envoy (%DOWNSTREAM_REMOTE_ADDRESS%), for a logged request;
+	// invalid if unknown.
 	Client netip.Addr
-	// RouteName is the name of the route that Envoy chose (%ROUTE_NAME%); empty if unknown or
-	// without a name.
+	// RouteName is the name of the route that Envoy chose (%ROUTE_NAME%); empty if unknown or without a name.
 	RouteName string
 }
 
 // Header is a header of a request. Name is in lower case.
 type Header struct{ Name, Value string }
 
-// ParseRequest parses a request such as "GET https://shop.example/a?b=c". The method defaults to
-// GET.
+// ParseRequest parses a request such as "GET https://shop.example/a?b=c". The method defaults to GET.
 func ParseRequest(line string) (Request, error) {
 	wrong := func(why string) (Request, error) {
 		return Request{}, fmt.Errorf("request %q: %s: write 'GET https://shop.example/search?q=1'", line, why)

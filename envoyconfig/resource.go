@@ -18,8 +18,8 @@ var typicalFields = []struct{ field, message string }{
 	{"lb_policy", api.Cluster},
 }
 
-// isListField reports whether a typical field must be a list. Products other than Envoy have
-// objects of the same names.
+// isListField reports whether a typical field must be a list. Products other than Envoy have objects of the same
+// names.
 func isListField(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
 
 // readResource reads an xDS resource and reports whether n is one.
@@ -57,8 +57,8 @@ func (c *Config) readMessage(n *tree.Node, message string) bool {
 	return true
 }
 
-// readResources reads a list of resources and reports whether it contains one, including unrelated
-// ones. An element may be wrapped in an envoy.service.discovery.v3.Resource.
+// readResources reads a list of resources and reports whether it contains one, including unrelated ones. An element
+// may be wrapped in an envoy.service.discovery.v3.Resource.
 func (c *Config) readResources(list *tree.Node) (found bool) {
 	for n := range list.Elements() {
 		if inner := n.Field("resource"); inner.Exists() {

@@ -30,13 +30,13 @@ type virtualHost struct {
 
 type route struct {
 	node *tree.Node
-	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does
-	// not ask.
+	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not call
+	// the service.
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
-	// branches has a copy of the route for each entry of weighted_clusters if one of these
-	// configures filters; otherwise it is empty.
+	// branches has a copy of the route for each entry of weighted_clusters if one of these configures filters;
+	// otherwise it is empty.
 	branches []*route
 	// entry is the entry of weighted_clusters of a branch; nil for other routes.
 	entry *tree.Node
@@ -70,8 +70,8 @@ func newRoute(n *tree.Node) *route {
 	return r
 }
 
-// host returns the virtual host for an authority; nil if there is none. In order of precedence: the
-// exact name, the longest suffix wildcard, the longest prefix wildcard, "*".
+// host returns the virtual host for an authority; nil if there is none. In order of precedence: the exact name, the
+// longest suffix wildcard, the longest prefix wildcard, "*".
 func (t *table) host(authority string) *virtualHost {
 	name := lower(authority)
 	if t.node.Field("ignore_port_in_host_matching").Bool(false) {
@@ -136,8 +136,8 @@ func (t *table) routeNamed(name string) (h *virtualHost, found *route) {
 	return h, found
 }
 
-// firstMatch returns the first matching route of the host; nil if none matches. unknown is the
-// reason if the match cannot be determined.
+// firstMatch returns the first matching route of the host; nil if none matches. unknown is the reason if the match
+// cannot be determined.
 func (h *virtualHost) firstMatch(x *exchange) (r *route, unknown string) {
 	if h.node.Field("matcher").Exists() {
 		return nil, "matcher: a matcher tree at " + h.node.Field("matcher").Pos().String()
@@ -187,8 +187,8 @@ func (r *route) displayName() string {
 	return "without a name"
 }
 
-// redirectReason returns why the request is redirected to https without asking the service, or why
-// that is unknown; empty if it is not redirected.
+// redirectReason returns why the request is redirected to https without asking the service, or why that is unknown;
+// empty if it is not redirected.
 func (h *virtualHost) redirectReason(x *exchange) string {
 	tls := h.node.Field("require_tls").Enum("NONE", "EXTERNAL_ONLY", "ALL")
 	if tls == "NONE" {
@@ -212,8 +212,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	return "require_tls is " + tls + ": Envoy redirects to https without calling the service"
 }
 
-// forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS
-// requests.
+// forwardedProto returns the value of x-forwarded-proto, which require_tls compares.
 func (x *exchange) forwardedProto() (scheme, unknown string) {
 	if x.Logged != nil && x.unloggedReason("x-forwarded-proto") != "" {
 		return x.Scheme, x.unloggedReason(":scheme")
@@ -225,7 +224,7 @@ func (x *exchange) forwardedProto() (scheme, unknown string) {
 	return strings.Join(values, ","), ""
 }
 
-// noCallReason returns why Envoy never asks the service on a route; empty if it may ask.
+// noCallReason returns why Envoy never calls the service on a route; empty if it may call it.
 func (r *route) noCallReason() string {
 	if r.action.Exists() || r.fragment {
 		return ""

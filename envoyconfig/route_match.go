@@ -12,8 +12,7 @@ type routeMatch struct {
 	path    func(x *exchange, path string) verdict
 	headers headerMatchers
 	query   queryMatchers
-	// unsupported is the name of a field that depends on more than the request; empty if there is
-	// none.
+	// unsupported is the name of a field that depends on more than the request; empty if there is none.
 	unsupported string
 }
 

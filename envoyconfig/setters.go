@@ -13,7 +13,7 @@ import (
 
 const filterTypes = "envoy.extensions.filters.http."
 
-// namespaces are the metadata namespaces of filters that write to a fixed one, or to a default one.
+// namespaces maps filters to the metadata namespace that they write to, always or by default.
 var namespaces = map[string]string{
 	jwtAuthn:                              "envoy.filters.http.jwt_authn",
 	filterTypes + "ext_authz.v3.ExtAuthz": "envoy.filters.http.ext_authz",
@@ -56,8 +56,8 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 	fixed := namespaces[f.typeName] == namespace
 	switch f.typeName {
 	case api.RateLimit:
-		if of := f.config.Field("metadata_namespace").Text; of != "" {
-			fixed = of == namespace
+		if own := f.config.Field("metadata_namespace").Text; own != "" {
+			fixed = own == namespace
 		}
 	case headerToMetadata, jsonToMetadata, setMetadata:
 		switch {
@@ -92,8 +92,7 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 type setters struct {
 	// before and after are the first filters on either side of the rate limit filter that write it.
 	before, after *filter
-	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that
-	// runs custom code.
+	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that runs custom code.
 	mayBefore, mayAfter bool
 }
 
@@ -119,8 +118,8 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 	return s
 }
 
-// mayRunUpstream reports whether filters may run after the router: upstream filters of the router
-// or of a cluster, which may come from elsewhere.
+// mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
+// which the files may not contain.
 func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
@@ -132,8 +131,7 @@ func (c *Config) mayRunUpstream(m *manager) bool {
 	})
 }
 
-// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be
-// namespaces.
+// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be namespaces.
 func (m *manager) collectPerRouteStrings(f *filter) map[string]bool {
 	names := map[string]bool{}
 	if m.table == nil {
@@ -179,8 +177,8 @@ func containsQuoted(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set
-// or may be. streamDone is true if it is read at the end of the stream, when all filters have run.
+// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
+// streamDone is true if the metadata is read at the end of the stream, when all filters have run.
 func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
@@ -202,14 +200,14 @@ func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDon
 	}
 }
 
-// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if
-// one does, or if the metadata is not from jwt_authn.
+// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if one does, or if
+// the metadata is not from jwt_authn.
 func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	path := metadataPath(key)
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
 	}
-	var kept []string
+	var keys []string
 	var last *filter
 	for _, f := range m.filters {
 		if f == limiter && !streamDone {
@@ -217,40 +215,40 @@ func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bo
 		}
 		switch {
 		case f.typeName == jwtAuthn:
-			kept, last = append(kept, f.payloads()...), f
+			keys, last = append(keys, f.payloads()...), f
 		case f.writesTo(namespaces[jwtAuthn]) == writes:
 			return "" // it may have other keys
 		}
 	}
-	if last == nil || slices.Contains(kept, path[0]) {
+	if last == nil || slices.Contains(keys, path[0]) {
 		return ""
 	}
 	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
-		rules.DidYouMean(rules.Nearest(path[0], kept)))
+		rules.DidYouMean(rules.Nearest(path[0], keys)))
 }
 
 // payloads returns the metadata keys that a jwt_authn filter writes.
-func (f *filter) payloads() (kept []string) {
+func (f *filter) payloads() (keys []string) {
 	for provider := range f.config.Field("providers").Fields() {
 		for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
 			if name := provider.Field(field).Text; name != "" {
-				kept = append(kept, name)
+				keys = append(keys, name)
 			}
 		}
 	}
-	return kept
+	return keys
 }
 
-// headerSetAfter returns the filter that sets a request header only after the rate limit filter;
-// nil if there is none or a filter before sets it.
+// headerSetAfter returns the first filter after the rate limit filter that sets a request header; nil if there is none,
+// or if an earlier filter also sets the header.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
-	behind := false
+	after := false
 	for _, f := range m.filters {
 		switch {
 		case f == limiter:
-			behind = true
+			after = true
 		case setsHeader(f, header):
-			if behind {
+			if after {
 				return f
 			}
 			return nil
@@ -259,8 +257,8 @@ func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 	return nil
 }
 
-// setsHeader reports whether a filter sets a request header: header_mutation, or Lua code that
-// contains the quoted name and adds or replaces headers.
+// setsHeader reports whether a filter sets a request header: header_mutation, or Lua code that contains the quoted
+// name and adds or replaces headers.
 func setsHeader(f *filter, header string) (found bool) {
 	switch f.typeName {
 	case filterTypes + "header_mutation.v3.HeaderMutation":
@@ -283,30 +281,29 @@ type setterKey struct {
 	streamDone bool
 }
 
-// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why
-// no filter does.
+// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
 func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.manager == nil {
 		return maybeSet, ""
 	}
-	of := setterKey{x.limiter, key, x.streamDone}
-	if found, ok := x.manager.setters.Load(of); ok { // the same for all requests of a log
+	k := setterKey{x.limiter, key, x.streamDone}
+	if found, ok := x.manager.setters.Load(k); ok { // the same for all requests of a log
 		texts, _ := found.([2]string)
 		return texts[0], texts[1]
 	}
-	by, none = x.manager.describeSetter(of)
-	x.manager.setters.Store(of, [2]string{by, none})
+	by, none = x.manager.describeSetter(k)
+	x.manager.setters.Store(k, [2]string{by, none})
 	return by, none
 }
 
 const maybeSet = "another filter may set it"
 
-func (m *manager) describeSetter(of setterKey) (by, none string) {
-	if none = m.unsetMetadataReason(of.limiter, of.key, of.streamDone); none != "" {
+func (m *manager) describeSetter(k setterKey) (by, none string) {
+	if none = m.unsetMetadataReason(k.limiter, k.key, k.streamDone); none != "" {
 		return "", none
 	}
-	s := m.findSetters(of.limiter, of.key.Field("key").Text)
-	if s.before == nil && of.streamDone {
+	s := m.findSetters(k.limiter, k.key.Field("key").Text)
+	if s.before == nil && k.streamDone {
 		s.before = s.after
 	}
 	if s.before != nil {

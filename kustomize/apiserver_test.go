@@ -114,8 +114,7 @@ func (s *apiServer) configure(path string) error {
 	return nil
 }
 
-// call sends a request and returns the warnings of the response. Errors from the server are
-// returned as err.
+// call sends a request and returns the warnings of the response. Errors from the server are returned as err.
 func (s *apiServer) call(ctx context.Context, method, path string, body []byte, into any) (warnings []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -174,8 +173,8 @@ func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (str
 	return root + "/" + resource.Name + "/" + o.GetName(), nil
 }
 
-// apply applies objects in order, like `kubectl apply --server-side --validate=strict`, and returns
-// all errors and warnings from the server.
+// apply applies objects in order, like `kubectl apply --server-side --validate=strict`, and returns all errors and
+// warnings from the server.
 func (s *apiServer) apply(ctx context.Context, documents [][]byte) (problems []string, applied []string) {
 	for _, document := range documents {
 		o := &unstructured.Unstructured{}
@@ -202,8 +201,7 @@ func (s *apiServer) apply(ctx context.Context, documents [][]byte) (problems []s
 	return problems, applied
 }
 
-// tryApply applies objects and deletes them again, except namespaces, which only a controller can
-// delete.
+// tryApply applies objects and deletes them again, except namespaces, which only a controller can delete.
 func (s *apiServer) tryApply(ctx context.Context, documents [][]byte) []string {
 	problems, applied := s.apply(ctx, documents)
 	for _, path := range slices.Backward(applied) {
@@ -265,8 +263,8 @@ func (s *apiServer) installCRDs(t *testing.T) {
 	}
 }
 
-// moduleDir returns the directory of a module: a dependency of this module, or a module with the
-// same version as a dependency that is a part of it.
+// moduleDir returns the directory of a module: a dependency of this module, or a module with the same version as a
+// dependency that is a part of it.
 func moduleDir(ctx context.Context, module string) (string, error) {
 	var found struct{ Dir, Version string }
 	ask := func(args ...string) error {
@@ -367,8 +365,7 @@ func (s *apiServer) applyExamples(t *testing.T) {
 	}
 }
 
-// checkMistakes inserts mistakes that the Go types do not detect, and checks that the server
-// rejects them.
+// checkMistakes inserts mistakes that the Go types do not detect, and checks that the server rejects them.
 func (s *apiServer) checkMistakes(t *testing.T) {
 	t.Helper()
 	for _, m := range []mistake{

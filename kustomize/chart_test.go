@@ -86,9 +86,9 @@ func render(namespace string, values map[string]any) ([][]byte, error) {
 // hashedName matches the name of a ConfigMap with kustomize's hash of its contents.
 var hashedName = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
 
-// byName returns the objects by kind, namespace and name, without the hashes in the names of
-// ConfigMaps and the checksums of pods. The second result contains the checksums. kustomize (by
-// hash) and Helm (by checksum) roll out new pods for a new ConfigMap.
+// byName returns the objects by kind, namespace and name, without the hashes in the names of ConfigMaps and the
+// checksums of pods. The second result contains the checksums. kustomize (by hash) and Helm (by checksum) roll out new
+// pods for a new ConfigMap.
 func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums []string) {
 	t.Helper()
 	objects = map[string]any{}
@@ -164,8 +164,8 @@ func (c combo) compareChart(t *testing.T, built [][]byte) {
 	}
 }
 
-// otherNamespaces are the objects of a mode that may be in another namespace than the release, or
-// that refer to the release's namespace.
+// otherNamespaces are the objects of a mode that may be in another namespace than the release, or that refer to the
+// release's namespace.
 var otherNamespaces = map[string][]string{
 	"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
 	"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
@@ -197,8 +197,8 @@ func (c combo) checkNamespace(t *testing.T) {
 	}
 }
 
-// TestChartArchive compares the archive of `make chart` with this chart: only the chart's and the
-// image's version differ.
+// TestChartArchive compares the archive of `make chart` with this chart: only the chart's and the image's version
+// differ.
 func TestChartArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,8 +21,7 @@ var overlays = map[string][]string{
 	"envoy-gateway": {},
 }
 
-// noChartMode are the overlays without a mode of the chart; charts/sluice/README.md describes the
-// alternative.
+// noChartMode are the overlays without a mode of the chart; charts/sluice/README.md describes the alternative.
 var noChartMode = map[string]bool{"envoy-gateway": true}
 
 // combos returns each overlay with each set of components that it supports.
@@ -42,8 +41,8 @@ func combos() []combo {
 	return all
 }
 
-// TestCombinations builds every combination, and compares it with the chart, rendered with the same
-// options in two namespaces.
+// TestCombinations builds every combination, and compares it with the chart, rendered with the same options in two
+// namespaces.
 func TestCombinations(t *testing.T) {
 	t.Parallel()
 	for _, c := range combos() {

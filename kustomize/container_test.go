@@ -102,8 +102,8 @@ func (in *instance) duration(name string) (time.Duration, error) {
 	return time.ParseDuration(value)
 }
 
-// externalPort returns the port of a listener that other pods can reach. It is 0 if the listener is
-// disabled, on loopback or on a unix socket.
+// externalPort returns the port of a listener that other pods can reach. It is 0 if the listener is disabled, on
+// loopback or on a unix socket.
 func (in *instance) externalPort(listener string) int32 {
 	host, digits, err := net.SplitHostPort(in.addrs[listener])
 	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
@@ -126,8 +126,8 @@ func (in *instance) listenerAt(port int32) string {
 	return ""
 }
 
-// baseMemory is the memory that the program needs in addition to counters: up to 64 MiB that
-// hostile callers can make it allocate, and 32 MiB of its own.
+// baseMemory is the memory that the program needs in addition to counters: up to 64 MiB that hostile callers can make
+// it allocate, and 32 MiB of its own.
 const baseMemory = 96 << 20
 
 // shutdownTime is the time that sluice needs to exit after draining.

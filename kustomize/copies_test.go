@@ -13,8 +13,8 @@ var update = flag.Bool("update", false, "write the copies from their sources")
 // replacements are edits of a source. Each key must occur in it exactly once.
 type replacements map[string]string
 
-// copies are files derived from other files by edits. A kustomization cannot include files outside
-// of its directory, and neither can a Helm chart. The sources in ../examples are run by tests.
+// copies are files derived from other files by edits. A kustomization cannot include files outside of its directory,
+// and neither can a Helm chart. The sources in ../examples are run by tests.
 var copies = map[string]struct {
 	source string
 	edits  replacements
@@ -53,8 +53,7 @@ var copies = map[string]struct {
 	chartDir + "/files/sidecar-unix-envoy.yaml":       {source: "overlays/sidecar-unix/envoy.yaml"},
 }
 
-// TestCopies compares each copy with its edited source, and checks that each file of the chart is a
-// copy.
+// TestCopies compares each copy with its edited source, and checks that each file of the chart is a copy.
 func TestCopies(t *testing.T) {
 	for name, c := range copies {
 		text, err := os.ReadFile(c.source)
@@ -81,8 +80,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestPrometheusRule compares the alerts here with those in dashboards/. A kustomization cannot
-// include files outside of its directory.
+// TestPrometheusRule compares the alerts here with those in dashboards/. A kustomization cannot include files outside
+// of its directory.
 func TestPrometheusRule(t *testing.T) {
 	text, err := os.ReadFile("../dashboards/alerts.yaml")
 	if err != nil {
@@ -115,8 +114,8 @@ spec:
 	checkFile(t, "components/monitoring/prometheusrule.yaml", rule.String())
 }
 
-// TestIstio compares the filter and the cluster of overlays/istio with those of examples/istio,
-// which a test runs: only the domain differs.
+// TestIstio compares the filter and the cluster of overlays/istio with those of examples/istio, which a test runs: only
+// the domain differs.
 func TestIstio(t *testing.T) {
 	example, err := os.ReadFile("../examples/istio/envoyfilter.yaml")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestDevValkey runs a real Valkey with the arguments of components/dev-valkey, and a sluice that
-// stores its counters there, with the password from its Secret.
+// TestDevValkey runs a real Valkey with the arguments of components/dev-valkey, and a sluice that stores its counters
+// there, with the password from its Secret.
 func TestDevValkey(t *testing.T) {
 	t.Parallel()
 	c := combo{"store", []string{"dev-valkey"}}

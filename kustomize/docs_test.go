@@ -9,8 +9,8 @@ import (
 	"github.com/projectcontour/contour/pkg/config"
 )
 
-// TestContourFile checks Contour's configuration file in docs/kubernetes.md with Contour's own
-// parser, and compares it with the ContourConfiguration.
+// TestContourFile checks Contour's configuration file in docs/kubernetes.md with Contour's own parser, and compares it
+// with the ContourConfiguration.
 func TestContourFile(t *testing.T) {
 	page, err := os.ReadFile("../docs/kubernetes.md")
 	if err != nil {

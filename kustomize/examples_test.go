@@ -41,8 +41,8 @@ func checkPolicy(t *testing.T, path string, rules int) {
 	}
 }
 
-// TestExamples builds the kustomizations of examples/, which e2e/examples runs without a cluster:
-// they have the rules of the example, and otherwise equal overlays/standalone.
+// TestExamples builds the kustomizations of examples/, which e2e/examples runs without a cluster: they have the rules
+// of the example, and otherwise equal overlays/standalone.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("../examples/*/kustomization.yaml")

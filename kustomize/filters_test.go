@@ -48,8 +48,8 @@ type (
 	list = []any
 )
 
-// checkFilters applies the patches of all EnvoyFilters to a configuration of Envoy without sluice,
-// and validates the result with Envoy.
+// checkFilters applies the patches of all EnvoyFilters to a configuration of Envoy without sluice, and validates the
+// result with Envoy.
 func (o *objects) checkFilters() error {
 	var config dict
 	if err := yaml.Unmarshal([]byte(manifests["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
@@ -126,8 +126,7 @@ func (o *objects) checkPatched(config dict, patch []byte) error {
 	return o.checkFilter(config)
 }
 
-// withoutSluice removes the parts that call sluice from a configuration, and returns the parts to
-// which patches apply.
+// withoutSluice removes the parts that call sluice from a configuration, and returns the parts to which patches apply.
 func withoutSluice(config dict) (static, manager, host dict) {
 	first := func(from dict, list string) dict { return from[list].([]any)[0].(dict) }
 	static = config["static_resources"].(dict)

@@ -41,9 +41,9 @@ func (o *objects) checkGateways() {
 	}
 }
 
-// checkAIGateway compares sluice's xDS flags and its Service with the constants of Envoy AI
-// Gateway: internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller
-// and controller.quotaRateLimitServiceAddr.
+// checkAIGateway compares sluice's xDS flags and its Service with the constants of Envoy AI Gateway:
+// internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
+// controller.quotaRateLimitServiceAddr.
 func (o *objects) checkAIGateway() {
 	for _, in := range o.instances() {
 		if in.flags["xds-addr"] == "" {
@@ -95,8 +95,8 @@ func (o *objects) checkContour() error {
 	return nil
 }
 
-// checkEnvoyGateway validates a configuration with Envoy Gateway's own code, and starts sluice with
-// the Deployment generated from it.
+// checkEnvoyGateway validates a configuration with Envoy Gateway's own code, and starts sluice with the Deployment
+// generated from it.
 func (o *objects) checkEnvoyGateway(text string) error {
 	config := &gateway.EnvoyGateway{}
 	if _, _, err := decoder.Decode([]byte(text), nil, config); err != nil {
@@ -112,8 +112,7 @@ func (o *objects) checkEnvoyGateway(text string) error {
 	if made.Replicas == nil || *made.Replicas != 1 {
 		return errors.New("want one replica")
 	}
-	// The relevant part of the Deployment that Envoy Gateway generates; e2e/dropin has its complete
-	// environment.
+	// The relevant part of the Deployment that Envoy Gateway generates; e2e/dropin has its complete environment.
 	base := appsv1.Deployment{}
 	base.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	base.Spec.Template.Spec.Containers = []corev1.Container{{

@@ -60,8 +60,7 @@ func (o *objects) mountVolumes(dir string, c *corev1.Container, pod *corev1.PodS
 	return all, nil
 }
 
-// writeConfigMap writes files behind a symbolic link, ..data, which the kubelet replaces when the
-// ConfigMap changes.
+// writeConfigMap writes files behind a symbolic link, ..data, which the kubelet replaces when the ConfigMap changes.
 func (o *objects) writeConfigMap(at string, source *corev1.ConfigMapVolumeSource) error {
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
@@ -101,8 +100,8 @@ func (o *objects) writeConfigMap(at string, source *corev1.ConfigMapVolumeSource
 	return fmt.Errorf("there is no ConfigMap %s", source.Name)
 }
 
-// writeSecret writes the contents of a Secret that the user creates: a password, or a certificate
-// for both client and server.
+// writeSecret writes the contents of a Secret that the user creates: a password, or a certificate for both client and
+// server.
 func writeSecret(at string, source *corev1.SecretVolumeSource) error {
 	switch keys := secrets[source.SecretName]; {
 	case keys == nil:
@@ -125,8 +124,7 @@ func writeSecret(at string, source *corev1.SecretVolumeSource) error {
 	return err
 }
 
-// hostArg returns an argument with the container's paths replaced by those in dir. A path without a
-// mount is an error.
+// hostArg returns an argument with the container's paths replaced by those in dir. A path without a mount is an error.
 func hostArg(arg, dir string, mounts []mount) (string, error) {
 	flag, value, _ := strings.Cut(arg, "=")
 	socket, isSocket := strings.CutPrefix(value, "unix://")

@@ -47,8 +47,8 @@ func (o *objects) checkNetwork() {
 	}
 }
 
-// checkAutoscaler checks that it scales a Deployment whose replicas share a store, request the
-// measured resource and have no fixed number.
+// checkAutoscaler checks that it scales a Deployment whose replicas share a store, request the measured resource and
+// have no fixed number.
 func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
 	for workload, pod := range o.pods() {
 		d, ok := workload.(*appsv1.Deployment)

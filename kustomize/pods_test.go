@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// checkPods checks pods against the policy of a restricted namespace and the requirements of
-// sluice.
+// checkPods checks pods against the policy of a restricted namespace and the requirements of sluice.
 func (o *objects) checkPods() {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {

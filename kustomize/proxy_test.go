@@ -22,8 +22,7 @@ import (
 // TestEnvoy reports that configurations are not validated if there is no Envoy.
 func TestEnvoy(t *testing.T) { suite.Envoy(t, "..") }
 
-// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself validates all
-// of it.
+// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself validates all of it.
 type bootstrap struct {
 	Static struct {
 		Listeners []struct {
@@ -67,8 +66,7 @@ func (c *cluster) addresses() []address {
 	return all
 }
 
-// checkProxy checks the configuration of an Envoy in a pod with Envoy, and compares it with the
-// sluice that it calls.
+// checkProxy checks the configuration of an Envoy in a pod with Envoy, and compares it with the sluice that it calls.
 func (o *objects) checkProxy(workload object, template *corev1.PodTemplateSpec) {
 	for i := range template.Spec.Containers {
 		c := &template.Spec.Containers[i]

@@ -106,8 +106,8 @@ func TestReadmeSidecarPorts(t *testing.T) {
 	}
 }
 
-// TestSidecarInOtherPods gives a sidecar to workloads of the user's, which have an init container
-// already, and leaves others alone. What the user says of the pod stays.
+// TestSidecarInOtherPods gives a sidecar to workloads of the user's, which have an init container already,
+// and leaves others alone. What the user says of the pod stays.
 func TestSidecarInOtherPods(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ sidecar, kind string }{{"unix", "Deployment"}, {"loopback", "Deployment"}, {"unix", "DaemonSet"}} {

@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestSidecarsLimit runs the containers of a pod of the sidecar overlays, and sends it the requests
-// in README.md.
+// TestSidecarsLimit runs the containers of a pod of the sidecar overlays, and sends it the requests in README.md.
 func TestSidecarsLimit(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, "..")
@@ -58,8 +57,8 @@ func TestSidecarsLimit(t *testing.T) {
 	}
 }
 
-// countAdmitted sends requests of a user until one is denied, and returns the number of admitted
-// requests. It checks that each response has the policy.
+// countAdmitted sends requests of a user until one is denied, and returns the number of admitted requests. It checks
+// that each response has the policy.
 func countAdmitted(ctx context.Context, t *testing.T, url, user string) (n int) {
 	t.Helper()
 	for ; ; n++ {
@@ -78,8 +77,7 @@ func countAdmitted(ctx context.Context, t *testing.T, url, user string) (n int) 
 	}
 }
 
-// TestSidecarPortsAreDocumented checks that components/sidecar lists each of sluice's ports in the
-// pod.
+// TestSidecarPortsAreDocumented checks that components/sidecar lists each of sluice's ports in the pod.
 func TestSidecarPortsAreDocumented(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}

@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestEnvoyUserCanUseSocket runs sluice as its user in a pod of sidecar-unix, on a volume with the
-// kubelet's permissions. Envoy's user, without a common group, can connect. With the socket's
-// default mode it cannot.
+// TestEnvoyUserCanUseSocket runs sluice as its user in a pod of sidecar-unix, on a volume with the kubelet's
+// permissions. Envoy's user, without a common group, can connect. With the socket's default mode it cannot.
 func TestEnvoyUserCanUseSocket(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

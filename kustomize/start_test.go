@@ -37,8 +37,8 @@ func (m *memo) do(key string, f func() error) error {
 // starts are the results of running the program, by all inputs.
 var starts memo
 
-// checkStart starts the program with the arguments, the environment and the mounts of a container,
-// and sends the kubelet's requests.
+// checkStart starts the program with the arguments, the environment and the mounts of a container, and sends the
+// kubelet's requests.
 func (o *objects) checkStart(in *instance) {
 	if _, given := in.flags["start-without-rules"]; in.flags["xds-addr"] != "" && !given {
 		return // it would wait for rules until it is killed; checkAIGateway checks it
@@ -149,8 +149,7 @@ func (o *objects) startAndProbe(in *instance, dir string, options sluice.Options
 	return errors.Join(failed...)
 }
 
-// checkJSON checks that /json is disabled if it would bypass the authentication of the rate-limit
-// service.
+// checkJSON checks that /json is disabled if it would bypass the authentication of the rate-limit service.
 func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	_, guarded := in.flags["grpc-client-ca"]
 	if !guarded && in.externalPort("grpc") != 0 {

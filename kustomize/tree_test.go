@@ -59,8 +59,8 @@ func (c combo) kustomization() string {
 	return text
 }
 
-// build returns the documents that `kubectl kustomize` prints for a user's directory with these
-// files, including kustomization.yaml.
+// build returns the documents that `kubectl kustomize` prints for a user's directory with these files, including
+// kustomization.yaml.
 func (files tree) build(user tree) ([][]byte, error) {
 	fsys := filesys.MakeFsInMemory()
 	for name, text := range files {

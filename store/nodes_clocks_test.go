@@ -94,8 +94,8 @@ func (n *clockNode) answer(command []string) string {
 }
 
 // If the nodes of a cluster have different clocks, replicas agree on the window of each counter and
-// admit exactly the limit: no key expires before its window ends, or long after. The same is true
-// of names whose slot depends on the start of the window.
+// admit exactly the limit: no key expires before its window ends, or long after. The same is true of
+// names whose slot depends on the start of the window.
 func TestNodesWithDifferentClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)

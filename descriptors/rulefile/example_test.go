@@ -19,9 +19,7 @@ descriptors:
 	for _, d := range found {
 		fmt.Println(d)
 	}
-	// Output: rules.yaml:5:25: error: domain "shop" > key "user" > rate_limit: unknown unit
-	// "minuet"; did you mean "minute"? (allowed: second, minute, hour, day, week, month, year)
-	// rules.yaml:7:67: error: domain "shop" > key "address" > rate_limit: unknown algorithm
-	// "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window,
-	// sliding_log, token_bucket, leaky_bucket, concurrency)
+	// Output:
+	// rules.yaml:5:25: error: domain "shop" > key "user" > rate_limit: unknown unit "minuet"; did you mean "minute"? (allowed: second, minute, hour, day, week, month, year)
+	// rules.yaml:7:67: error: domain "shop" > key "address" > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)
 }

@@ -17,8 +17,8 @@ const (
 	anyPath     = "                        - match: { prefix: / }\n                          route: { cluster: backend }\n"
 )
 
-// mistakes are from the issues of envoyproxy/ratelimit, envoyproxy/envoy and istio/istio, and from
-// configurations that stand in public repositories.
+// mistakes are from the issues of envoyproxy/ratelimit, envoyproxy/envoy and istio/istio, and from configurations that
+// stand in public repositories.
 var mistakes = []mistake{
 	// The filter.
 	{name: "the filter after the router", in: "envoy.yaml", old: router, put: "", more: []string{filterBegins, router + filterBegins}, want: "rejected", message: "the router is not the last of http_filters"},
@@ -84,7 +84,7 @@ var mistakes = []mistake{
 	{name: "a list of a route hides that of its host", in: "envoy.yaml", old: "                            include_vh_rate_limits: true\n", put: "", want: "warning: no-effect", message: "does not send those of its virtual host"},
 	{name: "settings of a route for another name", in: "envoy.yaml", old: "                            envoy.filters.http.ratelimit:\n", put: "                            envoy.rate_limit:\n", want: "error: no-effect", message: `no rate limit filter has the name "envoy.rate_limit"`},
 	{name: "a list of a route that answers itself", in: "envoy.yaml", old: "                          route: { cluster: backend }\n                          typed", put: "                          direct_response: { status: 200 }\n                          typed", want: "error: no-effect", message: "the route is a direct_response"},
-	{name: "a route after one that matches everything", in: "envoy.yaml", old: anyPath, put: "", more: []string{"                        - match: { path: /login }", anyPath + "                        - match: { path: /login }"}, want: "error: no-effect", message: "matches all of them"},
+	{name: "a route after one that matches everything", in: "envoy.yaml", old: anyPath, put: "", more: []string{"                        - match: { path: /login }", anyPath + "                        - match: { path: /login }"}, want: "error: no-effect", message: "matches every request"},
 	{name: "hits in the list of a host", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], hits_addend: { number: 5 } }", want: "error: hits-dropped", message: "typed_per_filter_config"},
 
 	{name: "rate_limits misspelt", in: "envoy.yaml", old: listsOfHost, put: strings.Replace(listsOfHost, "rate_limits:", "rate_limit:", 1), want: "rejected", message: `did you mean "rate_limits"`},
@@ -103,7 +103,7 @@ var mistakes = []mistake{
 	{name: "two lists for one nested rule", in: "envoy.yaml", old: "                                  - " + userAction, put: "                              - actions:\n                                  - " + userAction, want: "error: unmatched", message: "deeper ones require user"},
 	{name: "entries in another order", in: "envoy.yaml", old: "                                  - " + loginAction + "\n                                  - " + userAction, put: "                                  - " + userAction + "\n                                  - " + loginAction, want: "error: unmatched", message: "the rules have these entries in the order (route, login)(user, *)"},
 	{name: "generic_key without a key", in: "envoy.yaml", old: "{ descriptor_key: route, descriptor_value: login }", put: "{ descriptor_value: login }", want: "error: unmatched", message: "without descriptor_key the key of generic_key is generic_key"},
-	{name: "a network in place of an address", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ masked_remote_address: { v4_prefix_mask_len: 24 } }", want: "error: unmatched", message: "masked_remote_address makes entries of that key, and remote_address others"},
+	{name: "a network in place of an address", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ masked_remote_address: { v4_prefix_mask_len: 24 } }", want: "error: unmatched", message: "the key of a masked_remote_address entry is not remote_address"},
 	{name: "a key in another case", in: "envoy.yaml", old: userAction + " }]", put: "request_headers: { header_name: x-user, descriptor_key: USER } }]", want: "error: unmatched", message: `did you mean "user"?`},
 	{name: "a value that no rule has", in: "envoy.yaml", old: "descriptor_value: login", put: "descriptor_value: log-in", want: "error: unmatched", message: "nothing matches entry 1, route=log-in"},
 	{name: "an entry left out that the rules need", in: "envoy.yaml", old: "header_name: x-user, descriptor_key: user }\n", put: "header_name: x-user, descriptor_key: user, skip_if_absent: true }\n", want: "warning: unmatched", message: "requests without user are not limited here"},

@@ -14,34 +14,32 @@ const (
 	VirtualHost       = "envoy.config.route.v3.VirtualHost"
 	Route             = "envoy.config.route.v3.Route"
 
-	// LocalRateLimit is the filter that limits without a service. NetworkRateLimit asks once per
+	// LocalRateLimit is the filter that limits without a service. NetworkRateLimit calls the service once per
 	// connection.
 	LocalRateLimit   = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 	NetworkRateLimit = "envoy.extensions.filters.network.ratelimit.v3.RateLimit"
 	FilterConfig     = "envoy.config.route.v3.FilterConfig"
 
 	RateLimitQuota = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig"
-	// QuotaBucket is an action in the matcher tree of the quota filter, and QuotaOverride its
-	// per-route configuration.
+	// QuotaBucket is an action in the matcher tree of the quota filter, and QuotaOverride its per-route
+	// configuration.
 	QuotaBucket   = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings"
 	QuotaOverride = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride"
 
-	// HeaderInput and QueryInput are inputs of matcher trees and bucket IDs whose values clients
-	// choose.
+	// HeaderInput and QueryInput are inputs of matcher trees and bucket IDs whose values clients choose.
 	HeaderInput = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 	QueryInput  = "envoy.type.matcher.v3.HttpRequestQueryParamMatchInput"
 	// AddressInput is the client's address, and DirectInput the peer's.
 	AddressInput = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
 	DirectInput  = "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput"
 
-	// Discovery is the response of a management server. Dump is the answer of /config_dump; the
-	// message names of its parts begin with DumpPart.
+	// Discovery is the response of a management server. Dump is the output of /config_dump; the message names of its
+	// parts begin with DumpPart.
 	Discovery = "envoy.service.discovery.v3.DiscoveryResponse"
 	Dump      = "envoy.admin.v3.ConfigDump"
 	DumpPart  = "envoy.admin.v3."
 
-	// EnvoyFilter is Istio's. The message of a patch's value is named Patch followed by its
-	// applyTo.
+	// EnvoyFilter is Istio's. The message of a patch's value is named Patch followed by its applyTo.
 	EnvoyFilter = "networking.istio.io/v1alpha3.EnvoyFilter"
 	Patch       = EnvoyFilter + "."
 
@@ -52,8 +50,8 @@ const (
 // httpFilter is an element of http_filters.
 const httpFilter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
 
-// containers are the messages around those of Envoy's API, in the format of schema.txt. They may
-// have other fields. Structs in them are validated separately.
+// containers are messages that contain those of Envoy's API, in the format of schema.txt. They may have further fields.
+// The Structs in them are validated separately.
 const containers = `
 ` + Discovery + ` ...
 resources []Struct

@@ -9,12 +9,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message
-// has its name and its required oneofs; that of an enum starts with "enum". Then there is a line
-// for each field: its name, its type with the prefix [] for a list or {} for a map, |oneof,
-// "deprecated" if Envoy rejects it unless the runtime allows it, and the rules of
-// protoc-gen-validate as name=value. The name of a type in the same package starts with a dot. Each
-// value of an enum is followed by its number. Protobuf's well-known types have no package.
+// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message has its name and
+// its required oneofs; that of an enum starts with "enum". Then there is a line for each field: its name, its type with
+// the prefix [] for a list or {} for a map, |oneof, "deprecated" if Envoy rejects it unless the runtime allows it, and
+// the rules of protoc-gen-validate as name=value. The name of a type in the same package starts with a dot. Each value
+// of an enum is followed by its number. Protobuf's well-known types have no package.
 //
 //go:embed schema.txt
 var schema string

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// validateManager validates combinations of a connection manager's fields and the order of its
-// filters.
+// validateManager validates combinations of a connection manager's fields and the order of its filters.
 func validateManager(val *Validator, n *tree.Node) {
 	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
 		val.Reject(n, "Envoy accepts only one of use_remote_address, original_ip_detection_extensions: remove the other")
@@ -32,8 +31,8 @@ const (
 	transportSockets = "envoy.extensions.transport_sockets."
 )
 
-// validateExtension validates the typed_config of an extension whose message names have the prefix
-// kind. Third-party types can have any name.
+// validateExtension validates the typed_config of an extension whose message names have the prefix kind. Third-party
+// types can have any name.
 func validateExtension(kind string) func(val *Validator, n *tree.Node) {
 	return func(val *Validator, n *tree.Node) {
 		typed := n.Field("typed_config")
@@ -87,8 +86,8 @@ func isTerminal(typeName string, config *tree.Node) bool {
 	}
 }
 
-// validateHTTPFilterOrder validates the order of HTTP filters: the last one must be the router or
-// another terminal filter. Excerpts may leave it out.
+// validateHTTPFilterOrder validates the order of HTTP filters: the last one must be the router or another terminal
+// filter. Excerpts may leave it out.
 func (val *Validator) validateHTTPFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
@@ -116,8 +115,8 @@ func isHTTPFilter(typeName string) bool {
 	return strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
 }
 
-// validateHTTPFilter rejects an HTTP filter without typed_config, or whose @type is not an HTTP
-// filter. Envoy ignores such a filter if it is_optional, but not if it is disabled.
+// validateHTTPFilter rejects an HTTP filter without typed_config, or whose @type is not an HTTP filter. Envoy ignores
+// such a filter if it is_optional, but not if it is disabled.
 func validateHTTPFilter(val *Validator, n *tree.Node) {
 	typed, name := n.Field("typed_config"), n.Field("name")
 	typeName, _ := typed.Typed()
@@ -136,8 +135,7 @@ func validateHTTPFilter(val *Validator, n *tree.Node) {
 	}
 }
 
-// validatePerRoute rejects the message of a filter in typed_per_filter_config if the filter has a
-// PerRoute message.
+// validatePerRoute rejects the message of a filter in typed_per_filter_config if the filter has a PerRoute message.
 func (val *Validator) validatePerRoute(n *tree.Node) {
 	for f := range n.Field("typed_per_filter_config").Fields() {
 		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {

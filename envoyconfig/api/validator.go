@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// ValidationError is a part of a configuration that Envoy rejects or that its API does not have.
+// ValidationError is an error for a part of a configuration that Envoy rejects or that its API does not have.
 type ValidationError struct {
 	Pos     rules.Pos
 	Message string
@@ -19,30 +19,25 @@ type ValidationError struct {
 // Error formats the error as file:line:column: message.
 func (f *ValidationError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
 
-// Validator collects what Envoy would reject. Its zero value is ready to use.
+// Validator collects errors for configuration that Envoy would reject. Its zero value is ready to use.
 type Validator struct {
-	// Errors are the problems for which Envoy rejects the configuration. They are complete after
-	// Finish.
+	// Errors are the problems for which Envoy rejects the configuration. They are complete after Finish.
 	Errors []error
-	// Unknown are fields and types that are not in the schema but may exist in the release that
-	// wrote a dump.
+	// Unknown are fields and types that are not in the schema but may exist in the release that wrote a dump.
 	Unknown []*ValidationError
-	// Running is set while the dump of a running Envoy is validated. Since that Envoy accepted it,
-	// only values that cannot be parsed are errors.
+	// Running is set while the dump of a running Envoy is validated. Since that Envoy accepted it, only values that
+	// cannot be parsed are errors.
 	Running bool
-	// Strict is set for values parsed by istiod, which does not accept a single value in place of a
-	// list.
+	// Strict is set for values parsed by istiod, which does not accept a single value in place of a list.
 	Strict bool
-	// unknown are fields that the newest release does not have, deprecated are fields that it
-	// rejects unless the runtime allows them, and missing are required fields of messages unrelated
-	// to rate limits.
+	// unknown are fields that the newest release does not have, deprecated are fields that it rejects unless the
+	// runtime allows them, and missing are required fields of messages unrelated to rate limits.
 	unknown, deprecated, missing []*ValidationError
 	// partial is true while a partial message is validated.
 	partial bool
 }
 
-// Validate validates a message of the given type before it is read. A message of an unknown type
-// can be any object.
+// Validate validates a message of the given type before it is read. A message of an unknown type can be any object.
 func (val *Validator) Validate(n *tree.Node, message string) {
 	val.validateMessage(n, message, "")
 }
@@ -54,11 +49,10 @@ func (val *Validator) ValidatePart(n *tree.Node, message string) {
 	val.partial = false
 }
 
-// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another
-// release wrote the dump; a deprecated field is an error unless a running Envoy wrote it or the
-// runtime allows it. A field missing outside of rate limits is an error only if the configuration
-// is complete, because excerpts leave such fields out.
-func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
+// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
+// dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
+// outside of rate limits is an error only if complete is true, because excerpts leave such fields out.
+func (val *Validator) Finish(dump Release, allowsDeprecated, complete bool) {
 	if dump == 0 || dump == schemaRelease {
 		val.addErrors(val.unknown)
 	} else {
@@ -67,13 +61,13 @@ func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
 	if dump == 0 && !allowsDeprecated {
 		val.addErrors(val.deprecated)
 	}
-	if whole {
+	if complete {
 		val.addErrors(val.missing)
 	}
 }
 
-func (val *Validator) addErrors(faults []*ValidationError) {
-	for _, f := range faults {
+func (val *Validator) addErrors(errs []*ValidationError) {
+	for _, f := range errs {
 		val.Errors = append(val.Errors, f)
 	}
 }
@@ -96,8 +90,7 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 	return &ValidationError{n.Pos(), fmt.Sprintf(format, args...)}
 }
 
-// reportWrongKind adds an error for a value that no Envoy can parse because it has another kind
-// than the field.
+// reportWrongKind adds an error for a value that no Envoy can parse because it has another kind than the field.
 func (val *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
@@ -120,12 +113,12 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 		return
 	}
 	set := map[*field]*tree.Node{}
-	strangers := false
+	hasUnknown := false
 	for child := range n.Fields() {
 		f := m.byName[child.Name]
 		switch {
 		case f == nil && !m.open && child.Name != "@type":
-			strangers = true
+			hasUnknown = true
 			val.reportUnknownField(child, m)
 		case f != nil:
 			if child.Kind != tree.Null {
@@ -134,7 +127,7 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 			val.validateField(child, f)
 		}
 	}
-	val.validateOneofs(n, m, set, label, strangers)
+	val.validateOneofs(n, m, set, label, hasUnknown)
 	for _, f := range m.fields {
 		if at := set[f]; f.required && isEmpty(at) && (at != nil || f.oneof == "") {
 			val.reportMissingField(n, m, f, label)
@@ -146,9 +139,8 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 	}
 }
 
-// validateOneofs checks that at most one field of each oneof is set, and one of each required
-// oneof.
-func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
+// validateOneofs checks that at most one field of each oneof is set, and one of each required oneof.
+func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, hasUnknown bool) {
 	members := map[string][]string{}
 	for _, f := range m.fields {
 		if f.oneof != "" && set[f] != nil {
@@ -161,7 +153,7 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 	}
 	for _, oneof := range m.oneofs {
-		if len(members[oneof]) > 0 || val.partial || strangers {
+		if len(members[oneof]) > 0 || val.partial || hasUnknown {
 			continue
 		}
 		var names []string
@@ -204,8 +196,8 @@ func (val *Validator) reportMissing(n *tree.Node, m *message, text string) {
 	}
 }
 
-// rateLimitMessages are the name prefixes of messages related to rate limits. Even excerpts of a
-// configuration contain these completely.
+// rateLimitMessages are the name prefixes of messages related to rate limits. Even excerpts of a configuration
+// contain these completely.
 var rateLimitMessages = []string{
 	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
 	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
@@ -255,8 +247,7 @@ func (val *Validator) validateField(n *tree.Node, f *field) {
 		}
 		val.deprecated = append(val.deprecated, errorAt(n, "Envoy %v rejects %s, which is deprecated%s", schemaRelease, n.Name, instead))
 	}
-	// Merging a part appends the elements of lists and replaces the values of maps, so these must
-	// be complete.
+	// Merging a part appends the elements of lists and replaces the values of maps, so these must be complete.
 	part := val.partial
 	val.partial = part && !f.isList && !f.isMap
 	defer func() { val.partial = part }()
@@ -369,8 +360,8 @@ func (val *Validator) validateAny(n *tree.Node, label string) {
 	val.validateMessage(inner, typeName, label)
 }
 
-// reportUnknownType reports a message that is not in the schema although its package is. Messages
-// of other packages may be third-party.
+// reportUnknownType reports a message that is not in the schema although its package is. Messages of other packages
+// may be third-party.
 func (val *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	const misspelt = 3 // letters
 	if val.Running || !strings.HasPrefix(typeName, "envoy.") {

@@ -14,8 +14,8 @@ import (
 // noun describes a kind of value in messages, in singular and plural.
 type noun struct{ singular, plural string }
 
-// kind is a kind of value. accepts reports whether a value is of the kind, and normalizes a value
-// that Envoy accepts in several forms.
+// kind is a kind of value. accepts reports whether a value is of the kind, and normalizes a value that Envoy accepts
+// in several forms.
 type kind struct {
 	noun
 	accepts func(n *tree.Node) bool
@@ -59,8 +59,7 @@ func (f *field) noun() noun {
 	return noun{"an object", "objects"}
 }
 
-// isMessage reports whether the values of a field are messages other than protobuf's well-known
-// types.
+// isMessage reports whether the values of a field are messages other than protobuf's well-known types.
 func (f *field) isMessage() bool { return strings.Contains(f.typeName, ".") && len(f.values) == 0 }
 
 // accepts reports whether a value is of the field's kind.
@@ -79,8 +78,7 @@ func (v enumValue) matches(n *tree.Node) bool {
 	return strings.EqualFold(n.Text, v.name) || n.Text == v.number
 }
 
-// isEmpty reports whether a field is missing, or equal to a missing one. An empty object is not
-// empty.
+// isEmpty reports whether a field is missing, an empty text or an empty list. An object is never empty.
 func isEmpty(n *tree.Node) bool {
 	return n == nil || n.Kind == tree.Text && n.Text == "" || n.Kind == tree.List && len(n.Nodes) == 0
 }
@@ -130,10 +128,10 @@ func isInteger(n *tree.Node, least, most float64) bool {
 }
 
 // wrapped accepts a wrapper message such as StringValue in place of its value.
-func wrapped(takes func(*tree.Node) bool) func(*tree.Node) bool {
+func wrapped(accepts func(*tree.Node) bool) func(*tree.Node) bool {
 	return func(n *tree.Node) bool {
 		unwrapValue(n)
-		return takes(n)
+		return accepts(n)
 	}
 }
 

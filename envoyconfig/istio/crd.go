@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// knownFields are the fields of the CRD's objects by path. Objects without an entry may have any
-// fields.
+// knownFields are the fields of the CRD's objects by path. Objects without an entry may have any fields.
 var knownFields = map[string]string{
 	"":                                     "apiVersion kind metadata spec status",
 	".spec":                                "configPatches priority targetRefs workloadSelector",
@@ -38,8 +37,8 @@ var (
 	}
 )
 
-// checkFields returns an error for each field below n that the CRD does not have, and for each
-// value of another kind. path is the path of n. Kubernetes accepts camelCase only.
+// checkFields returns an error for each field below n that the CRD does not have, and for each value of another kind.
+// path is the path of n. Kubernetes accepts camelCase only.
 func checkFields(n *tree.Node, path string) (wrong []error) {
 	names, known := knownFields[path]
 	want := ""

@@ -9,17 +9,17 @@ import (
 // Router is the name of the last HTTP filter of every connection manager.
 const Router = "envoy.filters.http.router"
 
-// generatedFilters are the names of the HTTP filters that istiod adds to connection managers, in
-// order. A chain need not have all of them.
+// generatedFilters are the names of the HTTP filters that istiod adds to connection managers, in order. A chain need
+// not have all of them.
 var generatedFilters = []string{
 	"istio.metadata_exchange", "envoy.filters.http.ext_authz", "envoy.filters.http.jwt_authn", "istio_authn", "envoy.filters.http.rbac",
 	"envoy.filters.http.ext_proc", "envoy.filters.http.grpc_web", "envoy.filters.http.grpc_stats", "istio.alpn", "envoy.filters.http.fault",
 	"envoy.filters.http.cors", "istio.stats", "envoy.filters.http.stateful_session", Router,
 }
 
-// HTTPFilters returns the filters of the chain after all patches. A filter added by istiod has a
-// name only and no position. If the files do not contain the filter that a patch refers to, the
-// patch's value is put before the router, so that it is still checked.
+// HTTPFilters returns the filters of the chain after all patches. A filter added by istiod has a name only and no
+// position. If the files do not contain the filter that a patch refers to, the patch's value is put before the
+// router, so that it is still checked.
 func (c Chain) HTTPFilters() (filters []*tree.Node) {
 	for _, name := range generatedFilters {
 		filters = append(filters, &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}})
@@ -63,8 +63,8 @@ func (p *Patch) apply(filters []*tree.Node) []*tree.Node {
 	return filters
 }
 
-// Merge merges two objects as protobuf does: fields that are objects are merged recursively unless
-// their types differ. Lists are replaced. The result has the position of into, if that exists.
+// Merge merges two objects as protobuf does: fields that are objects are merged recursively unless their types
+// differ. Lists are replaced. The result has the position of into, if that exists.
 func Merge(into, from *tree.Node) *tree.Node {
 	if !into.Exists() {
 		return from

@@ -14,7 +14,7 @@ import (
 type NoEffect struct {
 	At  *tree.Node
 	Why string
-	// Severity is a warning if something in none of the files may give the patch an effect.
+	// Severity is a warning if a resource outside the files may give the patch an effect.
 	Severity rules.Severity
 }
 
@@ -28,8 +28,8 @@ var hostNameForms = map[string]*regexp.Regexp{
 	anyContext: regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$|^inbound\|http\|[0-9]+$`),
 }
 
-// NoEffect returns the first reason why the patch has no effect; nil if there is none. all are the
-// patches of all files, some of which add filters.
+// NoEffect returns the first reason why the patch has no effect; nil if there is none. all are the patches of all
+// files, some of which add filters.
 func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	operation := p.Node.At("patch", "operation")
 	if !slices.Contains(targets[p.ApplyTo].operations, p.Operation) {

@@ -55,8 +55,8 @@ var (
 	filterClasses = []string{"UNSPECIFIED", "AUTHN", "AUTHZ", "STATS"}
 )
 
-// targets maps applyTo to the operations that istiod implements for it, the field of match that it
-// uses, and the usual operation.
+// targets maps applyTo to the operations that istiod implements for it, the field of match that it uses, and the
+// usual operation.
 var targets = map[string]struct {
 	operations   []string
 	match, usual string
@@ -81,8 +81,8 @@ type EnvoyFilter struct {
 
 	scope    scope
 	priority int64
-	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod
-	// then compares creation times, which files do not have.
+	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod then compares
+	// creation times, which files do not contain.
 	rank int
 }
 
@@ -90,15 +90,15 @@ type EnvoyFilter struct {
 type Patch struct {
 	Node, Value                 *tree.Node
 	ApplyTo, Operation, Context string
-	// AddsFilter is true if the value is a rate limit filter, and AddsPolicies if it adds
-	// rate_limits to routes. The caller of Read sets them.
+	// AddsFilter is true if the value is a rate limit filter, and AddsPolicies if it adds rate_limits to routes. The
+	// caller of Read sets them.
 	AddsFilter, AddsPolicies bool
 
 	parent *EnvoyFilter
 	match  *tree.Node
 }
 
-// Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for each part that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
 	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")
@@ -175,8 +175,7 @@ func (p *Patch) IsComplete() bool { return p.Value.Exists() && !p.IsMerge() }
 // IsMerge reports whether the value is merged into the matching objects.
 func (p *Patch) IsMerge() bool { return p.Operation == merge || p.Operation == mergeLists }
 
-// Complements reports whether one of the patches adds a filter and the other one rate_limits for
-// it.
+// Complements reports whether one of the patches adds a filter and the other one rate_limits for it.
 func (p *Patch) Complements(other *Patch) bool {
 	return p.AddsFilter && other.AddsPolicies || p.AddsPolicies && other.AddsFilter
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// maxDepth is the maximum depth of a tree. It is far more than any configuration needs and bounds
-// the stack.
+// maxDepth is the maximum depth of a tree. It is far more than any configuration needs and bounds the stack.
 const maxDepth = 500
 
 // errNotJSON is returned for a text that may be YAML, whose parser gives better errors.
 var errNotJSON = errors.New("not JSON")
 
-// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, since dumps of
-// large meshes have many megabytes.
+// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, which matters for the dumps of large
+// meshes.
 type jsonReader struct {
 	jsonview.Scanner
 
@@ -27,8 +26,7 @@ type jsonReader struct {
 	counted, lineStart, line int
 }
 
-// parseJSON reads a text that is one JSON object or list. Everything else is left to the YAML
-// parser.
+// parseJSON reads a text that is one JSON object or list. Everything else is left to the YAML parser.
 func parseJSON(file string, in []byte) (n Node, err error) {
 	r := jsonReader{Scanner: jsonview.Scanner{Bytes: in, MaxDepth: maxDepth}, file: &file, names: map[string]string{}, line: 1}
 	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner does not validate literals

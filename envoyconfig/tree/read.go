@@ -11,8 +11,7 @@ import (
 // maxBytes is the size of the largest file that is read.
 const maxBytes = 1 << 30
 
-// Read returns the documents of a JSON or YAML file, and adds the acknowledgements in its comments
-// to allowances.
+// Read returns the documents of a JSON or YAML file, and adds the acknowledgements in its comments to allowances.
 func Read(name string, content []byte, allowances rules.Allowances) ([]Node, error) {
 	if len(content) > maxBytes {
 		return nil, fmt.Errorf("%s: larger than %d MiB", name, maxBytes>>20)

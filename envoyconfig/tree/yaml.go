@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// maxAliased bounds the nodes that aliases expand to, since ten short lines of aliases can make
-// billions of nodes.
+// maxAliased bounds the nodes that aliases expand to, since ten short lines of aliases can make billions of nodes.
 const maxAliased = 1 << 20
 
 // parseYAML reads the documents of a text, except empty ones.
@@ -119,8 +118,8 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 	return nil
 }
 
-// IsYAML11Bool reports whether the unquoted text is a boolean in YAML 1.1, which Envoy uses: in
-// lower case, upper case or capitalized.
+// IsYAML11Bool reports whether the unquoted text is a boolean in YAML 1.1, which Envoy uses: in lower case, upper
+// case or capitalized.
 func IsYAML11Bool(text string) bool {
 	small := strings.ToLower(text)
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, small) &&

@@ -11,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// Scanner reads JSON text sequentially. The zero value with Bytes set is ready to use. It is not
-// safe for concurrent use.
+// Scanner reads JSON text sequentially. The zero value with Bytes set is ready to use. It is not safe for concurrent
+// use.
 type Scanner struct {
 	Bytes []byte
 	// Offset is the offset of the next byte. After an error it is near the position of the error.
 	Offset int
-	// HexEscapes accepts \x22 in strings, which nginx writes for quotes and bytes beyond ASCII
-	// unless escape=json is configured.
+	// HexEscapes accepts \x22 in strings, which nginx writes for quotes and bytes beyond ASCII unless escape=json is
+	// configured.
 	HexEscapes bool
 	// MaxDepth is the maximum nesting depth; 0 means 64.
 	MaxDepth int
@@ -58,8 +58,7 @@ func (s *Scanner) Consume(c byte) error {
 	return nil
 }
 
-// RawString consumes a string and returns the text between its quotes, and whether that contains a
-// backslash.
+// RawString consumes a string and returns the text between its quotes, and whether that contains a backslash.
 func (s *Scanner) RawString() (raw []byte, escaped bool, err error) {
 	if s.Next() != '"' {
 		return nil, false, ErrSyntax
@@ -130,9 +129,8 @@ func (s *Scanner) literal() ([]byte, error) {
 	return s.Bytes[from:s.Offset], nil
 }
 
-// Value consumes a value and returns its text: a string without its escapes, a literal, object or
-// list as written, or nil for null. A string with escapes is appended to scratch, which is returned
-// as grown.
+// Value consumes a value and returns its text: a string without its escapes, a literal, object or list as written, or
+// nil for null. A string with escapes is appended to scratch, which is returned as grown.
 func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	switch s.Next() {
 	case '"':

@@ -103,8 +103,8 @@ type Steps struct {
 	ConfigureServer func(ctx context.Context, group *errgroup.Group) (o server.Options, cleanup func(), err error)
 }
 
-// Run loads rules and answers requests until ctx ends. Then it drains. It returns an error if a
-// step or a listener fails, or if draining takes longer than [Options].ShutdownTimeout.
+// Run loads rules and answers requests until ctx ends. Then it drains. It returns an error if a step
+// or a listener fails, or if draining takes longer than [Options].ShutdownTimeout.
 func (d *Daemon) Run(ctx context.Context, steps Steps) error {
 	group, ctx := errgroup.WithContext(ctx)
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx)) // draining needs the store

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fragmentManager returns the connection manager that combines all fragments. It is unknown what
-// they are merged into.
+// fragmentManager returns the connection manager that combines all fragments. The configuration that they
+// are merged into is unknown.
 func (c *Config) fragmentManager(n *tree.Node) *manager {
 	if c.fragments == nil {
 		c.fragments = &manager{node: n, fragments: true, table: &table{node: &tree.Missing}}
@@ -17,9 +17,9 @@ func (c *Config) fragmentManager(n *tree.Node) *manager {
 	return c.fragments
 }
 
-// readPart reads a fragment smaller than a resource: a connection manager, a filter, a virtual
-// host, a route, or lists of filters and rate_limits. It reports whether n is one.
-func (c *Config) readPart(n *tree.Node) bool {
+// readFragment reads a fragment smaller than a resource: a connection manager, a filter, a virtual host, a route, or
+// lists of filters and rate_limits. It reports whether n is one.
+func (c *Config) readFragment(n *tree.Node) bool {
 	typeName, _ := n.Field("typed_config").Typed()
 	filters := n.Field("http_filters").Kind == tree.List
 	switch {
@@ -38,7 +38,7 @@ func (c *Config) readPart(n *tree.Node) bool {
 		c.validator.Validate(n, api.Route)
 		r := newRoute(n)
 		r.fragment = true
-		c.fragmentManager(n).addPart("", &virtualHost{node: &tree.Missing}, r)
+		c.fragmentManager(n).addFragment("", &virtualHost{node: &tree.Missing}, r)
 	case typeName == api.RateLimit, typeName == api.RateLimitQuota:
 		m := c.fragmentManager(n)
 		m.filters = append(m.filters, newFilter(n))
@@ -48,16 +48,15 @@ func (c *Config) readPart(n *tree.Node) bool {
 	return true
 }
 
-// isUnrelated reports whether n is an xDS resource that is irrelevant here, such as endpoints and
-// secrets.
+// isUnrelated reports whether n is an xDS resource that is irrelevant here, such as endpoints and secrets.
 func isUnrelated(n *tree.Node) bool {
 	typeName, _ := n.Typed()
 	return strings.HasPrefix(typeName, "envoy.") || n.Field("cluster_name").Exists() && n.Field("endpoints").Exists() ||
 		n.Field("name").Exists() && (n.Field("tls_certificate").Exists() || n.Field("validation_context").Exists() || n.Field("generic_secret").Exists())
 }
 
-// isGloo reports whether n is a virtual host of Gloo's Proxy, or has a list of them. Their routes
-// have matchers instead of match.
+// isGloo reports whether n is a virtual host of Gloo's Proxy, or has a list of them. Their routes have matchers
+// instead of match.
 func isGloo(n *tree.Node) bool {
 	if hosts := n.Field("virtual_hosts"); hosts.Kind == tree.List && len(hosts.Nodes) > 0 {
 		n = &hosts.Nodes[0]
@@ -66,8 +65,8 @@ func isGloo(n *tree.Node) bool {
 	return routes.Kind == tree.List && len(routes.Nodes) > 0 && routes.Nodes[0].Field("matchers").Exists()
 }
 
-// isPolicies reports whether a list contains policies. Rules of the service use the same field name
-// for other objects.
+// isPolicies reports whether a list contains policies. Rules of the service use the same field name for other
+// objects.
 func isPolicies(list *tree.Node) bool {
 	return list.Kind == tree.List && len(list.Nodes) > 0 && list.Nodes[0].Field("actions").Exists()
 }
@@ -78,11 +77,11 @@ func (c *Config) readSnippet(n *tree.Node) {
 	m := c.fragmentManager(n)
 	m.filters = append(m.filters, tree.Map(n.Field("http_filters"), newFilter)...)
 	c.readResources(n.Field("clusters"))
-	m.addPart("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
+	m.addFragment("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
 }
 
-// addPart adds a route and policies to the virtual host of the given name.
-func (m *manager) addPart(name string, h *virtualHost, r *route) {
+// addFragment adds a route and policies to the virtual host of the given name.
+func (m *manager) addFragment(name string, h *virtualHost, r *route) {
 	for _, other := range m.table.hosts {
 		if other.name == name {
 			if other.policies = append(other.policies, h.policies...); h.node.Field("typed_per_filter_config").Exists() {
@@ -111,8 +110,8 @@ func (c *Config) addUnusedTables() {
 	}
 }
 
-// readWrapped reads documents nested below fields that are not Envoy's, as tools print them, and
-// reports whether there are any. Kubernetes objects are skipped.
+// readWrapped reads documents nested below fields that are not Envoy's, as tools print them, and reports whether
+// there are any. Kubernetes objects are skipped.
 func (c *Config) readWrapped(n *tree.Node) (found bool) {
 	if n.Field("kind").Exists() && n.Field("api_version").Exists() {
 		return false
@@ -138,15 +137,14 @@ func (c *Config) readConfigMap(n *tree.Node) (found bool) {
 	return found
 }
 
-// readPatchPolicy reads the values added by an EnvoyPatchPolicy of Envoy Gateway, each as a
-// document.
+// readPatchPolicy reads the values added by an EnvoyPatchPolicy of Envoy Gateway, each as a document.
 func (c *Config) readPatchPolicy(n *tree.Node) {
 	m := c.fragmentManager(n)
 	for patch := range n.At("spec", "json_patches").Elements() {
 		value := patch.At("operation", "value")
 		if isPolicies(value) {
 			lists := &virtualHost{node: &tree.Missing, policies: newPolicies(value)}
-			m.addPart("", lists, &route{node: value, action: &tree.Missing, fragment: true})
+			m.addFragment("", lists, &route{node: value, action: &tree.Missing, fragment: true})
 			continue
 		}
 		c.readDocument(value)

@@ -1,0 +1,123 @@
+package luahost
+
+import (
+	"crypto/sha1" //nolint:gosec // redis.sha1hex
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// openLibraries sets the globals of scripts.
+func (m *machine) openLibraries() {
+	l := m.state
+	for name, open := range map[string]lua.LGFunction{
+		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable, lua.StringLibName: lua.OpenString, lua.MathLibName: lua.OpenMath,
+	} {
+		l.Push(l.NewFunction(open))
+		l.Push(lua.LString(name))
+		l.Call(1, 0)
+	}
+	globals := l.G.Global
+	for _, name := range []string{"dofile", "loadfile", "print", "require", "module", "newproxy", "collectgarbage"} {
+		globals.RawSetString(name, lua.LNil)
+	}
+	globals.RawSetString("tonumber", l.NewFunction(toNumber))
+	clock := func(l *lua.LState) int { l.Push(lua.LNumber(0)); return 1 }
+	globals.RawSetString("os", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"clock": clock}))
+	globals.RawSetString("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": pack, "unpack": unpack}))
+	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
+		"call": m.call, "pcall": m.pcall, "sha1hex": sha1Hex, "status_reply": reply1("ok"), "error_reply": reply1("err"),
+		"replicate_commands": func(l *lua.LState) int { l.Push(lua.LTrue); return 1 },
+	})
+	globals.RawSetString("redis", redis)
+	globals.RawSetString("server", redis)
+	guard := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
+		"__newindex": func(l *lua.LState) int {
+			l.RaiseError("Attempt to modify a readonly table")
+			return 0
+		},
+		"__index": func(l *lua.LState) int {
+			l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2).String())
+			return 0
+		},
+	})
+	l.SetMetatable(globals, guard)
+}
+
+func sha1Hex(l *lua.LState) int {
+	sum := sha1.Sum([]byte(l.CheckString(1))) //nolint:gosec // as above
+	l.Push(lua.LString(hex.EncodeToString(sum[:])))
+	return 1
+}
+
+// reply1 returns redis.status_reply or redis.error_reply.
+func reply1(field string) lua.LGFunction {
+	return func(l *lua.LState) int {
+		text := l.CheckString(1)
+		if field == "err" {
+			if text = strings.TrimPrefix(text, "-"); !strings.Contains(text, " ") {
+				text = "ERR " + text
+			}
+		}
+		t := l.CreateTable(0, 1)
+		t.RawSetString(field, lua.LString(text))
+		l.Push(t)
+		return 1
+	}
+}
+
+// toNumber is tonumber, which converts texts as C's strtod does. gopher-lua's does not know
+// exponents and integers above 2^63.
+func toNumber(l *lua.LState) int {
+	if base := l.OptInt(2, 10); base != 10 {
+		n, err := strconv.ParseInt(strings.TrimSpace(l.CheckString(1)), base, 64)
+		if l.Push(lua.LNumber(n)); err != nil {
+			l.Push(lua.LNil)
+		}
+		return 1
+	}
+	switch v := l.CheckAny(1).(type) {
+	case lua.LNumber:
+		l.Push(v)
+	case lua.LString:
+		if n, ok := parseNumber(string(v)); ok {
+			l.Push(lua.LNumber(n))
+		} else {
+			l.Push(lua.LNil)
+		}
+	default:
+		l.Push(lua.LNil)
+	}
+	return 1
+}
+
+func parseNumber(text string) (n float64, ok bool) {
+	if len(text) > 0 && len(text) < 16 { // exact
+		whole := int64(0)
+		for i := range len(text) {
+			d := text[i] - '0'
+			if d > 9 {
+				return parseAnyNumber(text)
+			}
+			whole = whole*10 + int64(d)
+		}
+		return float64(whole), true
+	}
+	return parseAnyNumber(text)
+}
+
+func parseAnyNumber(text string) (n float64, ok bool) {
+	text, _, _ = strings.Cut(text, "\x00")
+	text = strings.Trim(text, " \t\n\v\f\r")
+	if strings.Contains(text, "_") {
+		return 0, false
+	}
+	if lower := strings.ToLower(text); strings.Contains(lower, "0x") && !strings.Contains(lower, "p") {
+		text += "p0"
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil || math.IsInf(n, 0) && strings.ContainsAny(text, "0123456789")
+}

@@ -1,0 +1,172 @@
+package luahost
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Commands on sorted sets.
+
+func zadd(s *Server, args []string) reply {
+	if len(args)%2 != 0 {
+		return syntaxError
+	}
+	scores := make([]float64, 0, len(args)/2)
+	for i := 2; i < len(args); i += 2 {
+		score, ok := parseFloat(args[i])
+		if !ok {
+			return failure("ERR value is not a valid float")
+		}
+		scores = append(scores, score)
+	}
+	v, wrong := s.read(args[1], sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	added := int64(0)
+	for i, score := range scores {
+		added += number(v.sorted.put(args[2*i+3], score))
+	}
+	s.write(args[1], v)
+	return added
+}
+
+func zcard(s *Server, args []string) reply {
+	v, wrong := s.read(args[1], sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	return int64(len(v.sorted.members))
+}
+
+func zscore(s *Server, args []string) reply {
+	v, wrong := s.read(args[1], sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	if score, ok := v.sorted.scores[args[2]]; ok {
+		return formatFloat(score)
+	}
+	return nil
+}
+
+func zcount(s *Server, args []string) reply {
+	_, lo, hi, wrong := s.readScores(args)
+	if wrong != nil {
+		return wrong
+	}
+	return int64(hi - lo)
+}
+
+func zrange(s *Server, args []string) reply {
+	withScores := false
+	for _, option := range args[4:] {
+		if strings.ToUpper(option) != "WITHSCORES" {
+			return syntaxError
+		}
+		withScores = true
+	}
+	v, lo, hi, wrong := s.readInterval(args, sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	all := []reply{}
+	for _, m := range v.sorted.members[lo:hi] {
+		if all = append(all, m.name); withScores {
+			all = append(all, formatFloat(m.score))
+		}
+	}
+	return all
+}
+
+func zrem(s *Server, args []string) reply {
+	v, wrong := s.read(args[1], sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	removed := int64(0)
+	for _, name := range args[2:] {
+		removed += number(v.sorted.remove(name))
+	}
+	s.write(args[1], v)
+	return removed
+}
+
+func zremRangeByScore(s *Server, args []string) reply {
+	v, lo, hi, wrong := s.readScores(args)
+	if wrong != nil {
+		return wrong
+	}
+	return s.cut(args[1], v, lo, hi)
+}
+
+func zremRangeByRank(s *Server, args []string) reply {
+	v, lo, hi, wrong := s.readInterval(args, sortedKind)
+	if wrong != nil {
+		return wrong
+	}
+	return s.cut(args[1], v, lo, hi)
+}
+
+// cut removes the members [lo, hi) of a sorted set.
+func (s *Server) cut(key string, v *value, lo, hi int) reply {
+	v.sorted.cut(lo, hi)
+	s.write(key, v)
+	return int64(hi - lo)
+}
+
+// readScores reads a sorted set, and the interval of members whose scores are between args[2] and
+// args[3].
+func (s *Server) readScores(args []string) (v *value, lo, hi int, wrong reply) {
+	from, above, ok := parseBound(args[2])
+	to, below, ok2 := parseBound(args[3])
+	if !ok || !ok2 {
+		return nil, 0, 0, failure("ERR min or max is not a float")
+	}
+	if v, wrong = s.read(args[1], sortedKind); wrong != nil {
+		return nil, 0, 0, wrong
+	}
+	lo = v.sorted.count(from, above)
+	hi = v.sorted.count(to, !below)
+	return v, lo, max(lo, hi), nil
+}
+
+// count returns the number of members whose score is below a bound, or equal to it if orEqual is
+// set.
+func (z *sortedSet) count(bound float64, orEqual bool) int {
+	lo, hi := 0, len(z.members)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if score := z.members[mid].score; score < bound || orEqual && score == bound {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// parseBound parses a bound of scores, and whether it is open.
+func parseBound(text string) (bound float64, open, ok bool) {
+	text, open = strings.CutPrefix(text, "(")
+	bound, ok = parseFloat(text)
+	return bound, open, ok
+}
+
+// parseFloat parses a number that is not NaN.
+func parseFloat(text string) (f float64, ok bool) {
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil && !math.IsNaN(f) && !strings.Contains(text, "_")
+}
+
+// formatFloat formats a score.
+func formatFloat(f float64) string {
+	switch {
+	case f == math.Trunc(f) && math.Abs(f) < math.MaxInt64/2:
+		return strconv.FormatInt(int64(f), 10)
+	case math.IsInf(f, 0):
+		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+"))
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
