@@ -25,15 +25,15 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
-		first, twice := byName[cfg.Domain]
+		first, known := byName[cfg.Domain]
 		switch {
 		case cfg.Domain == "":
 			c.fail(cfg.Pos, "", "the domain is empty; every configuration must name its domain")
 			continue
-		case twice && !opt.MergeDomains:
+		case known && !opt.MergeDomains:
 			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "duplicate domain, first at %s; merge the two, or set --merge-domains", first[0].Pos)
 			continue
-		case !twice:
+		case !known:
 			c.set.names = append(c.set.names, cfg.Domain)
 		}
 		byName[cfg.Domain] = append(first, cfg)
@@ -55,12 +55,12 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 }
 
 // Build is Compile for a source that has findings of its own. If one is an error, some
-// configurations are missing; Build compiles the others to find more errors, but drops warnings,
-// which may be about what is missing. It orders the diagnostics by files, in the order of names or
-// else by name. It clears configs.
+// configurations are missing; Build compiles the others to find more errors, but drops their
+// warnings, which may be due to the missing ones. It orders the diagnostics by file, in the order
+// of names and then by name, and by line. It clears configs.
 func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
 	incomplete := found.HasErrors()
-	opt.usesUp = true
+	opt.clearConfigs = true
 	set, more := Compile(configs, opt)
 	all := slices.Clone(found)
 	for _, d := range more {
@@ -87,7 +87,7 @@ type compiler struct {
 	opt    Options
 	set    *Set
 	found  rules.Findings
-	hasher identity.Hasher // without any part
+	hasher identity.Hasher // without items
 	sha    hasher
 	// replacements and leaseLimits are those of the current domain.
 	replacements []replacement
@@ -239,7 +239,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			cfg = c.rule(d, n, cfg)
 		}
 		digests.add(n, c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors)))
-		if c.opt.usesUp {
+		if c.opt.clearConfigs {
 			*from = rules.Descriptor{}
 		}
 	}

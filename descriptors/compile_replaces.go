@@ -13,7 +13,7 @@ type replacement struct {
 	path  func() string
 }
 
-// collectReplacements records what the limits of r replace, for resolveReplacements.
+// collectReplacements records the names that the limits of r replace, for resolveReplacements.
 func (c *compiler) collectReplacements(d *domain, r *Rule, cfg *rules.Descriptor) {
 	active := r.Limits
 	for i := range cfg.RateLimits {

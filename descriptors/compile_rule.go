@@ -30,8 +30,8 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
-	active := c.limitsOf(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
-	if candidates := c.limitsOf(r, cfg, defaults, true, len(active)); len(candidates) > 0 {
+	active := c.compileLimits(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
+	if candidates := c.compileLimits(r, cfg, defaults, true, len(active)); len(candidates) > 0 {
 		r.ensureOptional().candidates = candidates
 	}
 	r.Limits = active
@@ -46,9 +46,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// limitsOf compiles either the active limits of a rule or its candidates. active is the number of
-// active limits; the default of count_refused depends on it, for candidates too.
-func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
+// compileLimits compiles either the active limits of a rule or its candidates. active is the number
+// of active limits; the default of count_refused depends on it, for candidates too.
+func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
 		b := cfg.RateLimits[i]
@@ -95,7 +95,7 @@ func sharedPatterns(lineage []*node) [][]byte {
 		}
 		shared[i] = []byte(n.value)
 		if n.value == "" {
-			shared[i] = []byte("*") // a key with a `*`: any value fits
+			shared[i] = []byte("*") // a key with a `*` and no value matches any value
 		}
 	}
 	return shared

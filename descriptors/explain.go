@@ -70,7 +70,7 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 		case hit:
 			outcome = "hit at " + n.pos.String()
 		case n != nil:
-			outcome = "does not fit, at " + n.pos.String()
+			outcome = "does not match, at " + n.pos.String()
 		}
 		fmt.Fprintf(b, "  %-8s  %s: %s\n", kind, text, outcome)
 		return hit

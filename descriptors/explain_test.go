@@ -44,7 +44,7 @@ candidate (never denies): 30/minute, algorithm: fixed_window, at a.yaml:12:13
 		{"shop", "user=joe", `domain "shop"
 entry 1: user=joe
   exact     user=joe: none
-  wildcard  user=vip*: does not fit, at a.yaml:3:5
+  wildcard  user=vip*: does not match, at a.yaml:3:5
   wildcard  user=*: hit at a.yaml:15:5
 rule: user=* at a.yaml:15:5
 limit: unlimited, at a.yaml:17:17
@@ -55,7 +55,7 @@ entry 1: user=vip
   wildcard  user=vip*: hit at a.yaml:3:5
 entry 2: path=/
   exact     path=/: none
-  wildcard  path=/api/*: does not fit, at a.yaml:8:9
+  wildcard  path=/api/*: does not match, at a.yaml:8:9
   key only  path: hit at a.yaml:14:9
 no limit: the descriptor user=vip* > path at a.yaml:14:9 has no limit
 `},
@@ -68,7 +68,7 @@ no limit: the descriptor user=vip* at a.yaml:3:5 has no limit; only descriptors 
 		{"shop", "user=joe path=/ x=1", `domain "shop"
 entry 1: user=joe
   exact     user=joe: none
-  wildcard  user=vip*: does not fit, at a.yaml:3:5
+  wildcard  user=vip*: does not match, at a.yaml:3:5
   wildcard  user=*: hit at a.yaml:15:5
 no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5, so longer descriptors match nothing
 `},

@@ -11,12 +11,12 @@ import (
 // outlive any number of them.
 type inheritance struct {
 	sets int
-	// leaseKeys has the keys of rules that granted leases, and estimates those of limits. Each has
-	// the number of the last set that contained it.
+	// leaseKeys has the keys of rules that granted leases, and estimates those of limits.
 	leaseKeys map[keyPath]aged[keyPatterns]
 	estimates map[limitName]aged[*estimate]
 }
 
+// aged is inherited state with the number of the last set that had it.
 type aged[T any] struct {
 	value T
 	last  int

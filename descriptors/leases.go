@@ -22,13 +22,13 @@ func (p *Plan) classifyLeaseCharges(readOnly bool) {
 	returned := false // whether the request returns a lease
 	for i := range p.Matches {
 		m := &p.Matches[i]
-		if m.Hits >= limiter.FirstLease && m.leases() {
+		if m.Hits >= limiter.FirstLease && m.usesLeases() {
 			m.Lease, returned = m.Hits, true
 		}
 	}
 	for i := range p.Matches {
 		m := &p.Matches[i]
-		if !m.leases() {
+		if !m.usesLeases() {
 			continue
 		}
 		ends := returned && (m.Lease > 0 || p.returnsLeaseFor(m))
@@ -39,7 +39,7 @@ func (p *Plan) classifyLeaseCharges(readOnly bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already has a slot
+			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already holds a permit
 				c.Hits = 0
 			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
@@ -87,9 +87,9 @@ func (m *Match) limitedBy() *Rule {
 	return m.Rule
 }
 
-// leases reports whether large hits of m are a lease: its rule, or rules with the same keys in
-// earlier sets, granted leases.
-func (m *Match) leases() bool {
+// usesLeases reports whether hits of m from FirstLease on are a lease: its rule, or a rule with the
+// same keys in an earlier set, grants leases.
+func (m *Match) usesLeases() bool {
 	r := m.limitedBy()
 	return r != nil && r.optionalOrZero().leases || m.override != nil && m.override.leased
 }

@@ -26,14 +26,14 @@ import (
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate
 type Namer struct {
-	prefix []byte // the operator's prefix and exactBegins
+	prefix []byte // the operator's prefix and exactMark
 	seed   []byte // the secret as the hash's first part
 	// ratelimit is the prefix of envoyproxy/ratelimit's names, or nil if these are not used.
 	ratelimit []byte
 }
 
-// exactBegins follows the prefix in the names of [NewNamer], which are called exact.
-const exactBegins = "s1{"
+// exactMark follows the prefix in the names of [NewNamer], which are called exact.
+const exactMark = "s1{"
 
 // NewNamer returns a Namer with the given prefix. Processes that share counters need the same
 // secret, which may be empty.
@@ -41,7 +41,7 @@ const exactBegins = "s1{"
 // The hash covers a list of byte strings, each preceded by its length as a varint: the secret, the
 // domain, and each entry's key and value.
 func NewNamer(prefix string, secret []byte) *Namer {
-	return &Namer{prefix: append([]byte(prefix), exactBegins...), seed: appendPart(nil, secret)}
+	return &Namer{prefix: append([]byte(prefix), exactMark...), seed: appendPart(nil, secret)}
 }
 
 // NewRatelimitNamer returns a Namer that uses envoyproxy/ratelimit's names for counters for which

@@ -68,9 +68,9 @@ type StoreName struct {
 	// Text is the name. It has <key> for values that come from requests, and <start> for the start
 	// of a window.
 	Text string
-	// Ratelimit is true for a name of envoyproxy/ratelimit. Mistakable is true if the name would be
+	// Ratelimit is true for a name of envoyproxy/ratelimit. Ambiguous is true if the name would be
 	// one, but another rule could have the same name.
-	Ratelimit, Mistakable bool
+	Ratelimit, Ambiguous bool
 	// Why is the reason why the counters do not have envoyproxy/ratelimit's names or, if Ratelimit
 	// is true, which counters do not. It is empty if all have, and for sets without
 	// [Options.RatelimitNames].
@@ -89,12 +89,12 @@ func (s *Set) StoreName(l *Limit) StoreName {
 		if starts {
 			exact.Text += "<start>"
 		}
-		if other := s.mistakable[r]; l.Candidate && s.mistakable != nil {
+		if other := s.ambiguous[r]; l.Candidate && s.ambiguous != nil {
 			exact.Why = "envoyproxy/ratelimit has no shadow: true"
 		} else if other != nil {
-			exact.Mistakable = true
+			exact.Ambiguous = true
 			exact.Why = fmt.Sprintf("%s > %s at %s could have the same name", other.Domain(), other.Path(), other.Pos())
-		} else if s.mistakable != nil {
+		} else if s.ambiguous != nil {
 			exact.Why = r.whyNotRatelimit()
 		}
 		return exact
@@ -141,7 +141,7 @@ func (r *Rule) whyNotRatelimit() string {
 		return "envoyproxy/ratelimit has only calendar months, in UTC"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
-	case strings.HasPrefix(r.Domain(), exactBegins):
+	case strings.HasPrefix(r.Domain(), exactMark):
 		return "its domain begins with s1{, like exact names"
 	}
 	shared := r.optionalOrZero().shared
@@ -158,7 +158,7 @@ func (r *Rule) whyNotRatelimit() string {
 
 // chooseNames determines which rules' counters have envoyproxy/ratelimit's names.
 func (s *Set) chooseNames() {
-	s.mistakable = map[*Rule]*Rule{}
+	s.ambiguous = map[*Rule]*Rule{}
 	var all []*nameForm
 	trees := map[int]*nameTree{} // by the number of parts
 	for _, l := range s.Limits {
@@ -175,7 +175,7 @@ func (s *Set) chooseNames() {
 	}
 	for _, f := range all {
 		if other := trees[len(f.parts)].find(f.parts, f); other != nil {
-			s.mistakable[f.rule] = other.rule
+			s.ambiguous[f.rule] = other.rule
 		} else {
 			f.rule.ratelimitName = true
 		}

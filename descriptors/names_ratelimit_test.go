@@ -237,7 +237,7 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 			domain, descriptor := domains[r.IntN(3)], strings.Join(entries, ",")
 			names, ids := namesOf(s, namer, domain, descriptor, o)
 			for i, name := range names {
-				if strings.HasPrefix(name, exactBegins) {
+				if strings.HasPrefix(name, exactMark) {
 					exact++
 				} else {
 					plain++

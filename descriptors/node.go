@@ -35,7 +35,7 @@ func (n *node) lineage() []*node {
 // level has the descriptors below one node.
 type level struct {
 	branches []branch
-	byKey    map[string]*branch // nil where branches are few enough
+	byKey    map[string]*branch // nil if there are few branches
 	// wild are the wildcards for keys without a branch, in file order.
 	wild []wildcard
 	// children are all descriptors in file order. Matching does not use them.
@@ -46,8 +46,8 @@ type level struct {
 type branch struct {
 	key     string
 	exact   []exact
-	byValue map[string]*node // nil where exact is few enough
-	// wild are the wildcards for the key, in file order: those of its values, and keys with a `*`.
+	byValue map[string]*node // nil if there are few values
+	// wild are the wildcards that can match the key, in file order: in its values, or in keys.
 	wild []wildcard
 	// keyOnly is the descriptor without a value, or nil.
 	keyOnly *node
@@ -72,9 +72,9 @@ func newWildcard(n *node) wildcard {
 	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
 }
 
-// newLevel indexes the descriptors of one level, which are in file order. It calls twice for each
-// duplicate of a key and value.
-func newLevel(children []node, twice func(n, first *node)) *level {
+// newLevel indexes the descriptors of one level, which are in file order. It calls onDuplicate for
+// each duplicate of a key and value.
+func newLevel(children []node, onDuplicate func(n, first *node)) *level {
 	l := &level{children: children}
 	at := map[string]int{} // index in l.branches by key
 	var withValue []int    // number of descriptors with a value, parallel to l.branches
@@ -109,7 +109,7 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 			first, anyOf[n.key] = anyOf[n.key], n
 		}
 		if first != nil {
-			twice(n, first)
+			onDuplicate(n, first)
 		}
 		if isWildcard(n.key) {
 			l.wild = append(l.wild, newWildcard(n))

@@ -45,7 +45,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		case m.Rule == nil:
 			p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
 		case m.Rule.Unlimited:
-			// Not a quota member, not even a passing one, as in envoyproxy/ratelimit.
+			// As in envoyproxy/ratelimit, an unlimited rule is not a quota, not even one that passes.
 		default:
 			p.chargeRule(m, desc, global, group, replacing)
 		}
@@ -102,7 +102,8 @@ func (p *Plan) beginReplacing(d *domain) {
 	}
 }
 
-// hits returns the hits of a descriptor. 0 means 1 in the request, and a peek in the descriptor.
+// hits returns the hits of a descriptor. 0 means 1 if the request has it, and a peek if the
+// descriptor has it.
 func hits(req *Request, desc *Descriptor) uint64 {
 	if desc.HasHits {
 		return desc.Hits

@@ -22,15 +22,15 @@ type Options struct {
 	HashKey identity.Key
 	// Tables are the tables that limits may name, or nil.
 	Tables *tables.Registry
-	// TablesLater disables the check of tables' columns; the caller must call [Set.TablesFit].
+	// TablesLater disables the check of tables' columns; the caller must call [Set.CheckTables].
 	TablesLater bool
 	// RatelimitNames determines which counters can have envoyproxy/ratelimit's names: see
 	// [NewRatelimitNamer].
 	RatelimitNames bool
 
-	// usesUp clears each descriptor of a source once it is compiled, so that the two trees are not
-	// in memory together.
-	usesUp bool
+	// clearConfigs clears each descriptor of the source once it is compiled, so that the source's
+	// tree and the compiled one are not in memory together.
+	clearConfigs bool
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
@@ -46,9 +46,10 @@ type Set struct {
 	names []string
 	// allowances are the warnings that the files acknowledge.
 	allowances rules.Allowances
-	// mistakable maps each rule that lacks envoyproxy/ratelimit's names only because another rule
-	// could have the same names to that rule. It is nil unless [Options.RatelimitNames] was set.
-	mistakable map[*Rule]*Rule
+	// ambiguous has the rules that lack envoyproxy/ratelimit's names only because another rule
+	// could have the same names. It maps each of them to that other rule. It is nil unless
+	// [Options.RatelimitNames] was set.
+	ambiguous map[*Rule]*Rule
 	// tables are the tables that limits name, each once.
 	tables    []*tables.Table
 	used      bool // see Used
@@ -87,7 +88,7 @@ type Rule struct {
 	// value_to_metric): see [Rule.AppendMetricKey].
 	RuntimeMetric bool
 
-	// replaceable is true if some limit's name has an id.
+	// replaceable is true if some limit replaces one of the rule's limits: see Limit.nameID.
 	replaceable bool
 	// detailedMetric is the field detailed_metric.
 	detailedMetric bool
@@ -190,7 +191,7 @@ type Terms struct {
 }
 
 // HasWindow reports whether hits count in a window that responses report. The window of a
-// concurrency limit, which bounds how long requests occupy a slot, is not reported to clients.
+// concurrency limit, which bounds how long requests hold a permit, is not reported to clients.
 func (t *Terms) HasWindow() bool { return t.Policy.Algorithm != limiter.Concurrency }
 
 // Limit is one limit of a rule, or an override that a request carried.
@@ -318,11 +319,11 @@ type Plan struct {
 
 	// overrides must not be reallocated while Limits and Charges point into it.
 	overrides []overrideLimit
-	// rowLimits[:rows] are the limits of the request with numbers of rows.
+	// rowLimits[:rows] are the limits of the request whose numbers come from rows.
 	rowLimits []*rowLimit
 	rows      int
-	// replacedIn is the generation in which the name with this id was last replaced. Each request
-	// has a generation, so the slice does not have to be cleared.
+	// replacedIn has the generation in which a name was last replaced, by the id of the name. Each
+	// request has a generation, so the slice does not have to be cleared.
 	replacedIn []uint64
 	generation uint64
 	// leaseNames counts the leases of the request by the names of their limits.

@@ -21,7 +21,7 @@ type TableUse struct {
 	// column.
 	keys []string
 	path string
-	// levels are those of the columns that the table had last.
+	// levels caches the levels of the table's columns.
 	levels atomic.Pointer[columnLevels]
 	// labels maps the names of rows to metric labels.
 	labels atomic.Pointer[map[string]string]
@@ -30,7 +30,7 @@ type TableUse struct {
 // columnLevels has the level of each column.
 type columnLevels struct {
 	columns *tables.Columns
-	levels  []int // nil if they do not fit
+	levels  []int // nil if a column has no level
 }
 
 // Name returns the name of the table.
@@ -57,10 +57,10 @@ func (s *Set) TableUses(name string) []*TableUse {
 	return uses
 }
 
-// TableFits returns an error if a limit of the set does not support a table with these columns.
-func (s *Set) TableFits(name string, columns []string) error {
+// CheckTable returns an error if a limit of the set does not support a table with these columns.
+func (s *Set) CheckTable(name string, columns []string) error {
 	for _, use := range s.TableUses(name) {
-		if err := use.Fits(columns); err != nil {
+		if err := use.CheckColumns(columns); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	}
 	if !c.opt.TablesLater {
 		if columns := entry.ColumnsLocked(); columns != nil {
-			if err := u.Fits(*columns); err != nil {
+			if err := u.CheckColumns(*columns); err != nil {
 				c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
 				return
 			}
@@ -129,9 +129,9 @@ func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 	return snapshot
 }
 
-// TablesFit returns an error with a line for each limit that does not support the columns of its
+// CheckTables returns an error with a line for each limit that does not support the columns of its
 // table. columns returns those of a table, nil for any.
-func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
+func (s *Set) CheckTables(columns func(table string) *tables.Columns) error {
 	var found rules.Diagnostics
 	of := map[string]*tables.Columns{}
 	for _, l := range s.Limits {
@@ -145,7 +145,7 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 		if of[name] == nil {
 			continue
 		}
-		if err := l.Table.Fits(*of[name]); err != nil {
+		if err := l.Table.CheckColumns(*of[name]); err != nil {
 			found = append(found, rules.Diagnostic{
 				Pos: l.Pos, Severity: rules.Error, Path: nodePath(l.Rule.domain, l.Rule.node), Message: fmt.Sprintf("table %q: %v", name, err),
 			})
@@ -154,8 +154,8 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 	return found.Err()
 }
 
-// Fits returns an error if the limit does not support a table with these columns.
-func (u *TableUse) Fits(columns []string) error {
+// CheckColumns returns an error if the limit does not support a table with these columns.
+func (u *TableUse) CheckColumns(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
 		allowed := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
 		return fmt.Errorf("column %q is not an entry of the rule %s%s (allowed: %s)", rules.Shorten(missing),

@@ -289,7 +289,7 @@ func TestTableWithSeveralColumns(t *testing.T) {
 		t.Error("other columns are not taken")
 	}
 	rows, _ = table.Read("t.csv", strings.NewReader("nothing,requests_per_unit\n/a,9\n"))
-	if err := set.TableFits("t", *rows.Columns()); err == nil {
+	if err := set.CheckTable("t", *rows.Columns()); err == nil {
 		t.Error("columns that do not fit fit")
 	}
 	if table.Replace(rows); number("/a", "bo") != 1 {

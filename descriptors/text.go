@@ -14,7 +14,7 @@ func ParseEntries(text string) ([]Entry, error) {
 	var entries []Entry
 	var key, part []byte
 	inValue := false
-	end := func() error {
+	endEntry := func() error {
 		if inValue {
 			entries = append(entries, Entry{Key: key, Value: part})
 		} else {
@@ -34,7 +34,7 @@ func ParseEntries(text string) ([]Entry, error) {
 		case c == '=' && !inValue:
 			key, part, inValue = part, []byte{}, true
 		case c == ',':
-			if err := end(); err != nil {
+			if err := endEntry(); err != nil {
 				return nil, err
 			}
 		default:
@@ -44,7 +44,7 @@ func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, nil // a descriptor without entries
 	}
-	if err := end(); err != nil {
+	if err := endEntry(); err != nil {
 		return nil, err
 	}
 	return entries, nil

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Unmatched is the place in the tree where descriptors of requests that match no rule end: the last
-// descriptor of the rules that they match, and the entry that matches nothing below it. The zero
-// value means that a rule matches.
+// Unmatched describes where a request's descriptor that matches no rule leaves the tree: the last
+// node that it matches, and the entry that matches nothing below that. The zero value means that a
+// rule matches.
 type Unmatched struct {
 	domain *domain
 	at     *node

@@ -13,7 +13,7 @@ type pattern struct {
 	prefix, suffix string
 	// middle are the parts between two `*`, in order.
 	middle [][]byte
-	// least is the total length of the parts. It prevents that prefix and suffix overlap: `aa*aa`
+	// least is the total length of the parts. It keeps prefix and suffix from overlapping: `aa*aa`
 	// does not match aaa.
 	least int
 }

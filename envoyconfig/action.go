@@ -37,17 +37,17 @@ type outcome struct {
 
 // entry computes the entry for a request.
 func (a *action) entry(x *exchange) outcome {
-	switch made := a.value(x); {
-	case made.unknown != "" && a.label != "":
-		return outcome{unknown: a.label + ": " + made.unknown}
-	case made.unknown != "":
-		return outcome{unknown: made.unknown}
-	case made.present:
-		return outcome{value: made.value, present: true}
+	switch result := a.value(x); {
+	case result.unknown != "" && a.label != "":
+		return outcome{unknown: a.label + ": " + result.unknown}
+	case result.unknown != "":
+		return outcome{unknown: result.unknown}
+	case result.present:
+		return outcome{value: result.value, present: true}
 	case a.form.optional:
 		return outcome{}
 	default:
-		return outcome{absent: made.absent}
+		return outcome{absent: result.absent}
 	}
 }
 

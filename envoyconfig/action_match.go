@@ -65,7 +65,7 @@ func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 	for r := range n.Field("ranges").Elements() {
 		var network netip.Prefix
 		address, err := netip.ParseAddr(r.Field("address_prefix").Text)
-		if err == nil { // the default length is 0; a longer one is truncated
+		if err == nil { // prefix_len defaults to 0; a longer one is truncated
 			network, err = address.Prefix(int(min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())))) //nolint:gosec // at most 128
 		}
 		if err != nil {

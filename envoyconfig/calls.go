@@ -12,24 +12,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// UnknownPrefix is the prefix of a reason for which it cannot be determined whether Envoy asks the service.
+// UnknownPrefix begins a reason, such as Calls.NotCalled, if it is unknown whether Envoy calls the service.
 const UnknownPrefix = "unknown: "
 
-// OnlyNetworkFilters is the value of Calls.NotCalled if only network filters ask.
+// OnlyNetworkFilters is the value of Calls.NotCalled if only network filters call the service.
 const OnlyNetworkFilters = "only network filters call the service, when a connection starts"
 
 // Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
-	// VirtualHost and Route are where the request is routed; empty if it is not routed.
+	// VirtualHost and Route name the virtual host and the route that Envoy selects; empty if it selects none.
 	VirtualHost, Route string
 	// Pos is the position of the route.
 	Pos rules.Pos
-	// NotCalled is the reason why no filter asks; empty if one may ask. It begins with [Unknowable] if it is unknown
-	// whether one asks.
+	// NotCalled is the reason why no HTTP filter calls the service; empty if a filter may call it. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NotCalled string
 	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
-	// ByConnection has an element for each network filter, which asks once per connection.
+	// ByConnection has an element for each network filter, which calls the service once per connection.
 	ByConnection []Call
 	// Buckets has an element for each quota filter, which decides without a call.
 	Buckets []Bucket
@@ -40,8 +40,8 @@ type Call struct {
 	Domain string
 	// Filter is the position of the filter.
 	Filter rules.Pos
-	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if it is unknown whether the
-	// filter asks.
+	// NotCalled is the reason why the filter does not call the service; empty if it does. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NotCalled string
 	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
@@ -139,12 +139,12 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
 		f := c.networkFilters[0]
-		var asked []string
+		var texts []string
 		for _, forms := range f.connectionForms() {
-			asked = append(asked, formsText(forms))
+			texts = append(texts, formsText(forms))
 		}
 		return nil, fmt.Errorf("%v: only a network filter calls the service, when a connection starts, with %s of domain %q: explain these with --domain and --descriptor",
-			f.node.Pos(), strings.Join(asked, ", "), f.domain())
+			f.node.Pos(), strings.Join(texts, ", "), f.domain())
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("these files contain no listener %q with an HTTP rate limit filter", r.Listener)
 	case len(found) == 0:
@@ -156,10 +156,10 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 }
 
-// managersOf returns the connection managers for which asks is true and whose listener may receive the request.
-func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*manager) {
+// managersOf returns the connection managers that may receive the request and for which accept returns true.
+func (c *Config) managersOf(r *Request, accept func(*manager) bool) (found []*manager) {
 	for _, m := range c.managers {
-		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
+		if accept(m) && (r.Listener == "" || r.Listener == m.listener) {
 			found = append(found, m)
 		}
 	}
@@ -235,8 +235,8 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	return c
 }
 
-// noClusterReason returns the reason if Envoy does not ask because the request has no upstream cluster; empty if it has
-// or may have one.
+// noClusterReason returns why Envoy does not call the service for a request without an upstream cluster; empty if the
+// request has or may have one.
 func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// BenchmarkAsk asks for the last of fifty routes, each with a regular expression and rate_limits of
-// its own. sluice simulate --envoy does that for each line.
-func BenchmarkAsk(b *testing.B) {
+// BenchmarkCalls computes the calls for the last of fifty routes, each with a regular expression and its own
+// rate_limits. sluice simulate --envoy does that for each line.
+func BenchmarkCalls(b *testing.B) {
 	var host strings.Builder
 	host.WriteString("rate_limits: [{ actions: [{ remote_address: {} }] }]\nroutes:\n")
 	for n := range 50 {

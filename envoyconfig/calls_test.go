@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestUnknownIsNeverGuessed covers values that no configuration determines. e2e/asked compares the computable ones
-// with a real Envoy.
-func TestUnknownIsNeverGuessed(t *testing.T) {
+// TestUnknownValues covers values that do not follow from the configuration: they must be reported as unknown. e2e/asked
+// compares the others with a real Envoy.
+func TestUnknownValues(t *testing.T) {
 	action := func(text string) string {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
 	}
@@ -23,7 +23,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
 		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address of the peer that connects to Envoy: set it with --remote ADDRESS"},
 		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that sluice does not support"},
-		// An action that has no entry settles it, whatever the others do.
+		// An action without an entry suppresses the descriptor, even if another action is unknown.
 		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
 		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: a path matcher that sluice does not support, in the route at envoy.yaml:19:26"},
@@ -32,13 +32,13 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: Envoy redirects to https without calling the service"},
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "https://a/", "shop: (generic_key, v)"},
 	} {
-		if got := explain(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
-			t.Errorf("%s: asks %s\nwant %s", tt.host, got, tt.want)
+		if got := callsText(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
+			t.Errorf("%s: calls are %s\nwant %s", tt.host, got, tt.want)
 		}
 	}
 }
 
-func TestFilterThatMayNotAsk(t *testing.T) {
+func TestFiltersThatMayNotCall(t *testing.T) {
 	const host = "rate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	for filter, want := range map[string]string{
 		"request_type: internal":                               "shop: nothing: request_type is internal, but the request is external",
@@ -50,14 +50,14 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",
 		"stage: 1": "shop: nothing: no rate_limits apply here",
 	} {
-		if got := explain(t, proxy(t, host, filter), "http://a/"); got != want {
-			t.Errorf("%s: asks %s\nwant %s", filter, got, want)
+		if got := callsText(t, proxy(t, host, filter), "http://a/"); got != want {
+			t.Errorf("%s: calls are %s\nwant %s", filter, got, want)
 		}
 	}
 }
 
-// TestPathsThatEnvoyRewrites checks that a path is computed only if the connection manager leaves it unchanged.
-func TestPathsThatEnvoyRewrites(t *testing.T) {
+// TestRewrittenPaths checks that a path is computed only if the connection manager leaves it unchanged.
+func TestRewrittenPaths(t *testing.T) {
 	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
 	text = strings.Replace(text, "x-user", `":path"`, 1)
 	c, err := Read([]File{{"envoy.yaml", []byte(text)}})
@@ -73,8 +73,8 @@ func TestPathsThatEnvoyRewrites(t *testing.T) {
 		"/a%2fb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
 		"/a%5Cb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
 	} {
-		if got := explain(t, c, "http://a"+path); got != want {
-			t.Errorf("%s: asks %s\nwant %s", path, got, want)
+		if got := callsText(t, c, "http://a"+path); got != want {
+			t.Errorf("%s: calls are %s\nwant %s", path, got, want)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestParseRequest(t *testing.T) {
 	}
 	for _, line := range []string{"", "/search", "GET shop.example/", "ftp://a/", "GET http://", " http://a/", "GET http://a/ HTTP/1.1", "http://a/#b", "http://a/\n"} {
 		if _, err := ParseRequest(line); err == nil || !strings.Contains(err.Error(), "write 'GET https://") {
-			t.Errorf("ParseRequest(%q) = %v, want an error with the form", line, err)
+			t.Errorf("ParseRequest(%q) = %v, want an error with the expected format", line, err)
 		}
 	}
 	for _, line := range []string{"", "x", ": v", "a b: c"} {
@@ -102,7 +102,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// TestSeveralListeners checks that one of several listeners must be named.
+// TestSeveralListeners checks that Request.Listener is required if several listeners have a rate limit filter.
 func TestSeveralListeners(t *testing.T) {
 	other := strings.Replace(strings.Replace(listenerText, "name: ingress", "name: other", 1), "domain: shop", "domain: depot", 1)
 	c, err := Read([]File{{"a.yaml", []byte(listenerText)}, {"b.yaml", []byte(other)}})
@@ -116,23 +116,24 @@ func TestSeveralListeners(t *testing.T) {
 	} {
 		request.Listener = name
 		if _, err := c.Calls(request); err == nil || err.Error() != want {
-			t.Errorf("Ask with listener %q = %v, want %s", name, err, want)
+			t.Errorf("Calls with listener %q = %v, want %s", name, err, want)
 		}
 	}
 	request.Listener = "other"
 	if a, err := c.Calls(request); err != nil || a.ByFilter[0].Domain != "depot" {
-		t.Errorf("Ask with listener other = %+v, %v, want a call about depot", a, err)
+		t.Errorf("Calls with listener other = %+v, %v, want a call with domain depot", a, err)
 	}
 }
 
-// TestCallsOfConnections has network filters, which ask when a connection begins, with and without an HTTP filter.
-func TestCallsOfConnections(t *testing.T) {
+// TestNetworkFilterCalls covers network filters, which call the service when a connection starts, with and without an
+// HTTP filter.
+func TestNetworkFilterCalls(t *testing.T) {
 	const network = `{ name: edge, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
 		`{ entries: [{ key: from, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }] }] } }`
 	both := strings.Replace(listenerText, "  - filters:\n", "  - filters:\n      - "+network+"\n", 1)
 	for name, tt := range map[string]struct{ text, want string }{
-		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
-		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyNetworkFilters},
+		"both":          {both, "edge (port, 443) (from, ?) calls 1 "},
+		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) calls 0 " + OnlyNetworkFilters},
 		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter calls the service, when a connection starts, with (port, 443), (from, *) of domain "edge": explain these with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})
@@ -144,7 +145,7 @@ func TestCallsOfConnections(t *testing.T) {
 			got = err.Error()
 		} else if len(calls.ByConnection) == 1 {
 			call := &calls.ByConnection[0]
-			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.NotCalled)
+			got = fmt.Sprintf("%s %s %s calls %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.NotCalled)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s\nwant %s", name, got, tt.want)

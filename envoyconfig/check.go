@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Check compares the configuration with the rules and returns what keeps limits from working, sorted by file and
-// line.
+// Check compares the configuration with the rules and returns the findings, sorted by file and line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
@@ -66,8 +65,8 @@ func (k *checker) checkAll() {
 	}
 }
 
-// checkManager checks what the filters of a connection manager send on each route. It reports whether the manager has
-// rate limit filters.
+// checkManager checks the policies that the filters of a connection manager send on each route. It reports whether the
+// manager has rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
@@ -98,30 +97,30 @@ func (k *checker) checkManager(m *manager) bool {
 			}
 			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
-		behind := ""
+		unreachable := ""
 		for _, r := range h.routes {
 			for _, branch := range r.branchesOrSelf() {
-				k.checkRoute(m, limiting, h, branch, behind)
+				k.checkRoute(m, limiting, h, branch, unreachable)
 			}
-			if behind == "" && !r.fragment && r.matchesAll() {
-				behind = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches all of them"
+			if unreachable == "" && !r.fragment && r.matchesAll() {
+				unreachable = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches every request"
 			}
 		}
 	}
 	return true
 }
 
-// checkRoute checks what the filters send on a route and counts what they do not send. If behind is not empty, it is
-// the reason why no request reaches the route.
-func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
-	uncalled := cmp.Or(behind, r.noCallReason())
-	type fate struct {
+// checkRoute checks the policies that the filters send on a route, and counts those that they do not send. unreachable
+// is the reason why no request reaches the route; empty if requests may reach it.
+func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, unreachable string) {
+	notCalled := cmp.Or(unreachable, r.noCallReason())
+	type result struct {
 		at  *tree.Node
 		why string
 		// local is true if a local rate limit filter uses the policy.
 		local bool
 	}
-	var fates []fate // one for each policy, whichever filter sends it
+	var results []result // one for each policy, whichever filter sends it
 	leases := map[string]*filter{}
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
@@ -131,35 +130,35 @@ func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *
 			domain = own.Text
 			k.checkDomain(domain, own)
 		}
-		var asked []candidate
+		var sent []candidate
 		for _, p := range candidates {
 			why := p.notSent
 			switch {
-			case uncalled != "":
-				why = uncalled
+			case notCalled != "":
+				why = notCalled
 			case why == "":
 				k.checkSent(m, f, domain, p)
 				k.checkChangedHeaders(p, m.table, h, r)
-				asked = append(asked, p)
+				sent = append(sent, p)
 			}
-			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })
+			i := slices.IndexFunc(results, func(o result) bool { return o.at == p.node })
 			if i < 0 {
-				fates = append(fates, fate{p.node, why, why != "" && m.hasLocal(p.policy)})
+				results = append(results, result{p.node, why, why != "" && m.hasLocal(p.policy)})
 			} else if why == "" {
-				fates[i].why = ""
+				results[i].why = ""
 			}
 		}
 		if own.Text != "" && !m.fragments {
-			k.countDomain(own, r, len(asked) > 0, uncalled)
+			k.countDomain(own, r, len(sent) > 0, notCalled)
 		}
 		if k.hasLeases {
-			k.checkSharedLeases(f, k.checkLeases(f, domain, asked), leases)
+			k.checkSharedLeases(f, k.checkLeases(f, domain, sent), leases)
 		}
 	}
-	for _, o := range fates {
+	for _, o := range results {
 		if !o.local {
 			k.countRoute(o.at, r, o.why)
-			k.tallies[o.at].filterElsewhere = m.fragments && uncalled == ""
+			k.tallies[o.at].filterElsewhere = m.fragments && notCalled == ""
 		}
 	}
 }
@@ -190,8 +189,8 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	}
 }
 
-// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask about some of them,
-// the others may belong to other Envoys.
+// reportUnusedDomains reports the domains of the rules that no filter uses. If filters use some of the domains, the
+// others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
 	code, severity, effect := Domain, rules.Error, ", so its rules limit nothing"

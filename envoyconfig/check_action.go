@@ -42,7 +42,7 @@ func (p candidate) hitCount() int {
 	if !p.own || hits.Field("format").Exists() || hits.Field("is_negative_hits").Bool(false) {
 		return 1
 	}
-	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy takes at most 10^9
+	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy accepts at most 10^9
 }
 
 // limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
@@ -74,7 +74,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 		case "request_headers":
 			switch a.header() {
 			case "x-forwarded-for":
-				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for contains whatever the client sent, followed by its address, so a client can use any number of counters: "+
+				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for contains the value that the client sent, followed by its address, so a client can use any number of counters: "+
 					"send remote_address or masked_remote_address")
 			case ":path":
 				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path includes the query, so each query string has its own counter: "+
@@ -87,7 +87,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 	k.checkContradictions(p)
 }
 
-// checkSetters checks that filters setting what actions read run before the rate limit filter.
+// checkSetters checks that the filters which set the headers and metadata of a policy run before the rate limit filter.
 func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 	for _, a := range p.actions {
 		switch {
@@ -122,13 +122,13 @@ func (k *checker) checkContradictions(p candidate) {
 	}
 	seen := map[match]*tree.Node{}
 	for _, a := range p.actions {
-		of := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
-		if !of.Exists() || a.node.Field("default_value").Exists() {
+		matchers := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
+		if !matchers.Exists() || a.node.Field("default_value").Exists() {
 			continue
 		}
 		var h maphash.Hash
 		h.SetSeed(tableSeed)
-		of.Hash(&h)
+		matchers.Hash(&h)
 		m := match{h.Sum64(), a.node.Field("expect_match").Bool(true)}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
 			k.report(NoEffect, rules.Error, a.node.Pos(), "no request has both this entry and the one at %v, which requires the opposite, so the descriptor is never sent: use a separate list of actions for each", other.Pos())

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheckChanged covers routes that change the input of an end-of-stream descriptor.
-// TestRoutesThatChangeDescriptors of e2e/flight checks that Envoy does so.
+// TestCheckChanged covers routes that change the headers of an end-of-stream descriptor. TestRoutesThatChangeDescriptors
+// of e2e/flight compares this with a real Envoy.
 func TestCheckChanged(t *testing.T) {
 	const route = "{ match: { prefix: / }, route: { cluster: backend } }"
 	header := func(name string) string {
@@ -17,21 +17,21 @@ func TestCheckChanged(t *testing.T) {
 		element, route, host string
 		want                 bool
 	}{
-		"nothing":                       {header("x-user"), route, "", false},
-		"removed":                       {header("x-user"), strings.TrimSuffix(route, " }") + ", request_headers_to_remove: [x-a, X-User] }", "", true},
-		"removed by the host":           {header("X-User"), route, "request_headers_to_remove: [x-user]", true},
-		"another is removed":            {header("x-user"), route, "request_headers_to_remove: [x-user-agent]", false},
-		"matched and removed":           {match, route, "request_headers_to_remove: [x-user]", true},
-		"overwritten":                   {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a }, append_action: OVERWRITE_IF_EXISTS }]", true},
-		"overwritten as of old":         {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a }, append: false }]", true},
-		"appended to":                   {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a } }]", false},
-		"the path":                      {header(":path"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", true},
-		"the path, of a header":         {header("x-user"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", false},
-		"the host":                      {header(":authority"), strings.Replace(route, "backend }", "backend, host_rewrite_literal: a }", 1), "", true},
-		"the host, if that were wanted": {header(":authority"), strings.Replace(route, "backend }", "backend, auto_host_rewrite: false }", 1), "", false},
+		"nothing":                     {header("x-user"), route, "", false},
+		"removed":                     {header("x-user"), strings.TrimSuffix(route, " }") + ", request_headers_to_remove: [x-a, X-User] }", "", true},
+		"removed by the host":         {header("X-User"), route, "request_headers_to_remove: [x-user]", true},
+		"another is removed":          {header("x-user"), route, "request_headers_to_remove: [x-user-agent]", false},
+		"matched and removed":         {match, route, "request_headers_to_remove: [x-user]", true},
+		"overwritten":                 {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a }, append_action: OVERWRITE_IF_EXISTS }]", true},
+		"overwritten by append false": {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a }, append: false }]", true},
+		"appended to":                 {header("x-user"), route, "request_headers_to_add: [{ header: { key: x-user, value: a } }]", false},
+		"the path":                    {header(":path"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", true},
+		"the path but not the header": {header("x-user"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", false},
+		"the host":                    {header(":authority"), strings.Replace(route, "backend }", "backend, host_rewrite_literal: a }", 1), "", true},
+		"the host with false":         {header(":authority"), strings.Replace(route, "backend }", "backend, auto_host_rewrite: false }", 1), "", false},
 	} {
 		host := "routes: [" + tt.route + "]\n" + tt.host + "\ntyped_per_filter_config:\n  limit:\n    \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute\n" +
-			"    rate_limits: [" + tt.element + ", " + ends(tt.element, lease("streams")) + "]\n"
+			"    rate_limits: [" + tt.element + ", " + withEnd(tt.element, lease("streams")) + "]\n"
 		found := 0
 		for _, f := range proxy(t, host).Check(ruleSet(t, leaseRules)) {
 			if f.Code == Changed {

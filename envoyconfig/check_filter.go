@@ -13,7 +13,7 @@ import (
 // defaultTimeout is Envoy's timeout for a filter without one.
 const defaultTimeout = 20 * time.Millisecond
 
-// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to answer.
+// leastTimeout is the shortest timeout without a warning: a busy node sometimes takes longer to respond.
 const leastTimeout = 5 * time.Millisecond
 
 // defaultRequests is Envoy's default of max_requests, the number of concurrent calls to a cluster.
@@ -55,7 +55,7 @@ func (k *checker) checkService(f *filter) {
 	}
 }
 
-// describeFailure describes what the filter does if the service does not answer in time.
+// describeFailure describes how the filter handles a request if the service does not respond in time.
 func (f *filter) describeFailure() string {
 	switch deny := f.config.Field("failure_mode_deny").Bool(false); {
 	case deny && f.typeName == api.NetworkRateLimit:
@@ -67,7 +67,7 @@ func (f *filter) describeFailure() string {
 	}
 }
 
-// checkRequestType checks that a filter for internal requests can see one.
+// checkRequestType checks that Envoy treats some requests as internal if the filter is for internal requests only.
 func (k *checker) checkRequestType(m *manager, f *filter) {
 	kind := f.config.Field("request_type")
 	switch {
@@ -98,7 +98,7 @@ func (f *filter) timeout() time.Duration {
 	return d
 }
 
-// checkMaxWait checks that held replies arrive within the filter's timeout.
+// checkMaxWait checks that delayed responses arrive within the filter's timeout.
 func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	timeout := f.timeout()
 	for _, r := range reach.Rules {
@@ -148,15 +148,15 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	for check := range n.Field("health_checks").Elements() {
 		checked = checked || check.Field("grpc_health_check").Exists()
 	}
-	var lacks []string
+	var problems []string
 	if most <= defaultRequests {
-		lacks = append(lacks, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
+		problems = append(problems, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
-		lacks = append(lacks, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
+		problems = append(problems, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
 	}
-	if len(lacks) > 0 {
-		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(lacks, "; "))
+	if len(problems) > 0 {
+		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
 	}
 }
 

@@ -12,30 +12,30 @@ import (
 // same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
-	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
+	partners, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
 	for _, p := range all {
 		for _, o := range all {
 			switch {
 			case !p.Complements(o):
 			case p.MayShareListener(o):
-				meets[p] = append(meets[p], o)
+				partners[p] = append(partners[p], o)
 			case !isLocal(o):
 				others[p] = append(others[p], o)
 			}
 		}
 	}
 	for _, p := range all {
-		if idle := p.NoEffect(all); idle != nil && (p.AddsFilter || p.AddsPolicies) {
-			k.report(NoEffect, idle.Severity, idle.At.Pos(), "%s", idle.Why)
+		if ignored := p.NoEffect(all); ignored != nil && (p.AddsFilter || p.AddsPolicies) {
+			k.report(NoEffect, ignored.Severity, ignored.At.Pos(), "%s", ignored.Why)
 		}
-		strays := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
+		misses := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
 		switch {
-		case len(meets[p]) > 0 && !slices.ContainsFunc(meets[p], func(o *istio.Patch) bool { return !strays(o) }):
-			why, pos := p.MissedGatewayReason(meets[p][0])
-			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", meets[p][0].Node.Pos(), why)
-		case len(meets[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
-			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be elsewhere
-			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(meets[o]) == 0 }) {
+		case len(partners[p]) > 0 && !slices.ContainsFunc(partners[p], func(o *istio.Patch) bool { return !misses(o) }):
+			why, pos := p.MissedGatewayReason(partners[p][0])
+			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p][0].Node.Pos(), why)
+		case len(partners[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
+			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be in another file
+			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(partners[o]) == 0 }) {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p][0])
@@ -55,7 +55,7 @@ func (k *checker) checkPatches() {
 func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	at := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
 	var names []string
-	var elsewhere *istio.Patch
+	var unreached *istio.Patch
 	for _, p := range all {
 		name := p.Value.Field("name").Text
 		switch {
@@ -68,15 +68,15 @@ func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 		case m.chain.Contains(p):
 			return
 		default:
-			elsewhere = p
+			unreached = p
 		}
 	}
 	near := rules.Nearest(at.Text, names)
 	switch {
 	case !at.Exists():
-	case elsewhere != nil:
+	case unreached != nil:
 		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so every call fails: the patch that adds it, at %v, is for other proxies: give both patches the same context, selector and namespace",
-			at.Describe(), elsewhere.Node.Pos())
+			at.Describe(), unreached.Node.Pos())
 	case strings.Contains(at.Text, "|"): // istiod generates it from a Service
 	case len(near) > 0:
 		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))

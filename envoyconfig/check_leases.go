@@ -120,10 +120,10 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
 	name, argument := commandOf(e.policy)
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
-	onlyPlaces := !slices.ContainsFunc(e.rules, hasSettlement)
+	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(clientCommands, name):
-		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
 		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
@@ -132,11 +132,11 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
-		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
+		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
-	case onlyPlaces && format.Exists():
+	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
-	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
+	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
 		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
@@ -239,12 +239,12 @@ func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
 
 // checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a route: the later reply
 // would overwrite the earlier lease.
-func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map[string]*filter) {
+func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, acquired map[string]*filter) {
 	for _, e := range elements {
 		for _, name := range e.names {
 			at := f.namespace() + ":" + name
-			if first := taken[at]; first == nil {
-				taken[at] = f
+			if first := acquired[at]; first == nil {
+				acquired[at] = f
 			} else if first != f {
 				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v acquires a lease %q on this route, too, and the lease of this filter overwrites it, so the first one is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)

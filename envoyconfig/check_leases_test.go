@@ -32,14 +32,14 @@ const (
 	tenant = "{ actions: [{ request_headers: { header_name: x-tenant, descriptor_key: tenant } }] }"
 )
 
-// with adds fields to an element.
-func with(element, fields string) string {
+// withFields returns an element with additional fields.
+func withFields(element, fields string) string {
 	return strings.TrimSuffix(element, " }") + ", " + fields + " }"
 }
 
-// ends is an element for the end of a stream, with hits of that format.
-func ends(element, format string) string {
-	return with(element, `hits_addend: { format: "`+format+`", is_negative_hits: true }, apply_on_stream_done: true`)
+// withEnd returns an element for the end of a stream, with hits of the given format.
+func withEnd(element, format string) string {
+	return withFields(element, `hits_addend: { format: "`+format+`", is_negative_hits: true }, apply_on_stream_done: true`)
 }
 
 func lease(name string) string {
@@ -50,20 +50,20 @@ func TestCheckLeases(t *testing.T) {
 	keyed := func(key string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(user, "user", key), "x-"+key, "x-user")
 	}
-	cost := with(tenant, `hits_addend: { format: "%DYNAMIC_METADATA(llm:total)%" }, apply_on_stream_done: true`)
+	cost := withFields(tenant, `hits_addend: { format: "%DYNAMIC_METADATA(llm:total)%" }, apply_on_stream_done: true`)
 	for name, tt := range map[string]struct {
 		elements []string
 		filter   string
-		want     []string // behind the place of the element
+		want     []string // each after the index of its element
 	}{
-		"both":                        {elements: []string{user, ends(user, lease("streams"))}},
-		"the end first":               {elements: []string{ends(user, lease("streams")), user}},
-		"positive":                    {elements: []string{user, strings.Replace(ends(user, lease("streams")), ", is_negative_hits: true", "", 1)}},
-		"camelCase and another order": {elements: []string{user, strings.NewReplacer("request_headers", "requestHeaders", "header_name: x-user, descriptor_key: user", "descriptorKey: user, headerName: x-user").Replace(ends(user, lease("streams")))}},
-		"a look":                      {elements: []string{with(user, "hits_addend: { number: 0 }")}},
-		"a reservation":               {elements: []string{tenant, ends(tenant, lease("tokens")), cost}},
-		"a reservation of 0 hits":     {elements: []string{with(tenant, "hits_addend: { number: 0 }"), ends(tenant, lease("tokens")), cost}},
-		"a namespace of its own":      {elements: []string{user, ends(user, "%DYNAMIC_METADATA(mine:streams)%")}, filter: "metadata_namespace: mine"},
+		"both":                        {elements: []string{user, withEnd(user, lease("streams"))}},
+		"the end first":               {elements: []string{withEnd(user, lease("streams")), user}},
+		"positive":                    {elements: []string{user, strings.Replace(withEnd(user, lease("streams")), ", is_negative_hits: true", "", 1)}},
+		"camelCase and another order": {elements: []string{user, strings.NewReplacer("request_headers", "requestHeaders", "header_name: x-user, descriptor_key: user", "descriptorKey: user, headerName: x-user").Replace(withEnd(user, lease("streams")))}},
+		"a peek":                      {elements: []string{withFields(user, "hits_addend: { number: 0 }")}},
+		"a reservation":               {elements: []string{tenant, withEnd(tenant, lease("tokens")), cost}},
+		"a reservation of 0 hits":     {elements: []string{withFields(tenant, "hits_addend: { number: 0 }"), withEnd(tenant, lease("tokens")), cost}},
+		"a namespace of its own":      {elements: []string{user, withEnd(user, "%DYNAMIC_METADATA(mine:streams)%")}, filter: "metadata_namespace: mine"},
 		"without an end": {
 			elements: []string{user},
 			want: []string{`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
@@ -75,11 +75,11 @@ func TestCheckLeases(t *testing.T) {
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"a reservation without a cost": {
-			elements: []string{tenant, ends(tenant, lease("tokens"))},
+			elements: []string{tenant, withEnd(tenant, lease("tokens"))},
 			want:     []string{`0: warning: leases: no element reports at the end of the stream the cost of a request for which tenant at rules.yaml:6:17 reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true`},
 		},
 		"a reservation with its own number": {
-			elements: []string{with(tenant, "hits_addend: { number: 2000 }"), ends(tenant, lease("tokens")), cost},
+			elements: []string{withFields(tenant, "hits_addend: { number: 2000 }"), withEnd(tenant, lease("tokens")), cost},
 			want:     []string{`0: error: leases: 2000 hits are read as a cost by tenant at rules.yaml:6:17, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start`},
 		},
 		"a candidate without an end": {
@@ -88,19 +88,19 @@ func TestCheckLeases(t *testing.T) {
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"a header": {
-			elements: []string{user, ends(user, "%REQ(x-lease)%")},
+			elements: []string{user, withEnd(user, "%REQ(x-lease)%")},
 			want: []string{
 				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
-				`1: error: leases: clients control %REQ(x-lease)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
+				`1: error: leases: clients control %REQ(x-lease)%: with a number of 536870912 or more a client can release leases of other requests of user; use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
 			},
 		},
 		"hits of a header at the start": {
-			elements: []string{with(user, `hits_addend: { format: "%REQ(x-cost)%" }`), ends(user, lease("streams"))},
-			want:     []string{`0: error: leases: clients control %REQ(x-cost)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+			elements: []string{withFields(user, `hits_addend: { format: "%REQ(x-cost)%" }`), withEnd(user, lease("streams"))},
+			want:     []string{`0: error: leases: clients control %REQ(x-cost)%: with a number of 536870912 or more a client can release leases of other requests of user; use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
 		},
 		"another name": {
-			elements: []string{user, ends(user, lease("stream"))},
+			elements: []string{user, withEnd(user, lease("stream"))},
 			want: []string{
 				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
@@ -108,42 +108,42 @@ func TestCheckLeases(t *testing.T) {
 			},
 		},
 		"another namespace": {
-			elements: []string{user, ends(user, "%DYNAMIC_METADATA(envoy.filters.http.rate_limit:streams)%")},
-			want:     []string{`1: error: leases: the lease "streams" is in the metadata of the filter, envoy.filters.http.ratelimit, not in envoy.filters.http.rate_limit: read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+			elements: []string{user, withEnd(user, "%DYNAMIC_METADATA(envoy.filters.http.rate_limit:streams)%")},
+			want:     []string{`1: error: leases: the lease "streams" is in the metadata of the filter, envoy.filters.http.ratelimit, not in envoy.filters.http.rate_limit: use format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
 		},
 		"the usual namespace of a filter with its own": {
-			elements: []string{user, ends(user, lease("streams"))}, filter: "metadata_namespace: mine",
-			want: []string{`1: error: leases: the lease "streams" is in the metadata of the filter, mine, not in envoy.filters.http.ratelimit: read format: "%DYNAMIC_METADATA(mine:streams)%"`},
+			elements: []string{user, withEnd(user, lease("streams"))}, filter: "metadata_namespace: mine",
+			want: []string{`1: error: leases: the lease "streams" is in the metadata of the filter, mine, not in envoy.filters.http.ratelimit: use format: "%DYNAMIC_METADATA(mine:streams)%"`},
 		},
-		"a cost where there are places only": {
-			elements: []string{user, ends(user, lease("streams")), ends(user, "%BYTES_SENT%")},
+		"a cost with permits only": {
+			elements: []string{user, withEnd(user, lease("streams")), withEnd(user, "%BYTES_SENT%")},
 			want:     []string{`2: error: leases: %BYTES_SENT% is not a lease of user: at the end of a stream it would acquire a permit that is never released; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
 		},
 		"the end of a stream without a lease": {
-			elements: []string{user, ends(user, lease("streams")), with(user, "apply_on_stream_done: true")},
+			elements: []string{user, withEnd(user, lease("streams")), withFields(user, "apply_on_stream_done: true")},
 			want:     []string{`2: error: leases: at the end of a stream this acquires a permit of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
 		},
-		"bytes beside places": {
-			elements: []string{keyed("both"), ends(keyed("both"), lease("files")), with(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},
+		"bytes next to permits": {
+			elements: []string{keyed("both"), withEnd(keyed("both"), lease("files")), withFields(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},
 			want: []string{
 				`2: warning: uncounted-hits: hits sent at the end of a stream have already happened, but both at rules.yaml:10:9 does not count them once it is over its limit: set count_refused: true`,
 				`2: warning: leases: 536870912 bytes or more are read as a lease by both and not charged: use a rule without leases for bytes`,
 			},
 		},
-		"more than a limit of a list ever has": {
-			elements: []string{with(keyed("list"), `hits_addend: { number: 6 }, apply_on_stream_done: true`)},
+		"more hits than a limit of a list allows": {
+			elements: []string{withFields(keyed("list"), `hits_addend: { number: 6 }, apply_on_stream_done: true`)},
 			want: []string{
 				`0: error: uncounted-hits: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream exceed the limit at rules.yaml:16:32, which allows 5: set count_refused: true`,
 			},
 		},
-		"as much as a limit of a list has": {
-			elements: []string{with(keyed("list"), `hits_addend: { number: 5 }, apply_on_stream_done: true`)},
+		"as many hits as a limit of a list allows": {
+			elements: []string{withFields(keyed("list"), `hits_addend: { number: 5 }, apply_on_stream_done: true`)},
 			want: []string{
 				`0: warning: uncounted-hits: hits sent at the end of a stream have already happened, but list at rules.yaml:16:32 does not count them once it is over its limit: set count_refused: true`,
 			},
 		},
 		"a lease at the start": {
-			elements: []string{user, with(user, `hits_addend: { format: "`+lease("streams")+`" }`)},
+			elements: []string{user, withFields(user, `hits_addend: { format: "`+lease("streams")+`" }`)},
 			want: []string{
 				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
@@ -151,30 +151,30 @@ func TestCheckLeases(t *testing.T) {
 			},
 		},
 		"other actions": {
-			elements: []string{user, strings.Replace(ends(user, lease("streams")), "x-user", "x-usr", 1)},
+			elements: []string{user, strings.Replace(withEnd(user, lease("streams")), "x-user", "x-usr", 1)},
 			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so the lease "streams" is released on another counter: use the same actions in the same order`},
 		},
 		"an entry that may be missing at the end alone": {
-			elements: []string{user, strings.Replace(ends(user, lease("streams")), "descriptor_key: user", "descriptor_key: user, skip_if_absent: true", 1)},
+			elements: []string{user, strings.Replace(withEnd(user, lease("streams")), "descriptor_key: user", "descriptor_key: user, skip_if_absent: true", 1)},
 			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so the lease "streams" is released on another counter: use the same actions in the same order`},
 		},
 		"a reservation of 0 hits without an end": {
-			elements: []string{with(tenant, "hits_addend: { number: 0 }"), cost},
+			elements: []string{withFields(tenant, "hits_addend: { number: 0 }"), cost},
 			want: []string{`0: error: leases: the lease of tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"without a start": {
-			elements: []string{ends(user, lease("streams"))},
+			elements: []string{withEnd(user, lease("streams"))},
 			want:     []string{`0: error: leases: no element sent at the start acquires the lease "streams" that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
 		},
 		"a lease of other rules": {
-			elements: []string{user, ends(user, lease("streams")), keyed("plain"), ends(keyed("plain"), lease("streams"))},
+			elements: []string{user, withEnd(user, lease("streams")), keyed("plain"), withEnd(keyed("plain"), lease("streams"))},
 			want:     []string{`3: error: leases: the lease "streams" belongs to user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
 		},
 		"metadata that may be missing": {
 			elements: []string{
 				"{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }",
-				ends("{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }", lease("streams")),
+				withEnd("{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }", lease("streams")),
 			},
 			want: []string{
 				"0: warning: no-effect: the entry never has a value from the metadata: no filter before the rate limit filter sets the metadata jwt: add the one that does, or correct the key",
@@ -182,7 +182,7 @@ func TestCheckLeases(t *testing.T) {
 			},
 		},
 		"two starts": {
-			elements: []string{user, ends(user, lease("streams")), strings.Replace(user, "x-user", "x-other", 1), strings.Replace(ends(user, lease("streams.2")), "x-user", "x-other", 1)},
+			elements: []string{user, withEnd(user, lease("streams")), strings.Replace(user, "x-user", "x-other", 1), strings.Replace(withEnd(user, lease("streams.2")), "x-user", "x-other", 1)},
 			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 acquires a lease of user, too; if Envoy sends both, the second lease is returned as "streams.2", which the release of this element must read: prefer separate rules`},
 		},
 	} {
@@ -197,7 +197,7 @@ func TestCheckLeases(t *testing.T) {
 				if f.Code == Unsent || f.Code == Timeout {
 					continue
 				}
-				// The place is the number of the element.
+				// The finding starts with the index of the element.
 				_, text, _ := strings.Cut(f.String(), " ")
 				got = append(got, fmt.Sprintf("%d: %s", f.Pos.Line-24, text))
 			}
@@ -208,7 +208,7 @@ func TestCheckLeases(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfTwoFilters covers a chain whose filters ask for the same limit, or for limits of the same name.
+// TestCheckLeasesOfTwoFilters covers a chain whose filters use the same limit, or limits of the same name.
 func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	const other = "---\ndomain: second\ndescriptors: [{ key: user, rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams } }]\n"
 	chain := func(first, second string) string {
@@ -225,9 +225,9 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
         route_config: { virtual_hosts: [{ name: v, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: backend } }] }] }
 `
 	}
-	filter := func(name, words, namespace string) string {
-		return "        - { name: " + name + `, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, timeout: 1s, rate_service, ` + words +
-			", rate_limits: [" + user + ", " + ends(user, "%DYNAMIC_METADATA("+namespace+":streams)%") + "] } }\n"
+	filter := func(name, fields, namespace string) string {
+		return "        - { name: " + name + `, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, timeout: 1s, rate_service, ` + fields +
+			", rate_limits: [" + user + ", " + withEnd(user, "%DYNAMIC_METADATA("+namespace+":streams)%") + "] } }\n"
 	}
 	for name, tt := range map[string]struct {
 		first, second, want string
@@ -253,15 +253,15 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
 				got = append(got, f.Message)
 			}
 		}
-		if got := slices.Compact(got); strings.Join(got, "") != tt.want { // of either element
+		if got := slices.Compact(got); strings.Join(got, "") != tt.want { // the same for both elements
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }
 
-// TestCheckLeasesOfRoutes checks that no lease is expected where Envoy sends no hits.
-func TestCheckLeasesOfRoutes(t *testing.T) {
-	host := "rate_limits:\n- " + user + "\n- " + ends(user, lease("streams")) + "\n" + toBackend
+// TestCheckLeasesWithoutHits checks that leases are not reported for lists whose hits Envoy does not send.
+func TestCheckLeasesWithoutHits(t *testing.T) {
+	host := "rate_limits:\n- " + user + "\n- " + withEnd(user, lease("streams")) + "\n" + toBackend
 	var got []string
 	for _, f := range proxy(t, host).Check(ruleSet(t, leaseRules)) {
 		if f.Code != Unsent && f.Code != Timeout {

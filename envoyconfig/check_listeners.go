@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkUnfilteredListeners checks that routes with limits behind one listener have them behind every listener, and
-// that a listener whose routes have rate_limits has a rate limit filter.
+// checkUnfilteredListeners checks that all listeners with the same routes have a rate limit filter if one of them has,
+// and that a listener whose routes have rate_limits has a rate limit filter.
 func (k *checker) checkUnfilteredListeners() {
 	limited := map[uint64]*manager{} // by the hash of the routes
 	for _, m := range k.config.managers {
@@ -48,8 +48,8 @@ func (t *table) firstPolicies() *tree.Node {
 	return &tree.Missing
 }
 
-// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only way in which
-// Envoy matches them.
+// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, because Envoy
+// matches them by name only.
 func (k *checker) checkPerRouteNames() {
 	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
 	for m := range k.config.filterChains() {
@@ -71,7 +71,7 @@ func (k *checker) checkPerRouteNames() {
 }
 
 func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
-	look := func(n *tree.Node) {
+	check := func(n *tree.Node) {
 		for f := range n.Field("typed_per_filter_config").Fields() {
 			typeName, inner := f.Typed()
 			if typeName == api.FilterConfig {
@@ -84,11 +84,11 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 			}
 		}
 	}
-	look(t.node)
+	check(t.node)
 	for _, h := range t.hosts {
-		look(h.node)
+		check(h.node)
 		for _, r := range h.routes {
-			look(r.node)
+			check(r.node)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 const userPolicy = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]"
 
-// TestCheckOfEachListener covers a listener without a rate limit filter next to one that has it.
-func TestCheckOfEachListener(t *testing.T) {
+// TestCheckListeners covers a listener without a rate limit filter next to one that has it.
+func TestCheckListeners(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	manager := func(name, filters, routes string) string {
 		return `
@@ -70,8 +70,8 @@ func TestCheckOfEachListener(t *testing.T) {
 	}
 }
 
-// TestCheckOfFilters looks at fields that have a filter limit less than one thinks.
-func TestCheckOfFilters(t *testing.T) {
+// TestCheckFilterFields covers fields that make a filter limit less than expected.
+func TestCheckFilterFields(t *testing.T) {
 	const host = "rate_limits: " + userPolicy + "\n" + toBackend
 	for field, want := range map[string]string{
 		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: no-effect: filter_enforced is 0 %",
@@ -81,7 +81,7 @@ func TestCheckOfFilters(t *testing.T) {
 		"request_type: both":                                                   "",
 		"timeout: 0.004s":                                                      "warning: timeout: the filter waits 4ms",
 		"timeout: 0.005s":                                                      "",
-		"timeout: 0s":                                                          "", // for ever
+		"timeout: 0s":                                                          "", // no timeout
 	} {
 		fields := []string{"timeout: 0.25s", field}
 		if strings.HasPrefix(field, "timeout") {
@@ -97,8 +97,8 @@ func TestCheckOfFilters(t *testing.T) {
 	}
 }
 
-// TestCheckOfRoutesBehindOthers has routes that no request comes to.
-func TestCheckOfRoutesBehindOthers(t *testing.T) {
+// TestCheckUnreachableRoutes covers routes that no request reaches.
+func TestCheckUnreachableRoutes(t *testing.T) {
 	for first, never := range map[string]bool{
 		"{ prefix: / }":                                  true,
 		"{ prefix: /, case_sensitive: false }":           true,
@@ -115,16 +115,16 @@ func TestCheckOfRoutesBehindOthers(t *testing.T) {
 			found = append(found, f.String())
 		}
 		if got := strings.Contains(strings.Join(found, " "), "no request reaches the route, because the route at envoy.yaml:"); got != never {
-			t.Errorf("behind %s: found %q", first, found)
+			t.Errorf("after %s: found %q", first, found)
 		}
 	}
 }
 
-// TestReadOfMisplacedFields checks that rate_limits next to a route's action is rejected.
-func TestReadOfMisplacedFields(t *testing.T) {
+// TestReadMisplacedFields checks that rate_limits next to a route's action is rejected.
+func TestReadMisplacedFields(t *testing.T) {
 	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
 	_, err := Read([]File{{"envoy.yaml", []byte(text)}})
 	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, next to cluster") {
-		t.Errorf("rate_limits beside a route: %v", err)
+		t.Errorf("rate_limits next to a route: %v", err)
 	}
 }

@@ -74,7 +74,7 @@ func (p *policy) forms() (forms []descriptors.Form, known bool) {
 func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
 		rest := slices.Delete(slices.Clone(forms), i, i+1)
-		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
+		if !f.Optional || len(rest) == 0 { // Envoy does not send empty descriptors
 			continue
 		}
 		if reach := k.set.Reach(domain, rest); reach.Reason != "" {

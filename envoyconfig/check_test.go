@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
-// proxy returns a configuration with this virtual host, in YAML, and fields of the filter.
+// proxy returns a configuration with the given fields, in YAML, of its virtual host and of its filter.
 func proxy(tb testing.TB, host string, filter ...string) *Config {
 	tb.Helper()
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n"+strings.Repeat(" ", 16)+strings.Join(filter, "\n"+strings.Repeat(" ", 16))+"\n", 1)
@@ -54,8 +54,8 @@ descriptors:
 		host, rules, filter string
 		want                []string
 	}{
-		"nothing to say":         {host: both},
-		"what passes on purpose": {host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ generic_key: { descriptor_key: plan, descriptor_value: free } }]\n", 1)},
+		"no findings":            {host: both},
+		"a rule without a limit": {host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ generic_key: { descriptor_key: plan, descriptor_value: free } }]\n", 1)},
 		"misspelt": {
 			host: strings.Replace(both, "descriptor_key: user", "descriptor_key: usr", 1),
 			want: []string{
@@ -83,7 +83,7 @@ descriptors:
 				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (plan, fre): nothing matches entry 1, plan=fre: the rules begin with user (rules.yaml:3:5), path=/search (rules.yaml:5:5), plan=free (rules.yaml:9:5)`,
 			},
 		},
-		"an entry that leaves nothing to match": {
+		"an optional entry whose absence matches no rule": {
 			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ request_headers: { header_name: x-path, descriptor_key: path } }, { request_headers: { header_name: x-method, descriptor_key: method, skip_if_absent: true } }]\n", 1),
 			want: []string{
 				`envoy.yaml:21:116: warning: unmatched: requests without method are not limited here: skip_if_absent leaves (path, *), which no rule of domain "shop" can match: ` +
@@ -116,7 +116,7 @@ descriptors:
 `,
 			want: []string{`envoy.yaml:27:129: error: domain: there are no rules for the domain "other" of this filter, so nothing is limited`},
 		},
-		"of routes that never ask nothing is sent": {
+		"routes that never call the service": {
 			host: strings.Replace(both, "route: { cluster: backend }", "direct_response: { status: 200 }", 1),
 			want: []string{
 				`envoy.yaml:21:19: error: no-effect: no route sends this descriptor: the route is a direct_response, for which Envoy never calls the service (route envoy.yaml:23:26)`,
@@ -162,10 +162,10 @@ func TestCheckWithoutFilter(t *testing.T) {
 	}
 }
 
-// TestCheckOfDomainsOfRoutes has domains of a RateLimitPerRoute, which a route needs only if it asks.
-func TestCheckOfDomainsOfRoutes(t *testing.T) {
+// TestCheckRouteDomains covers domains of a RateLimitPerRoute on routes with and without descriptors.
+func TestCheckRouteDomains(t *testing.T) {
 	const config = ", typed_per_filter_config: { limit: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shop } } }"
-	const asks = "- { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " }"
+	const sending = "- { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " }"
 	for route, want := range map[string]string{
 		"{ match: { prefix: / }, route: { cluster: backend }" + config:                                                                                                         "the filter sends no descriptors there: no rate_limits apply to it (route envoy.yaml:21:",
 		"{ match: { prefix: / }, direct_response: { status: 200 }" + config:                                                                                                    "the filter sends no descriptors there: the route is a direct_response, for which Envoy never calls the service",
@@ -173,7 +173,7 @@ func TestCheckOfDomainsOfRoutes(t *testing.T) {
 		"{ match: { prefix: / }, route: { cluster: backend } }\ntyped_per_filter_config:" + strings.TrimSuffix(strings.TrimPrefix(config, ", typed_per_filter_config:"), " }"): "",
 	} {
 		var got []string
-		for _, f := range proxy(t, "routes:\n"+asks+" }\n- "+route+"\n", "timeout: 0.25s").Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
+		for _, f := range proxy(t, "routes:\n"+sending+" }\n- "+route+"\n", "timeout: 0.25s").Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
 			got = append(got, f.String())
 		}
 		if all := strings.Join(got, "\n"); want == "" && all != "" || want != "" && (len(got) != 1 || !strings.Contains(all, want)) {

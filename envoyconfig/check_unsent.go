@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
+// countRoute counts a route for the policy at the given node. why is the reason why the route does not send the policy;
+// empty if it does.
 func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
@@ -37,7 +38,7 @@ func (k *checker) reportNeverSent() {
 			unsent = true
 			severity := rules.Error
 			if t.filterElsewhere {
-				severity = rules.Warning // the filter may be in another part
+				severity = rules.Warning // the filter may be in another fragment
 			}
 			k.report(NoEffect, severity, at.Pos(), "no route sends this descriptor: %s (route %v)", t.why, t.at)
 		case t.notSending > 0:
@@ -58,21 +59,22 @@ func (k *checker) reportNeverSent() {
 	}
 }
 
-// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
-// sent from the route, empty if requests may be sent.
-func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why the
+// filter never calls the service on the route; empty if it may call it.
+func (k *checker) countDomain(domain *tree.Node, r *route, sent bool, why string) {
 	t := k.routeDomains[domain]
 	if t == nil {
 		t = &tally{why: cmp.Or(why, "no rate_limits apply to it"), at: r.node.Pos()}
 		k.routeDomains[domain] = t
 	}
-	if asked {
+	if sent {
 		t.sending++
 	}
 }
 
-// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
-// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
+// reportUnusedRouteDomains warns about a RateLimitPerRoute with a domain on routes where the filter sends no
+// descriptors. If no descriptor at all is sent to the domain, reportNeverSent reports an error instead, unless an
+// unsent policy may be meant for the domain.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {

@@ -14,8 +14,8 @@ type newField struct {
 	since api.Release
 }
 
-// newFilterFields and newPolicyFields are the fields of the filter and of its policies that Envoy 1.36 does not have. See
-// docs/compatibility.md.
+// newFilterFields and newPolicyFields are the fields of the filter and of its policies that Envoy 1.36 does not have.
+// See docs/compatibility.md.
 var (
 	newFilterFields = []newField{
 		{[]string{"enable_retry_after_header"}, 40},

@@ -15,7 +15,7 @@ func dumpOf(minor string) File {
 }]}`)}
 }
 
-// TestVersion covers a dump of an Envoy together with a configuration meant for it.
+// TestVersion covers the dump of an older Envoy together with a configuration for it.
 func TestVersion(t *testing.T) {
 	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: 'OFF', limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
@@ -50,7 +50,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestAcknowledgements has comments that acknowledge warnings, in Envoy's files and in the rules.
+// TestAcknowledgements covers comments that acknowledge warnings, in Envoy's files and in the rules.
 func TestAcknowledgements(t *testing.T) {
 	for name, tt := range map[string]struct {
 		envoy, rules string // lines before the filter and before the rule
@@ -98,8 +98,8 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestVersionOfAnAction has a dump of an Envoy that lacks an action.
-func TestVersionOfAnAction(t *testing.T) {
+// TestVersionOfAction covers the dump of an Envoy that does not have an action.
+func TestVersionOfAction(t *testing.T) {
 	text := strings.Replace(listenerText, "request_headers: { header_name: x-user, descriptor_key: user }",
 		"remote_address_match: { descriptor_key: user, descriptor_value: inside, address_matcher: { ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] } }", 1)
 	for minor, want := range map[string]bool{"37": true, "38": false} {

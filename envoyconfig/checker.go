@@ -24,7 +24,7 @@ type checker struct {
 	// descriptors cannot be computed; sentSome are those to which at least one descriptor is sent.
 	domains               map[string]rules.Pos
 	sentUnknown, sentSome map[string]bool
-	// fragmentDomains are the domains of filters in fragments, whose routes may be elsewhere.
+	// fragmentDomains are the domains of filters in fragments, whose routes may be in other files.
 	fragmentDomains map[string]bool
 	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies that a rule of some
 	// domain can match.
@@ -33,15 +33,16 @@ type checker struct {
 	// reachedRules are the rules that some descriptor can match.
 	reachedRules map[*descriptors.Rule]bool
 	tallies      map[*tree.Node]*tally
-	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes for which the filter asks.
+	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
+	// descriptors.
 	routeDomains map[*tree.Node]*tally
 	// buckets maps a rule to the ID of a quota filter's bucket that the rule can match.
 	buckets map[*descriptors.Rule]*tree.Node
-	// networkDomains are the domains about which only network filters ask.
+	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.
 	quotaDomains map[string]bool
-	// calledFor maps a rule with quota to a policy that asks the rate limit service for it.
+	// calledFor maps a rule with quota to a policy that calls the rate limit service for it.
 	calledFor map[*descriptors.Rule]ruleCall
 	// hasLeases is true if some limit grants leases.
 	hasLeases bool

@@ -25,9 +25,9 @@ type Config struct {
 	// roots are the documents of the files. sources maps file names to contents while the files are read.
 	roots   []*tree.Node
 	sources map[string][]byte
-	// localFilters limit without a service. foreignFilters ask a service but are not checked.
+	// localFilters are local rate limit filters. uncheckedFilters call a service but are not checked.
 	localFilters, uncheckedFilters []*tree.Node
-	// networkFilters are rate limit filters that ask once per connection.
+	// networkFilters are rate limit filters that call the service once per connection.
 	networkFilters []*filter
 	// quotaOverrides are the per-route configurations of quota filters.
 	quotaOverrides []*tree.Node
@@ -41,7 +41,7 @@ type Config struct {
 	hasDump bool
 	// release is the release of the Envoy that wrote a dump; 0 without a dump.
 	release api.Release
-	// placeholders are the positions of placeholders that a snippet left to the operator.
+	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
@@ -49,7 +49,8 @@ type Config struct {
 	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
 	// [formatterFeature].
 	valuesAreFormats bool
-	// validator collects what Envoy would reject. It has no errors once Read has returned the Config.
+	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
+	// the Config.
 	validator        api.Validator
 	allowsDeprecated bool
 }

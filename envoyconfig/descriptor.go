@@ -13,11 +13,11 @@ type Descriptor struct {
 	Pos     rules.Pos
 	Entries []Entry
 	// NotSent is the reason why no descriptor is sent, and Unknown the reason why that cannot be determined. Both are
-	// empty if it is sent.
+	// empty if the descriptor is sent.
 	NotSent, Unknown string
-	// StreamDone is true if it is sent at the end of the stream, in a separate call.
+	// StreamDone is true if the descriptor is sent at the end of the stream, in a separate call.
 	StreamDone bool
-	// Lease is true if its hits are a lease from the metadata of the first call's reply.
+	// Lease is true if the hits are a lease, read from the metadata that the reply to the first call sets.
 	Lease bool
 	// HasHits is true if the descriptor has a number of hits. HitsUnknown is the reason why the number is unknown.
 	HasHits     bool
@@ -75,17 +75,17 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 	}
 	x.streamDone = p.streamDone
 	for _, a := range p.actions {
-		made := a.entry(x)
+		result := a.entry(x)
 		switch {
-		case made.unknown != "" && d.Unknown == "":
-			d.Unknown = made.unknown
-		case made.absent != "":
+		case result.unknown != "" && d.Unknown == "":
+			d.Unknown = result.unknown
+		case result.absent != "":
 			// One absent entry suppresses the descriptor.
-			d.NotSent, d.Unknown = made.absent, ""
+			d.NotSent, d.Unknown = result.absent, ""
 			d.Entries = nil
 			return d
-		case made.present && a.form.key != "":
-			d.Entries = append(d.Entries, Entry{a.form.key, made.value})
+		case result.present && a.form.key != "":
+			d.Entries = append(d.Entries, Entry{a.form.key, result.value})
 		}
 	}
 	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// dumpedResources are the paths of resources in the answer of /config_dump: a list, and the path to the resource in
+// dumpedResources are the paths of resources in the output of /config_dump: a list, and the path to the resource in
 // each element. Static route configurations are skipped because the listeners contain them; so are the listeners and
 // clusters of the bootstrap, and unrelated resources such as secrets and endpoints.
 var dumpedResources = []struct {
@@ -22,7 +22,7 @@ var dumpedResources = []struct {
 	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
 }
 
-// readDump reads the answer of /config_dump.
+// readDump reads the output of /config_dump.
 func (c *Config) readDump(n *tree.Node) (found bool) {
 	c.validator.Validate(n, api.Dump)
 	for part := range n.Field("configs").Elements() {

@@ -70,9 +70,9 @@ func dumpText(size int) []byte {
 	return []byte(b.String())
 }
 
-// TestDumpOfAMesh reads a dump of 20 MB and computes the calls for one host. SLUICE_MEASURE logs the time and memory
+// TestLargeDump reads a dump of 20 MB and computes the calls for one host. SLUICE_MEASURE logs the time and memory
 // used.
-func TestDumpOfAMesh(t *testing.T) {
+func TestLargeDump(t *testing.T) {
 	text := dumpText(20_000_000)
 	begin := time.Now()
 	c, err := Read([]File{{"dump.json", text}})
@@ -85,8 +85,8 @@ func TestDumpOfAMesh(t *testing.T) {
 	if len(found) != 0 {
 		t.Errorf("found %v, want nothing", found[0])
 	}
-	if got := explain(t, c, "http://host-7.example/a/7", "x-user: al"); got != "shop: (user, al)" {
-		t.Errorf("asks %s, want shop: (user, al)", got)
+	if got := callsText(t, c, "http://host-7.example/a/7", "x-user: al"); got != "shop: (user, al)" {
+		t.Errorf("calls are %s, want shop: (user, al)", got)
 	}
 	if os.Getenv("SLUICE_MEASURE") != "" {
 		var m runtime.MemStats
@@ -96,20 +96,20 @@ func TestDumpOfAMesh(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// TestDumpOfAnEarlierEnvoy has a filter without typed_config, which Envoy 1.19 took by its name. In another file
+// TestDumpOfOlderEnvoy covers a filter without typed_config, which Envoy 1.19 identified by its name. In another file
 // it is an error.
-func TestDumpOfAnEarlierEnvoy(t *testing.T) {
+func TestDumpOfOlderEnvoy(t *testing.T) {
 	text := strings.Replace(string(dumpText(1000)), `"http_filters": [`, `"http_filters": [{"name": "envoy.filters.http.rbac"},`, 1)
 	c, err := Read([]File{{"dump.json", []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := explain(t, c, "http://host-0.example/a/0", "x-user: al"); got != "shop: (user, al)" {
-		t.Errorf("asks %s, want shop: (user, al)", got)
+	if got := callsText(t, c, "http://host-0.example/a/0", "x-user: al"); got != "shop: (user, al)" {
+		t.Errorf("calls are %s, want shop: (user, al)", got)
 	}
 	listener := strings.Replace(listenerText, "- name: limit\n", "- name: envoy.filters.http.rbac\n            - name: limit\n", 1)
 	_, err = Read([]File{{"dump.json", []byte(text)}, {"envoy.yaml", []byte(listener[1:])}})
 	if err == nil || !strings.Contains(err.Error(), "envoy.filters.http.rbac without typed_config") {
-		t.Errorf("in another file beside the dump: %v, want an error", err)
+		t.Errorf("in another file than the dump: %v, want an error", err)
 	}
 }

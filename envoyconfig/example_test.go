@@ -33,7 +33,7 @@ static_resources:
                       routes: [{ name: everything, match: { prefix: / }, route: { cluster: backend } }]
 `
 
-// Compute the calls of Envoy for a request.
+// Compute the calls that Envoy makes for a request.
 func ExampleConfig_Calls() {
 	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(routes)}})
 	if err != nil {
@@ -50,12 +50,12 @@ func ExampleConfig_Calls() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("route", calls.Route, "asks for the domain", calls.ByFilter[0].Domain)
+	fmt.Println("route", calls.Route, "domain", calls.ByFilter[0].Domain)
 	for _, d := range calls.ByFilter[0].Descriptors {
 		fmt.Println(d.String(), d.NotSent)
 	}
 	// Output:
-	// route "everything" asks for the domain shop
+	// route "everything" domain shop
 	// (user, -) no header "x-user"
 	// (generic_key, everybody)
 }

@@ -11,19 +11,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// exchange is a request in a connection manager.
+// exchange is a request as a connection manager handles it.
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
+	// managerNode is the connection manager, tableNode its route configuration, and routeNode the selected route once it
+	// is known.
 	managerNode, tableNode, routeNode *tree.Node
-	// manager is the connection manager, and limiter the rate limit filter that asks.
+	// manager and limiter are the connection manager and the rate limit filter whose call is computed.
 	manager *manager
 	limiter *filter
 	// streamDone is true at the end of the stream.
 	streamDone bool
-	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly are headers
-	// removed from external requests.
+	// earlyMutation is the reason why headers may change before routing; empty if they do not. internalOnly are headers
+	// that Envoy removes from external requests.
 	earlyMutation string
 	internalOnly  []string
 	// nodeCluster is node.cluster of the bootstrap, or missing.
@@ -168,8 +169,8 @@ func (x *exchange) unloggedReason(name string) string {
 	return unknown
 }
 
-// unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
-// in normal form is not changed.
+// unknownPathReason returns why the path that filters see is unknown; empty if it is known. The connection manager may
+// rewrite a path that is not in normal form.
 func (x *exchange) unknownPathReason() string {
 	m := x.managerNode
 	if x.Logged != nil {
@@ -245,7 +246,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	return x.Remote, ""
 }
 
-// fromForwarded returns the last address of x-forwarded-for after skipping the given number.
+// fromForwarded returns an address of x-forwarded-for, counted from the end: the last one if skip is 0.
 func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	for ; skip > 0; skip-- {
 		i := strings.LastIndexByte(value, ',')
@@ -271,8 +272,8 @@ func (x *exchange) cluster() (name, unknown string) {
 		}
 		return values[0], ""
 	}
-	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
-		return of[0], ""
+	if names := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(names) == 1 && names[0] != "" {
+		return names[0], ""
 	}
 	return "", "the route does not name a single cluster"
 }

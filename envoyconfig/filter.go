@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// filter is an HTTP filter.
+// filter is an HTTP filter or a network rate limit filter.
 type filter struct {
 	node *tree.Node
 	// name is the key of the filter in typed_per_filter_config.
@@ -19,7 +19,8 @@ type filter struct {
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// perRouteStrings are the strings in the per-route configurations of a filter that uses them as metadata namespaces.
+	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
+	// namespaces.
 	perRouteStrings map[string]bool
 }
 
@@ -40,7 +41,7 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is in none of the
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is not in the
 // files.
 func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
@@ -90,7 +91,7 @@ type candidate struct {
 	notSent string
 }
 
-// hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
+// hiddenByRoute is the reason why, by default, Envoy does not send the rate_limits of a virtual host for a route.
 const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
 // candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestFiltersWithoutConfiguration has filters that Envoy takes without typed_config. e2e/asked has those that it
-// rejects, and asks a real one.
+// TestFiltersWithoutConfiguration covers filters that Envoy accepts without typed_config. e2e/asked covers those that it
+// rejects, with a real Envoy.
 func TestFiltersWithoutConfiguration(t *testing.T) {
 	const typeURL = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 	for name, tt := range map[string]struct {
@@ -25,7 +25,7 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 			filter: "{ name: mine, is_optional: true }",
 			want:   []string{"error: domain: no listener has a rate limit filter before its router"},
 		},
-		"of ECDS": {
+		"by ECDS": {
 			filter: "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [" + typeURL + "] } }",
 			want:   []string{"envoy.yaml:8:15: note: unknown: this rate limit filter gets its configuration by config_discovery"},
 		},
@@ -57,7 +57,7 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// TestFiltersThatEnvoyLacks has messages that are taken for the rate limit filter's. Envoy 1.40 has none of them.
+// TestFiltersThatEnvoyLacks covers messages that resemble the rate limit filter's but do not exist in Envoy 1.40.
 func TestFiltersThatEnvoyLacks(t *testing.T) {
 	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
 		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})

@@ -16,7 +16,7 @@ const (
 	Unmatched Code = "unmatched"
 	// Unsent is a rule that no descriptor can match.
 	Unsent = Code(rules.Unsent)
-	// Domain is a domain of filters without rules, or of rules without a filter.
+	// Domain is a filter's domain without rules, or a domain of the rules without a filter.
 	Domain Code = "domain"
 	// NoEffect is a policy or a filter without effect.
 	NoEffect Code = "no-effect"
@@ -30,7 +30,7 @@ const (
 	Timeout Code = "timeout"
 	// Cluster is a service cluster that Envoy cannot use, or that is too restricted.
 	Cluster Code = "cluster"
-	// UncountedHits are hits sent at the end of a stream that a limit does not count once it is exceeded.
+	// UncountedHits are hits at the end of a stream that a limit does not count once it is exceeded.
 	UncountedHits Code = "uncounted-hits"
 	// Leases is a lease that is never released, or released wrongly.
 	Leases Code = "leases"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestHints has descriptors that no rule can match, as people make them by mistake.
+// TestHints covers common mistakes because of which no rule can match a descriptor.
 func TestHints(t *testing.T) {
 	const rules = `domain: shop
 descriptors:
@@ -17,8 +17,8 @@ descriptors:
     descriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]
 `
 	for actions, want := range map[string]string{
-		"{ masked_remote_address: {} }": "; masked_remote_address makes entries of that key, and remote_address others: make the key of the rule masked_remote_address, or the action remote_address",
-		"{ generic_key: { descriptor_value: login } }, { request_headers: { header_name: x, descriptor_key: user } }": "; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule",
+		"{ masked_remote_address: {} }": "; the key of a masked_remote_address entry is not remote_address: change the key of the rule to masked_remote_address, or the action to remote_address",
+		"{ generic_key: { descriptor_value: login } }, { request_headers: { header_name: x, descriptor_key: user } }": "; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or use this key in the rule",
 		"{ request_headers: { header_name: x, descriptor_key: user } }, { generic_key: { descriptor_key: route, descriptor_value: login } }": "; the rules have these entries in the order (route, login)(user, *): " +
 			"reorder the actions",
 		"{ generic_key: { descriptor_key: route, descriptor_value: logout } }, { request_headers: { header_name: x, descriptor_key: user } }": "",
@@ -76,11 +76,11 @@ func TestHidden(t *testing.T) {
 		routes string
 		want   string
 	}{
-		"two":             {route("a", "") + route("b", "") + plain, "; the same applies to another route of this file, at line 22"},
-		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; the same applies to 2 other routes of this file, the next at line 22"},
-		"includes":        {route("a", ", include_vh_rate_limits: true") + plain, ""},
-		"says so":         {override + plain, ""},
-		"is acknowledged": {"# sluice:allow no-effect\n" + route("a", "") + plain, ""},
+		"two":               {route("a", "") + route("b", "") + plain, "; the same applies to another route of this file, at line 22"},
+		"three":             {route("a", "") + route("b", "") + route("c", "") + plain, "; the same applies to 2 other routes of this file, the next at line 22"},
+		"includes":          {route("a", ", include_vh_rate_limits: true") + plain, ""},
+		"explicit override": {override + plain, ""},
+		"is acknowledged":   {"# sluice:allow no-effect\n" + route("a", "") + plain, ""},
 	} {
 		var warnings []string
 		for _, f := range proxy(t, "rate_limits: "+userPolicy+"\nroutes:\n"+tt.routes, "timeout: 1s").Check(ruleSet(t, rules)) {
@@ -94,8 +94,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestLocalBesideGlobal covers a local rate limit filter in the same chain: its policies need not match a rule.
-func TestLocalBesideGlobal(t *testing.T) {
+// TestLocalAndGlobalFilter covers a local rate limit filter in the same chain: its policies need not match a rule.
+func TestLocalAndGlobalFilter(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	const host = "rate_limits: [{ actions: [{ remote_address: {} }] }, { stage: 3, actions: [{ source_cluster: {} }] }, { actions: [{ request_headers: { header_name: x, descriptor_key: user } }] }]\n" + toBackend
 	for stage, want := range map[string]string{"0": "note: unmatched, error: no-effect", "3": "error: unmatched"} {
@@ -118,9 +118,9 @@ func TestLocalBesideGlobal(t *testing.T) {
 	}
 }
 
-// TestFromElsewhere covers a bootstrap whose clusters and listeners also come by xDS.
-func TestFromElsewhere(t *testing.T) {
-	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+// TestDynamicResources covers a bootstrap whose clusters and listeners also come by xDS.
+func TestDynamicResources(t *testing.T) {
+	listener := strings.Replace(completeListener, "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n  clusters: [{ name: xds }]\n"
 	for from, want := range map[string]string{
 		"": `error: cluster: the cluster "a" of the service is not in these files: add it, or correct the name`,
@@ -141,7 +141,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestTwoDomains covers two filters of the same stage, which both send the policies meant for one of them.
+// TestTwoDomains covers two filters of the same stage: both send each policy, although it is meant for one of them.
 func TestTwoDomains(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n---\n{domain: mail, descriptors: [{key: partner, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n"
 	filters := "          http_filters:\n            - { name: other, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: mail, timeout: 1s } }\n"

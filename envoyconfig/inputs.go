@@ -37,11 +37,11 @@ func (c *Config) MetadataInputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// walk calls see for each node of all connection managers and their route tables.
-func (c *Config) walk(see func(*tree.Node)) {
+// walk calls visit for each node of all connection managers and their route tables.
+func (c *Config) walk(visit func(*tree.Node)) {
 	var walkNode func(*tree.Node)
 	walkNode = func(n *tree.Node) {
-		see(n)
+		visit(n)
 		for i := range n.Nodes {
 			walkNode(&n.Nodes[i])
 		}

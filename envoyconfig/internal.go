@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// typeMismatchReason returns why a filter with this request_type does not ask about the request; empty if it asks. The
-// reason begins with [Unknowable] if it is unknown whether the request is internal.
+// typeMismatchReason returns why a filter with the given request_type does not call the service for the request; empty
+// if it does. The reason begins with [UnknownPrefix] if it is unknown whether the request is internal.
 func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
@@ -26,9 +26,9 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 	}
 }
 
-// isInternal reports whether Envoy treats the request as internal. Measured on 1.40: without internal_address_config
-// no request is internal. With it, a connection manager with use_remote_address uses the peer's address if there is
-// no x-forwarded-for; others use x-forwarded-for if it is a single address.
+// isInternal reports whether Envoy treats the request as internal. As measured on Envoy 1.40, no request is internal
+// without internal_address_config. With it, a connection manager with use_remote_address uses the peer's address if
+// there is no x-forwarded-for; others use x-forwarded-for if it is a single address.
 func (x *exchange) isInternal() (internal bool, unknown string) {
 	m := x.managerNode
 	ranges := m.Field("internal_address_config")
@@ -43,10 +43,10 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return false, unknown
 	}
-	forwarded, there := x.forwardedFor()
+	forwarded, present := x.forwardedFor()
 	if m.Field("use_remote_address").Bool(false) {
 		switch {
-		case there:
+		case present:
 			return false, ""
 		case !x.Remote.IsValid():
 			return false, x.unknownRemoteReason()
@@ -54,7 +54,7 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 			return isWithin(ranges, x.Remote), ""
 		}
 	}
-	if !there || strings.Contains(forwarded, ",") || m.Field("xff_num_trusted_hops").Uint(0) > 0 {
+	if !present || strings.Contains(forwarded, ",") || m.Field("xff_num_trusted_hops").Uint(0) > 0 {
 		return false, ""
 	}
 	address, ok := fromForwarded(forwarded, 0)
@@ -76,9 +76,9 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 	return false
 }
 
-// forwardedFor returns x-forwarded-for as the client sent it. Logs contain it with the peer's address appended by
-// Envoy.
-func (x *exchange) forwardedFor() (value string, there bool) {
+// forwardedFor returns x-forwarded-for as the client sent it. In a log the value may end with the peer's address, which
+// Envoy appended; forwardedFor removes that address and stores it in x.Remote.
+func (x *exchange) forwardedFor() (value string, present bool) {
 	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
 	if m := x.managerNode; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {

@@ -34,7 +34,7 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 // fields, but the elements of its lists may not.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
-	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
+	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // operations other than MERGE are checked later
 	if message, ok := patchMessages[p.ApplyTo]; ok && p.IsComplete() && !hosts {
 		c.validator.Validate(p.Value, message)
 	} else if ok {
@@ -60,7 +60,7 @@ func (c *Config) readPatch(p *istio.Patch) {
 }
 
 // applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
-// the other fragments, because it is unknown where these belong.
+// the other fragments, because it is unknown which listener these belong to.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return

@@ -37,7 +37,7 @@ const (
 `
 )
 
-// istioMistakes are planted into examples/istio: each replaces a text, and says is a part of the expected message of
+// istioMistakes are mistakes in examples/istio: each replaces old by put, and want is part of the expected message of
 // Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
 	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
@@ -93,7 +93,7 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"one endpoint without its list", "                  - endpoint:", "                    endpoint:", "lb_endpoints: found an object of 1, want a list of objects"},
 }
 
-// TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.
+// TestIstioMistakes inserts common mistakes into a valid EnvoyFilter.
 func TestIstioMistakes(t *testing.T) {
 	good := readText(t, "../examples/istio/envoyfilter.yaml")
 	set := ruleSet(t, readText(t, "../examples/istio/rules.yaml"))

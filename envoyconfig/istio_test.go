@@ -39,7 +39,7 @@ spec:
 func TestIstio(t *testing.T) {
 	const note = "i.yaml:1:1: note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
-		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
+		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or use this key in the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
 	for name, tt := range map[string]struct {
 		text string
@@ -75,13 +75,13 @@ func TestIstio(t *testing.T) {
 		if diff := cmp.Diff(tt.want, findingsOf(t, c)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if asked := explain(t, c, "http://shop/"); !strings.HasPrefix(asked, "error: ") {
-			t.Errorf("%s: asks %s, want an error: the route is not known", name, asked)
+		if text := callsText(t, c, "http://shop/"); !strings.HasPrefix(text, "error: ") {
+			t.Errorf("%s: calls are %s, want an error, because the route is unknown", name, text)
 		}
 	}
 }
 
-// TestIstioList reads EnvoyFilters as kubectl prints several.
+// TestIstioList reads a list of EnvoyFilters as kubectl prints it.
 func TestIstioList(t *testing.T) {
 	first, second, _ := strings.Cut(envoyFilters, "---\n")
 	c, err := Read([]File{{"i.yaml", []byte("kind: List\nitems:\n- " + indent(first, "  ") + "\n- " + indent(second, "  ") + "\n")}})
@@ -89,7 +89,7 @@ func TestIstioList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := findingsOf(t, c); len(got) != 4 {
-		t.Errorf("found %q, want the four of the same objects in documents", got)
+		t.Errorf("found %q, want the four findings of the same objects in separate documents", got)
 	}
 }
 
@@ -102,7 +102,7 @@ func findingsOf(t *testing.T, c *Config) []string {
 	return got
 }
 
-// TestClusterPatches has patches that add the service's cluster.
+// TestClusterPatches covers patches that add the service's cluster.
 func TestClusterPatches(t *testing.T) {
 	const endpoint = "http2_protocol_options: {}, load_assignment: { cluster_name: sluice, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: sluice.default, port_value: 8081 } } } }] }] }"
 	for fields, want := range map[string]bool{
@@ -117,7 +117,7 @@ func TestClusterPatches(t *testing.T) {
 		text := strings.Replace(envoyFilters, "value: { name: other }", `value: { name: "outbound|8081||sluice", `+fields+endpoint+" }", 1)
 		_, err := Read([]File{{"i.yaml", []byte(text)}})
 		if got := err != nil && strings.Contains(err.Error(), "set type: STRICT_DNS"); got != want || !want && err != nil {
-			t.Errorf("%q: Read says %v, want an error about the name in it: %t", fields, err, want)
+			t.Errorf("%q: Read = %v, want an error about the host name: %t", fields, err, want)
 		}
 	}
 }

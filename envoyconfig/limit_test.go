@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// TestLimitOfEnvoys reads limits that Envoy's configuration gives descriptors.
-func TestLimitOfEnvoys(t *testing.T) {
+// TestLimitOverrides covers limits that descriptors carry.
+func TestLimitOverrides(t *testing.T) {
 	const dynamic = "{ dynamic_metadata: { metadata_key: { key: ns, path: [{ key: limit }] } } }"
 	for _, test := range []struct {
 		limit    string
@@ -47,10 +47,9 @@ func TestLimitOfEnvoys(t *testing.T) {
 	}
 }
 
-// TestInternalRequestsOfLogs finds out from a log whether Envoy took a request for an internal one: that
-// has x-forwarded-for with the address that Envoy appended. What clients send is held against the real
-// Envoy in e2e/asked.
-func TestInternalRequestsOfLogs(t *testing.T) {
+// TestInternalRequestsInLogs determines from a log whether Envoy treated a request as internal. The log contains
+// x-forwarded-for with the address that Envoy appended. e2e/asked compares requests of clients with a real Envoy.
+func TestInternalRequestsInLogs(t *testing.T) {
 	const internal, external, unknown = "internal", "external", "unknown"
 	ranges := "internal_address_config: { cidr_ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] }"
 	for _, test := range []struct{ manager, forwarded, want string }{

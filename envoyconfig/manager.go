@@ -17,13 +17,13 @@ type manager struct {
 	listener string
 	filters  []*filter
 	upgrades []upgrade
-	// networkFilters are the rate limit filters of its filter chain that ask once per connection.
+	// networkFilters are the rate limit filters of its filter chain that call the service once per connection.
 	networkFilters []*filter
 	// table is nil if no file contains the routes.
 	table *table
 	// fragments is true if the manager combines fragments of configuration, which Istio merges into others.
 	fragments bool
-	// chain has the EnvoyFilter patches that made up the manager; nil for other managers.
+	// chain has the EnvoyFilter patches from which the manager was built; nil for other managers.
 	chain istio.Chain
 	// hasUpstreamFilters is true if filters may run after the router.
 	hasUpstreamFilters bool

@@ -56,7 +56,8 @@ type comparison struct {
 	match func(s, pattern string) bool
 }
 
-// newComparer returns a matcher for the first comparison that n has; nil if it has none. fold ignores case.
+// newComparer returns a matcher for the first comparison that n has; nil if it has none. If fold is
+// true, the matcher ignores case.
 func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
 	for _, w := range comparisons {
 		want, match := n.Field(w.name), w.match
@@ -114,7 +115,7 @@ type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// wantPresent is whether the header must be present, for matchers without a value.
+	// wantPresent is true if the header must be present, for matchers without a value.
 	wantPresent    bool
 	presentOnly    bool
 	text           stringMatcher

@@ -12,17 +12,17 @@ import (
 
 // findOtherFilters finds filters related to rate limits outside of connection managers.
 func (c *Config) findOtherFilters() {
-	looked := map[*tree.Node]bool{}
+	known := map[*tree.Node]bool{}
 	for m := range c.filterChains() {
 		for _, f := range m.filters {
-			looked[f.config] = true
+			known[f.config] = true
 		}
 	}
 	for _, config := range c.extensions {
 		_, inner := config.Typed()
-		looked[inner] = true
+		known[inner] = true
 	}
-	see := func(n *tree.Node) {
+	visit := func(n *tree.Node) {
 		typeName, config := n.Typed()
 		switch {
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
@@ -31,16 +31,16 @@ func (c *Config) findOtherFilters() {
 			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
 		case typeName == api.QuotaOverride:
 			c.quotaOverrides = append(c.quotaOverrides, n)
-		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedTypes, typeName):
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config], slices.Contains(uncheckedTypes, typeName):
 			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}
 	}
 	for _, root := range c.roots {
-		root.Walk(see)
+		root.Walk(visit)
 	}
 }
 
-// uncheckedTypes ask a service but are not checked.
+// uncheckedTypes are filters that call a service but are not checked.
 var uncheckedTypes = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
@@ -65,7 +65,7 @@ func (f *filter) connectionForms() [][]descriptors.Form {
 	})
 }
 
-// checkNetworkFilter checks a filter that asks once per connection.
+// checkNetworkFilter checks a network filter, which calls the service once per connection.
 func (k *checker) checkNetworkFilter(f *filter) {
 	domain := f.domain()
 	if _, other := k.domains[domain]; !other {

@@ -42,9 +42,9 @@ type guard struct {
 	exact bool // the input equals a key of exact_match_map
 }
 
-// buckets returns all buckets of a matcher tree, in its order.
+// buckets returns all buckets of a matcher tree, in the order of the tree.
 func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
-	on := func(n *tree.Node, more ...guard) {
+	addBucket := func(n *tree.Node, more ...guard) {
 		guards := slices.Concat(guards, more)
 		if child := n.Field("matcher"); child.Exists() {
 			all = append(all, buckets(child, guards)...)
@@ -59,16 +59,16 @@ func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 		}
 	}
 	for n := range matcher.At("matcher_list", "matchers").Elements() {
-		on(n.Field("on_match"), guardsOf(n.Field("predicate"))...)
+		addBucket(n.Field("on_match"), guardsOf(n.Field("predicate"))...)
 	}
 	mt := matcher.Field("matcher_tree")
 	for n := range mt.At("exact_match_map", "map").Fields() {
-		on(n, guard{input: mt.Field("input"), exact: true})
+		addBucket(n, guard{input: mt.Field("input"), exact: true})
 	}
 	for n := range mt.At("prefix_match_map", "map").Fields() {
-		on(n)
+		addBucket(n)
 	}
-	on(matcher.Field("on_no_match"))
+	addBucket(matcher.Field("on_no_match"))
 	return all
 }
 
@@ -112,31 +112,31 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
 			return false
 		}
-		longest, plain := matchBounds(re)
-		return plain && longest <= maxValueLength
+		longest, printable := matchBounds(re)
+		return printable && longest <= maxValueLength
 	})
 }
 
 // matchBounds returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
 // unbounded, and whether all matches are printable ASCII.
-func matchBounds(re *syntax.Regexp) (longest int, plain bool) {
+func matchBounds(re *syntax.Regexp) (longest int, printable bool) {
 	const tooLong = maxValueLength + 1
-	plain = true
+	printable = true
 	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
 		return 1, false
 	}
 	if re.Op == syntax.OpLiteral || re.Op == syntax.OpCharClass {
 		for _, r := range re.Rune {
-			plain = plain && ' ' <= r && r <= '~'
+			printable = printable && ' ' <= r && r <= '~'
 		}
 		if re.Op == syntax.OpLiteral {
-			return len(re.Rune), plain
+			return len(re.Rune), printable
 		}
-		return 1, plain
+		return 1, printable
 	}
 	for _, sub := range re.Sub {
 		n, p := matchBounds(sub)
-		plain = plain && p
+		printable = printable && p
 		switch re.Op {
 		case syntax.OpConcat:
 			longest = min(longest+n, tooLong)
@@ -151,13 +151,13 @@ func matchBounds(re *syntax.Regexp) (longest int, plain bool) {
 			longest = max(longest, n)
 		}
 	}
-	return longest, plain
+	return longest, printable
 }
 
 // idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder]. wrong is the reason
-// why no rule can match the ID, and at is its position.
+// why no rule can match the ID; empty if a rule may match it. at is the position of the problem.
 func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node) {
-	const mostEntries = 16
+	const maxEntries = 16
 	id := b.settings.At("bucket_id_builder", "bucket_id_builder")
 	order := id.Value(quotaOrder)
 	switch {
@@ -168,7 +168,7 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 			"add the entry, with the other keys in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
 	case !order.Field("string_value").Exists():
 		return nil, "the entry " + quotaOrder + " must be the same for all requests: use string_value", order
-	case len(id.Nodes) > mostEntries:
+	case len(id.Nodes) > maxEntries:
 		return nil, "the id has more than 16 entries, and gets no assignment: use fewer", id
 	}
 	seen := map[string]bool{quotaOrder: true}

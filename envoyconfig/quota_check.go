@@ -66,7 +66,7 @@ func lacksTimeout(at *tree.Node) bool {
 	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
+// quotaInputs maps the matcher inputs that Envoy supports to whether they have a text value when a request arrives.
 var quotaInputs = map[string]bool{
 	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
 	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
@@ -90,7 +90,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
 	k.quotaDomains[domain] = true
-	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be elsewhere
+	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
 		k.findServiceCluster(name)
 	}
@@ -204,27 +204,27 @@ type ruleCall struct {
 	matchesOthers bool
 }
 
-// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
-// not asked for it.
+// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that no policy calls
+// the rate limit service for it.
 func (k *checker) checkQuotaRules() {
 	for _, l := range k.set.Limits {
 		r := l.Rule
 		if r.Divided() == nil {
 			continue
 		}
-		at, asked := k.buckets[r], k.calledFor[r]
+		at, call := k.buckets[r], k.calledFor[r]
 		switch {
-		case at != nil && asked.at != nil:
+		case at != nil && call.at != nil:
 			severity := rules.Error
-			if asked.matchesOthers {
+			if call.matchesOthers {
 				severity = rules.Warning
 			}
-			k.report(Quota, severity, asked.at.Pos(), "this element calls the rate limit service for %s, whose limit is divided among Envoys (bucket at %v): both count separately, so together they allow more than the limit: remove this element or the bucket",
+			k.report(Quota, severity, call.at.Pos(), "this element calls the rate limit service for %s, whose limit is divided among Envoys (bucket at %v): both count separately, so together they allow more than the limit: remove this element or the bucket",
 				r.Path(), at.Pos())
 		case at == nil && ((k.sentSome[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.sentUnknown[r.Domain()]):
 			more := ""
-			if asked.at != nil {
-				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", asked.at.Pos())
+			if call.at != nil {
+				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", call.at.Pos())
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
 		}

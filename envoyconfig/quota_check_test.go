@@ -25,7 +25,7 @@ const quotaFilterText = `http_filters:
                 bucket_id_builder: ID
 `
 
-// TestQuotaIDs has ids that no rule matches, or one without quota.
+// TestQuotaIDs covers bucket IDs that no rule matches, or only a rule without quota.
 func TestQuotaIDs(t *testing.T) {
 	const address = `{ custom_value: { name: a, typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput } } }`
 	set := ruleSet(t, `domain: shop
@@ -82,8 +82,8 @@ descriptors:
 	}
 }
 
-// TestQuotaFilterOutOfPlace covers filters that no request reaches, and matcher trees without buckets.
-func TestQuotaFilterOutOfPlace(t *testing.T) {
+// TestMisplacedQuotaFilters covers filters that no request reaches, and matcher trees without buckets.
+func TestMisplacedQuotaFilters(t *testing.T) {
 	set := ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }]")
 	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)
 	router := "http_filters:\n  - { name: r, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }"
@@ -121,8 +121,8 @@ func TestQuotaFilterOutOfPlace(t *testing.T) {
 
 func TestExtent(t *testing.T) {
 	for pattern, want := range map[string]struct {
-		longest int
-		plain   bool
+		longest   int
+		printable bool
 	}{
 		"abc": {3, true}, "[a-c]{2,7}x?": {8, true}, "(ab|c)d": {3, true}, "[a-z]+": {maxValueLength + 1, true}, "a*": {maxValueLength + 1, true}, "a{3,}": {maxValueLength + 1, true},
 		".": {1, false}, "[^a]": {1, false}, `\S\d`: {2, false}, "ü": {1, false}, "^a$": {1, true}, "([0-9]{100}){10}": {maxValueLength + 1, true},
@@ -131,8 +131,8 @@ func TestExtent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if longest, plain := matchBounds(re); longest != want.longest || plain != want.plain {
-			t.Errorf("%s: %d, %v, want %v", pattern, longest, plain, want)
+		if longest, printable := matchBounds(re); longest != want.longest || printable != want.printable {
+			t.Errorf("%s: %d, %v, want %v", pattern, longest, printable, want)
 		}
 	}
 }

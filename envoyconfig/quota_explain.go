@@ -15,8 +15,8 @@ type Bucket struct {
 	Domain string
 	// Filter is the position of the filter, and Pos that of the bucket's settings.
 	Filter, Pos rules.Pos
-	// NoBucket is the reason why the request has no bucket and is allowed. It begins with [Unknowable] if that is
-	// unknown.
+	// NoBucket is the reason why the request has no bucket and is allowed; empty if it has one. It begins with
+	// [UnknownPrefix] if that is unknown.
 	NoBucket string
 	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's descriptor.
 	Invalid string
@@ -182,8 +182,8 @@ func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 }
 
 // inputValue returns the value of a matcher input, and whether the request has one.
-func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, unknown string) {
-	typeName, name := inputSource(inputValue)
+func (x *exchange) inputValue(input *tree.Node) (value string, has bool, unknown string) {
+	typeName, name := inputSource(input)
 	switch typeName {
 	case api.HeaderInput:
 		values, unknown := x.header(name)

@@ -48,7 +48,7 @@ func Read(files []File) (*Config, error) {
 func (c *Config) readFile(f File) error {
 	roots, err := tree.Read(f.Name, f.Content, c.allowances)
 	if err != nil {
-		return unreadable(f, err)
+		return withTemplateHint(f, err)
 	}
 	c.sources[f.Name] = f.Content
 	if err := checkRetired(roots); err != nil {
@@ -61,21 +61,21 @@ func (c *Config) readFile(f File) error {
 		found = c.readDocument(&roots[i]) || found
 	}
 	if !found {
-		return unrecognised(f.Name, roots)
+		return unrecognisedError(f.Name, roots)
 	}
 	return nil
 }
 
-// unreadable adds a hint if the unreadable file seems to be a template.
-func unreadable(f File, err error) error {
+// withTemplateHint adds a hint if the unreadable file seems to be a template.
+func withTemplateHint(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
 		return fmt.Errorf("%w: this looks like a template: pass its rendered output, such as that of helm template", err)
 	}
 	return err
 }
 
-// unrecognised returns the error for a file that is not a configuration of Envoy.
-func unrecognised(name string, roots []tree.Node) error {
+// unrecognisedError returns the error for a file that is not Envoy configuration.
+func unrecognisedError(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
 	if len(roots) > 0 {
@@ -128,7 +128,7 @@ func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	return n, controlPlaneHint(group)
 }
 
-// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
+// controlPlaneHint returns how to get the Envoy configuration generated from objects of an API group; empty for unknown
 // groups.
 func controlPlaneHint(group string) string {
 	switch {
@@ -176,12 +176,12 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		c.validator.Validate(n, api.Discovery)
 		return c.readResources(n.Field("resources"))
 	default:
-		return c.readResource(n) || c.readDumpPart(n, "") || c.readPart(n) || c.readWrapped(n)
+		return c.readResource(n) || c.readDumpPart(n, "") || c.readFragment(n) || c.readWrapped(n)
 	}
 	return true
 }
 
-// findPlaceholders records the placeholders that a snippet left to the operator.
+// findPlaceholders records the snippet placeholders that were not replaced.
 func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
 		c.placeholders = append(c.placeholders, n.Pos())

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead reads any text as configuration. It must not panic, each finding must have a position, and each descriptor
-// must be known or have a reason why it is not.
+// FuzzRead reads any text as configuration. It must not panic, each finding must have a code and a message, and a
+// descriptor must not be both unknown and not sent.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(listenerText))
 	f.Add([]byte(`{"@type": "x/envoy.config.bootstrap.v3.Bootstrap"}`))
@@ -35,14 +35,14 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := Read([]File{{"f", text}})
 		if (c == nil) == (err == nil) {
-			t.Fatalf("Read = %v, %v, want one of both", c, err)
+			t.Fatalf("Read = %v, %v, want either", c, err)
 		}
 		if err != nil {
 			return
 		}
 		for _, found := range c.Check(set) {
 			if found.Message == "" || found.Code == "" {
-				t.Errorf("finding %+v says nothing", found)
+				t.Errorf("finding %+v has no code or no message", found)
 			}
 		}
 		for _, m := range c.managers {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// proxy is a configuration that asks, in the forms in which it can come. It has a place for
-// routes and one for the filter's fields.
+// listenerText is a listener with a rate limit filter. Tests replace its routes and the fields of the filter.
 const listenerText = `
 name: ingress
 filter_chains:
@@ -30,16 +29,16 @@ filter_chains:
                 routes: [{ match: { prefix: / }, route: { cluster: backend } }]
 `
 
-// wholeListener is the listener with all that Envoy needs.
-var wholeListener = strings.NewReplacer("\nfilter_chains:", "\naddress: { pipe: { path: a } }\nfilter_chains:", "          http_filters:", "          stat_prefix: a\n          http_filters:", "cluster: backend", "cluster_header: x-backend").Replace(listenerText)[1:]
+// completeListener is the listener with all fields that Envoy requires.
+var completeListener = strings.NewReplacer("\nfilter_chains:", "\naddress: { pipe: { path: a } }\nfilter_chains:", "          http_filters:", "          stat_prefix: a\n          http_filters:", "cluster: backend", "cluster_header: x-backend").Replace(listenerText)[1:]
 
-// indent puts text below a key of YAML.
+// indent indents text, except its first line, for a key of YAML.
 func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
-// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and descriptor.
-func TestReadKnowsEveryForm(t *testing.T) {
+// TestReadForms checks that each form of configuration results in the same listener and descriptor.
+func TestReadForms(t *testing.T) {
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
 		"bootstrap":          "static_resources:\n  listeners:\n    - " + indent(listenerText, "      "),
@@ -72,8 +71,8 @@ func TestReadKnowsEveryForm(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := explain(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
-			t.Errorf("%s: asks %s, want shop: (user, al)", name, got)
+		if got := callsText(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+			t.Errorf("%s: calls are %s, want shop: (user, al)", name, got)
 		}
 	}
 }
@@ -82,8 +81,9 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// explain returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
-func explain(t *testing.T, c *Config, line string, headers ...string) string {
+// callsText returns Envoy's calls for a request as text: the domain and descriptors of each, or the reason why there is
+// no call.
+func callsText(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)
 	if err != nil {
@@ -125,8 +125,8 @@ func explain(t *testing.T, c *Config, line string, headers ...string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestRoutesComeByName has the routes in another file than the listener.
-func TestRoutesComeByName(t *testing.T) {
+// TestRoutesByName covers routes in another file than the listener.
+func TestRoutesByName(t *testing.T) {
 	inline := strings.Index(listenerText, "          route_config:")
 	listener := listenerText[1:inline] + "          rds: { route_config_name: main }\n"
 	table := "name: main\n" + strings.ReplaceAll(listenerText[inline:], "            ", "")
@@ -136,20 +136,20 @@ func TestRoutesComeByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := explain(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
-		t.Errorf("asks %s", got)
+	if got := callsText(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
+		t.Errorf("calls are %s", got)
 	}
 	c, err = Read(files[:1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: pass the output of /config_dump, or also the RouteConfiguration "main"`
-	if got := explain(t, c, "http://a/"); got != want {
+	if got := callsText(t, c, "http://a/"); got != want {
 		t.Errorf("without the routes: %s\nwant %s", got, want)
 	}
 }
 
-func TestReadSaysWhatIsWrong(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	deep := strings.Repeat("[", 1000) + strings.Repeat("]", 1000)
 	var bomb strings.Builder
 	bomb.WriteString("a: &a [x, x, x, x, x, x, x, x, x]\n")

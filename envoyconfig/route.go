@@ -30,7 +30,8 @@ type virtualHost struct {
 
 type route struct {
 	node *tree.Node
-	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not ask.
+	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not call
+	// the service.
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
@@ -211,7 +212,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	return "require_tls is " + tls + ": Envoy redirects to https without calling the service"
 }
 
-// forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS requests.
+// forwardedProto returns the value of x-forwarded-proto, which require_tls compares.
 func (x *exchange) forwardedProto() (scheme, unknown string) {
 	if x.Logged != nil && x.unloggedReason("x-forwarded-proto") != "" {
 		return x.Scheme, x.unloggedReason(":scheme")
@@ -223,7 +224,7 @@ func (x *exchange) forwardedProto() (scheme, unknown string) {
 	return strings.Join(values, ","), ""
 }
 
-// noCallReason returns why Envoy never asks the service on a route; empty if it may ask.
+// noCallReason returns why Envoy never calls the service on a route; empty if it may call it.
 func (r *route) noCallReason() string {
 	if r.action.Exists() || r.fragment {
 		return ""

@@ -6,7 +6,7 @@ import (
 )
 
 // validateRouteClusters rejects routes to missing clusters. Envoy checks this for inline route_configs only. Nothing
-// is checked if clusters may come from elsewhere or could not be read.
+// is checked if Envoy also gets clusters from a management server, or if the files have errors.
 func (c *Config) validateRouteClusters() {
 	if len(c.clusters) == 0 || len(c.validator.Errors) > 0 || !c.allClusters || c.hasDump {
 		return

@@ -14,7 +14,7 @@ type runtimeValues map[string]runtimeValue
 type runtimeValue struct {
 	*tree.Node
 
-	// overriddenBy is a later layer whose values come from elsewhere; nil if there is none.
+	// overriddenBy is a later layer whose values are not in the files; nil if there is none.
 	overriddenBy *tree.Node
 }
 
@@ -46,9 +46,9 @@ func elementEnabled(disableKey string) string {
 	return "ratelimit." + disableKey + ".http_filter_enabled"
 }
 
-// disabled returns why the percentage at key, 100 by default, disables something, or why that is unknown; empty if it
-// does not. never is true if it disables it always. As measured on 1.40, only the integer part of a number counts,
-// and every other value, including false, is 100.
+// disabled returns why the percentage at key, 100 by default, disables a filter or a policy, or why that is unknown;
+// empty if it does not. never is true if the filter or policy never runs. As measured on Envoy 1.40, only the integer
+// part of a number counts, and every other value, including false, is 100.
 func (r runtimeValues) disabled(key string) (why string, never bool) {
 	n, ok := r[key]
 	if !ok || n.Kind != tree.Number && n.Kind != tree.Text {

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestRuntimeLayers switches the filter off by a static layer, below layers that may switch it on again.
+// TestRuntimeLayers disables the filter by a static layer, with later layers that may enable it again.
 func TestRuntimeLayers(t *testing.T) {
 	const off = `{"static_layer": {"ratelimit.http_filter_enabled": 0}}`
 	for layers, want := range map[string]struct {
-		asked string
+		calls string
 		found bool
 	}{
 		off: {"shop: nothing: the runtime has ratelimit.http_filter_enabled: 0, at runtime.json", true},
@@ -26,8 +26,8 @@ func TestRuntimeLayers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := explain(t, c, "http://a/", "x-user: al"); !strings.HasPrefix(got, want.asked) {
-			t.Errorf("%s: %s, want %s", layers, got, want.asked)
+		if got := callsText(t, c, "http://a/", "x-user: al"); !strings.HasPrefix(got, want.calls) {
+			t.Errorf("%s: %s, want %s", layers, got, want.calls)
 		}
 		found := false
 		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
@@ -43,7 +43,7 @@ func TestRuntimeLayers(t *testing.T) {
 func TestRedirectsToHTTPS(t *testing.T) {
 	host := "require_tls: ALL\nrate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	const want = "nothing: unknown: require_tls is ALL: x-forwarded-proto: whether Envoy trusts"
-	if got := explain(t, proxy(t, host), "http://a/", "x-forwarded-proto: https"); !strings.HasPrefix(got, want) {
-		t.Errorf("asks %s, want %s", got, want)
+	if got := callsText(t, proxy(t, host), "http://a/", "x-forwarded-proto: https"); !strings.HasPrefix(got, want) {
+		t.Errorf("calls are %s, want %s", got, want)
 	}
 }

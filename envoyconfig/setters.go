@@ -13,7 +13,7 @@ import (
 
 const filterTypes = "envoy.extensions.filters.http."
 
-// namespaces are the metadata namespaces of filters that write to a fixed one, or to a default one.
+// namespaces maps filters to the metadata namespace that they write to, always or by default.
 var namespaces = map[string]string{
 	jwtAuthn:                              "envoy.filters.http.jwt_authn",
 	filterTypes + "ext_authz.v3.ExtAuthz": "envoy.filters.http.ext_authz",
@@ -56,8 +56,8 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 	fixed := namespaces[f.typeName] == namespace
 	switch f.typeName {
 	case api.RateLimit:
-		if of := f.config.Field("metadata_namespace").Text; of != "" {
-			fixed = of == namespace
+		if own := f.config.Field("metadata_namespace").Text; own != "" {
+			fixed = own == namespace
 		}
 	case headerToMetadata, jsonToMetadata, setMetadata:
 		switch {
@@ -119,7 +119,7 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 }
 
 // mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
-// which may come from elsewhere.
+// which the files may not contain.
 func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
@@ -178,7 +178,7 @@ func containsQuoted(code, text string) bool {
 }
 
 // unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
-// streamDone is true if it is read at the end of the stream, when all filters have run.
+// streamDone is true if the metadata is read at the end of the stream, when all filters have run.
 func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDone bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
@@ -207,7 +207,7 @@ func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bo
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
 	}
-	var kept []string
+	var keys []string
 	var last *filter
 	for _, f := range m.filters {
 		if f == limiter && !streamDone {
@@ -215,40 +215,40 @@ func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bo
 		}
 		switch {
 		case f.typeName == jwtAuthn:
-			kept, last = append(kept, f.payloads()...), f
+			keys, last = append(keys, f.payloads()...), f
 		case f.writesTo(namespaces[jwtAuthn]) == writes:
 			return "" // it may have other keys
 		}
 	}
-	if last == nil || slices.Contains(kept, path[0]) {
+	if last == nil || slices.Contains(keys, path[0]) {
 		return ""
 	}
 	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
-		rules.DidYouMean(rules.Nearest(path[0], kept)))
+		rules.DidYouMean(rules.Nearest(path[0], keys)))
 }
 
 // payloads returns the metadata keys that a jwt_authn filter writes.
-func (f *filter) payloads() (kept []string) {
+func (f *filter) payloads() (keys []string) {
 	for provider := range f.config.Field("providers").Fields() {
 		for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
 			if name := provider.Field(field).Text; name != "" {
-				kept = append(kept, name)
+				keys = append(keys, name)
 			}
 		}
 	}
-	return kept
+	return keys
 }
 
-// headerSetAfter returns the filter that sets a request header only after the rate limit filter; nil if there is none
-// or a filter before sets it.
+// headerSetAfter returns the first filter after the rate limit filter that sets a request header; nil if there is none,
+// or if an earlier filter also sets the header.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
-	behind := false
+	after := false
 	for _, f := range m.filters {
 		switch {
 		case f == limiter:
-			behind = true
+			after = true
 		case setsHeader(f, header):
-			if behind {
+			if after {
 				return f
 			}
 			return nil
@@ -286,24 +286,24 @@ func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.manager == nil {
 		return maybeSet, ""
 	}
-	of := setterKey{x.limiter, key, x.streamDone}
-	if found, ok := x.manager.setters.Load(of); ok { // the same for all requests of a log
+	k := setterKey{x.limiter, key, x.streamDone}
+	if found, ok := x.manager.setters.Load(k); ok { // the same for all requests of a log
 		texts, _ := found.([2]string)
 		return texts[0], texts[1]
 	}
-	by, none = x.manager.describeSetter(of)
-	x.manager.setters.Store(of, [2]string{by, none})
+	by, none = x.manager.describeSetter(k)
+	x.manager.setters.Store(k, [2]string{by, none})
 	return by, none
 }
 
 const maybeSet = "another filter may set it"
 
-func (m *manager) describeSetter(of setterKey) (by, none string) {
-	if none = m.unsetMetadataReason(of.limiter, of.key, of.streamDone); none != "" {
+func (m *manager) describeSetter(k setterKey) (by, none string) {
+	if none = m.unsetMetadataReason(k.limiter, k.key, k.streamDone); none != "" {
 		return "", none
 	}
-	s := m.findSetters(of.limiter, of.key.Field("key").Text)
-	if s.before == nil && of.streamDone {
+	s := m.findSetters(k.limiter, k.key.Field("key").Text)
+	if s.before == nil && k.streamDone {
 		s.before = s.after
 	}
 	if s.before != nil {

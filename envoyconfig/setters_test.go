@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFiltersThatSetWhatIsRead covers filters that set metadata and headers before and after the rate limit filter.
-func TestFiltersThatSetWhatIsRead(t *testing.T) {
+// TestSetters covers filters that set metadata and headers before and after the rate limit filter.
+func TestSetters(t *testing.T) {
 	const (
 		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
 		authz   = "{ name: authz, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz } }"
@@ -26,35 +26,35 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		ofHeader = "request_headers: { descriptor_key: tenant, header_name: x-tenant }"
 	)
 	for name, test := range map[string]struct {
-		before, after, action, more, route, want, asked string
+		before, after, action, more, route, want, calls string
 	}{
-		"jwt before":             {before: jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
-		"jwt after":              {after: jwt, action: ofJWT, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", asked: "shop: not sent: the filter that sets the metadata"},
-		"no jwt":                 {action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
-		"no jwt among others":    {before: cors, action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
-		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
-		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: no-effect: the descriptor is never sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
-		"authz before":           {before: authz, action: ofAuthz, asked: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
-		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
-		"set_metadata before":    {before: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: the filter to sets it"},
-		"set_metadata after":     {after: toMeta, action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata ns", asked: "shop: not sent: the filter that sets"},
-		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before", asked: "shop: not sent: no filter before"},
-		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: no-effect: the entry never has a value from the metadata: no filter before", asked: "shop: (tenant, none)"},
-		"after, at the end":      {after: toMeta, action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: the filter to sets it"},
-		// Filters of clusters may set it, and the file has none of those.
-		"nowhere, at the end":     {action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: another filter may set it"},
-		"a header before":         {before: mutate, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
-		"a header after":          {after: mutate, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
-		"a header by code after":  {after: lua, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
-		"a header by code":        {before: lua, after: lua, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
-		"a filter that reads it":  {before: reads, action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata ns", asked: "shop: not sent: no filter before"},
-		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: another filter may set it"},
-		"code that sets it":       {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():set( ''ns'', ", 1), action: ofNS, asked: "shop: unknown: metadata ns:a: the filter lua sets it"},
-		"a namespace by default":  {before: headers, action: strings.Replace(ofNS, "key: ns", "key: envoy.filters.http.header_to_metadata", 1), asked: "shop: unknown: metadata envoy.filters.http.header_to_metadata:a: the filter headers sets it"},
-		"faults":                  {before: fault, action: strings.Replace(ofNS, "key: ns", "key: faults", 1), asked: "shop: unknown: metadata faults:a: the filter faults sets it"},
-		"two filters of tokens":   {before: strings.Replace(jwt, "claims", "other", 1) + "\n            - " + jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
-		"another payload or code": {before: strings.Replace(jwt, "claims", "claim", 1) + "\n            - " + lua, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
-		"of some routes":          {before: headers, action: ofNS, route: "headers: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: a, on_header_present: { metadata_namespace: ns, key: a } }] }", asked: "shop: unknown: metadata ns:a: another filter may set it"},
+		"jwt before":             {before: jwt, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"jwt after":              {after: jwt, action: ofJWT, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", calls: "shop: not sent: the filter that sets the metadata"},
+		"no jwt":                 {action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", calls: "shop: not sent: no filter before"},
+		"no jwt among others":    {before: cors, action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
+		"no jwt, but code":       {before: proc, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
+		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: no-effect: the descriptor is never sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", calls: "shop: not sent: no provider"},
+		"authz before":           {before: authz, action: ofAuthz, calls: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
+		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
+		"set_metadata before":    {before: toMeta, action: ofNS, calls: "shop: unknown: metadata ns:a: the filter to sets it"},
+		"set_metadata after":     {after: toMeta, action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata ns", calls: "shop: not sent: the filter that sets"},
+		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
+		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: no-effect: the entry never has a value from the metadata: no filter before", calls: "shop: (tenant, none)"},
+		"after, at the end":      {after: toMeta, action: ofNS, more: ", apply_on_stream_done: true", calls: "shop: unknown: metadata ns:a: the filter to sets it"},
+		// Filters of clusters may set it, and the file has no clusters.
+		"nowhere, at the end":     {action: ofNS, more: ", apply_on_stream_done: true", calls: "shop: unknown: metadata ns:a: another filter may set it"},
+		"a header before":         {before: mutate, action: ofHeader, calls: `shop: not sent: no header "x-tenant"`},
+		"a header after":          {after: mutate, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", calls: `shop: not sent: no header "x-tenant"`},
+		"a header by code after":  {after: lua, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", calls: `shop: not sent: no header "x-tenant"`},
+		"a header by code":        {before: lua, after: lua, action: ofHeader, calls: `shop: not sent: no header "x-tenant"`},
+		"a filter that reads it":  {before: reads, action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata ns", calls: "shop: not sent: no filter before"},
+		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, calls: "shop: unknown: metadata ns:a: another filter may set it"},
+		"code that sets it":       {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():set( ''ns'', ", 1), action: ofNS, calls: "shop: unknown: metadata ns:a: the filter lua sets it"},
+		"a namespace by default":  {before: headers, action: strings.Replace(ofNS, "key: ns", "key: envoy.filters.http.header_to_metadata", 1), calls: "shop: unknown: metadata envoy.filters.http.header_to_metadata:a: the filter headers sets it"},
+		"faults":                  {before: fault, action: strings.Replace(ofNS, "key: ns", "key: faults", 1), calls: "shop: unknown: metadata faults:a: the filter faults sets it"},
+		"two filters of tokens":   {before: strings.Replace(jwt, "claims", "other", 1) + "\n            - " + jwt, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"another payload or code": {before: strings.Replace(jwt, "claims", "claim", 1) + "\n            - " + lua, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"of some routes":          {before: headers, action: ofNS, route: "headers: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: a, on_header_present: { metadata_namespace: ns, key: a } }] }", calls: "shop: unknown: metadata ns:a: another filter may set it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.TrimPrefix(listenerText, "\n")
@@ -89,17 +89,17 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
 				t.Errorf("findings are %q, want %q", got, test.want)
 			}
-			if asked := explain(t, c, "http://a/"); !strings.HasPrefix(asked, test.asked) {
-				t.Errorf("asks %s, want %s", asked, test.asked)
+			if got := callsText(t, c, "http://a/"); !strings.HasPrefix(got, test.calls) {
+				t.Errorf("calls are %s, want %s", got, test.calls)
 			}
 		})
 	}
 }
 
-// TestTheExampleWithoutItsTokens deletes the filter for tokens of an example, and puts it after the rate
+// TestTenantExampleWithoutTokens removes the jwt_authn filter of examples/tenant-overrides, and moves it after the rate
 // limit filter.
-func TestTheExampleWithoutItsTokens(t *testing.T) {
-	whole, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
+func TestTenantExampleWithoutTokens(t *testing.T) {
+	example, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit, router = "                  - name: envoy.filters.http.ratelimit\n", "                  - name: envoy.filters.http.router\n"
-	before, rest, _ := strings.Cut(string(whole), "                  - name: envoy.filters.http.jwt_authn\n")
+	before, rest, _ := strings.Cut(string(example), "                  - name: envoy.filters.http.jwt_authn\n")
 	tokens, after, ok := strings.Cut(rest, limit)
 	own, behind, more := strings.Cut(after, router)
 	if !ok || !more {
@@ -119,7 +119,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		text string
 		want int
 	}{
-		"as it is": {string(whole), 0},
+		"as it is": {string(example), 0},
 		"deleted":  {before + limit + after, 2},
 		"swapped":  {before + limit + own + tokens + router + behind, 2},
 	} {
@@ -134,13 +134,13 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 			}
 		}
 		if found != test.want { // for the descriptor and for its limit
-			t.Errorf("%s: %d findings about the tokens, want %d", name, found, test.want)
+			t.Errorf("%s: %d findings about jwt_authn, want %d", name, found, test.want)
 		}
 	}
 }
 
-// TestMetadataOfTheService covers a rate limit filter that reads metadata from the replies to another one.
-func TestMetadataOfTheService(t *testing.T) {
+// TestMetadataOfOtherRateLimitFilter covers a rate limit filter that reads metadata from the replies to another one.
+func TestMetadataOfOtherRateLimitFilter(t *testing.T) {
 	text := strings.Replace(listenerText, "            - name: limit\n",
 		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)
 	text = strings.Replace(text, "request_headers: { header_name: x-user, descriptor_key: user }", "metadata: { descriptor_key: user, metadata_key: { key: ns, path: [{ key: a }] } }", 1)
@@ -149,7 +149,7 @@ func TestMetadataOfTheService(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "shop: unknown: metadata ns:a: the filter first sets it"
-	if got := explain(t, c, "http://a/"); !strings.Contains(got, want) {
-		t.Errorf("asks %s, want %s", got, want)
+	if got := callsText(t, c, "http://a/"); !strings.Contains(got, want) {
+		t.Errorf("calls are %s, want %s", got, want)
 	}
 }

@@ -20,10 +20,10 @@ const placeholder = "CHANGE-ME"
 //go:embed snippet.tmpl
 var snippetText string
 
-// Snippet returns configuration that asks about the rules of a domain: a filter, a cluster, and a list of actions for
-// each rule. With istio it is wrapped in EnvoyFilters. The domain must be configured.
+// Snippet returns Envoy configuration that calls the service for the rules of a domain: a filter, a cluster, and a list
+// of actions for each rule. With istio the configuration is wrapped in EnvoyFilters. The domain must be configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
-	// The filter must wait longer than any rule holds replies.
+	// The filter must wait longer than any rule delays responses.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
 		if l.Rule.Domain() == domain && !l.Candidate {
@@ -69,8 +69,8 @@ type keyLevel struct {
 	key   string
 }
 
-// openKeys returns the keys for which some rule accepts any value. Their values come from the request, also where
-// other rules want a fixed one.
+// openKeys returns the keys for which some rule accepts any value. Their values come from the request, even if
+// other rules require a fixed one.
 func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	open := map[keyLevel]bool{}
 	for _, r := range all {
@@ -83,13 +83,13 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	return open
 }
 
-// snippetLists returns a list of actions for each distinct need of the rules. Rules with quota get none: the counter
-// of a call and the quota of the Envoys together would allow twice the limit.
+// snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
+// counter of a call and the quota of the Envoys together would allow twice the limit.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
 	var order []string
-	uses, ends := map[string][]string{}, map[string]string{}
+	comments, releases := map[string][]string{}, map[string]string{}
 	var divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
@@ -100,15 +100,15 @@ func snippetLists(set *descriptors.Set, domain string) string {
 		for depth, l := range r.Levels() {
 			b.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}]) + "\n")
 		}
-		if uses[b.String()] == nil {
+		if comments[b.String()] == nil {
 			order = append(order, b.String())
 		}
-		uses[b.String()] = append(uses[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
-		ends[b.String()] += snippetReleases(r, b.String())
+		comments[b.String()] = append(comments[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
+		releases[b.String()] += snippetReleases(r, b.String())
 	}
 	var b strings.Builder
 	for _, actions := range order {
-		b.WriteString(strings.Join(uses[actions], "") + "- actions:\n" + actions + ends[actions])
+		b.WriteString(strings.Join(comments[actions], "") + "- actions:\n" + actions + releases[actions])
 	}
 	return b.String() + divided.String()
 }
@@ -117,7 +117,7 @@ func snippetLists(set *descriptors.Set, domain string) string {
 // cost of the request.
 func snippetReleases(r *descriptors.Rule, actions string) string {
 	var b strings.Builder
-	end := func(comment, format, more string) {
+	write := func(comment, format, more string) {
 		fmt.Fprintf(&b, "# %s\n- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, actions, format, more)
 	}
 	cost := ""
@@ -125,13 +125,13 @@ func snippetReleases(r *descriptors.Rule, actions string) string {
 		if r.Unlimited || !l.Policy.UsesLeases() {
 			continue
 		}
-		end("Releases the lease at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
+		write("Releases the lease at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
 		if l.HasWindow() {
 			cost = "%DYNAMIC_METADATA(" + placeholder + ":" + placeholder + ")%"
 		}
 	}
 	if cost != "" {
-		end("Reports the cost of the request, which an earlier filter writes to the metadata:", cost, "")
+		write("Reports the cost of the request, which an earlier filter writes to the metadata:", cost, "")
 	}
 	return b.String()
 }

@@ -22,12 +22,12 @@ const assignable = `"[!-~]{1,200}"`
 // returns an error if no rule has quota.
 func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
 	var buckets, rest strings.Builder
-	of, order := quotaBuckets(set, domain)
+	byName, order := quotaBuckets(set, domain)
 	if len(order) == 0 {
 		return "", fmt.Errorf("no rule of domain %q has quota, so there is no limit to divide among Envoys; omit --rlqs for a snippet that calls the rate limit service", rules.Shorten(domain))
 	}
 	for _, key := range order {
-		b := of[key]
+		b := byName[key]
 		buckets.WriteString(b.comments)
 		if b.wrong != "" {
 			fmt.Fprintf(&buckets, "# This rule gets no bucket: %s\n", b.wrong)
@@ -57,11 +57,11 @@ type quotaPart struct {
 func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_address" }
 
 // quotaBuckets returns the buckets of a domain by name, and the names in the order of the rules.
-func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBucket, order []string) {
+func quotaBuckets(set *descriptors.Set, domain string) (byName map[string]*quotaBucket, order []string) {
 	divided := snippetRules(set, domain)
 	divided = slices.DeleteFunc(divided, func(r *descriptors.Rule) bool { return r.Divided() == nil })
 	open := openKeys(divided)
-	of = map[string]*quotaBucket{}
+	byName = map[string]*quotaBucket{}
 	for _, r := range divided {
 		b := quotaBucket{}
 		var keys []string
@@ -79,26 +79,26 @@ func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBuck
 			keys, b.parts = append(keys, l.Key), append(b.parts, p)
 		}
 		name := fmt.Sprintf("%#v %s", b.parts, b.wrong)
-		if of[name] == nil {
-			of[name], order = &b, append(order, name)
+		if byName[name] == nil {
+			byName[name], order = &b, append(order, name)
 		}
-		of[name].comments += fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos())
+		byName[name].comments += fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos())
 	}
-	return of, order
+	return byName, order
 }
 
-// matcher returns an element of the filter's list of matchers. With rest it is for the requests whose headers lack the
-// values of the bucket's ID.
-func (b *quotaBucket) matcher(rest bool) string {
+// matcher returns an element of the filter's list of matchers. If fallback is true, the element is for requests whose
+// headers do not contain valid values for the bucket's ID.
+func (b *quotaBucket) matcher(fallback bool) string {
 	var keys, id, predicates []string
 	for _, p := range b.parts {
 		keys = append(keys, p.key)
 		value := "string_value: " + strconv.Quote(p.value)
 		header := headerInput(p.key, placeholder)
 		switch {
-		case p.fromHeader() && rest && p.isPattern:
+		case p.fromHeader() && fallback && p.isPattern:
 			value = "string_value: " + placeholder
-		case p.fromHeader() && rest:
+		case p.fromHeader() && fallback:
 			value = "string_value: other"
 		case p.fromHeader():
 			value = "custom_value: " + header
@@ -108,7 +108,7 @@ func (b *quotaBucket) matcher(rest bool) string {
 		}
 		id = append(id, strconv.Quote(p.key)+": { "+value+" }")
 	}
-	if rest || len(predicates) < len(b.parts) {
+	if fallback || len(predicates) < len(b.parts) {
 		predicates = append(predicates, "{ single_predicate: { input: "+headerInput("path", `":path"`)+", value_match: { prefix: "+placeholder+" } } }")
 	}
 	var s strings.Builder

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestQuotaSnippet has rules with quota of every form, and some without.
+// TestQuotaSnippet covers rules with all forms of quota, and rules without quota.
 func TestQuotaSnippet(t *testing.T) {
 	const text = `domain: "a: b"
 descriptors:
@@ -44,7 +44,7 @@ descriptors:
 		}
 		for _, not := range []string{"tenant", "rate_limits", `string_value: "vip"`, "keep_matching"} {
 			if strings.Contains(got, not) {
-				t.Errorf("istio %v: the snippet has %s", istio, not)
+				t.Errorf("istio %v: the snippet contains %s, want it omitted", istio, not)
 			}
 		}
 		for _, filled := range []bool{false, true} {
@@ -60,7 +60,7 @@ descriptors:
 				switch {
 				case f.Code == ChangeMe:
 					left++
-				case f.Code == Unsent: // the snippet says why these get no bucket
+				case f.Code == Unsent: // the snippet contains the reason
 					unsent++
 				case f.Severity != rules.Note:
 					t.Errorf("istio %v: %v", istio, f)
@@ -70,7 +70,7 @@ descriptors:
 				t.Errorf("istio %v: %d rules get no bucket, want 3", istio, unsent)
 			}
 			if filled != (left == 0) {
-				t.Errorf("istio %v, filled %v: %d places are left open", istio, filled, left)
+				t.Errorf("istio %v, filled %v: %d placeholders are left", istio, filled, left)
 			}
 		}
 	}
@@ -79,8 +79,8 @@ descriptors:
 	}
 }
 
-// TestSnippetLeavesOutWhatEnvoysDivide checks that the snippet makes no call for a rule with quota.
-func TestSnippetLeavesOutWhatEnvoysDivide(t *testing.T) {
+// TestSnippetOmitsRulesWithQuota checks that the snippet has no actions for a rule with quota.
+func TestSnippetOmitsRulesWithQuota(t *testing.T) {
 	got := Snippet(ruleSet(t, `domain: d
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
@@ -88,6 +88,6 @@ descriptors:
 `), "d", false)
 	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
 		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs prints the filter for it") {
-		t.Errorf("of a rule with quota and one without the snippet is\n%s", got)
+		t.Errorf("the snippet for a rule with quota and one without is\n%s", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestSnippet checks that the snippet for each example's rules has no findings but its placeholders.
+// TestSnippet checks that the only findings of the snippet for each example's rules are its placeholders.
 func TestSnippet(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*/rules.yaml")
 	if err != nil || len(paths) < 10 {
@@ -22,7 +22,7 @@ func TestSnippet(t *testing.T) {
 		}
 		set := ruleSet(t, string(text))
 		if len(set.Domains()) != 1 {
-			continue // the others would not be asked about
+			continue // the snippet is for one domain
 		}
 		for _, istio := range []bool{false, true} {
 			snippet := Snippet(set, set.Domains()[0], istio)
@@ -44,14 +44,14 @@ func TestSnippet(t *testing.T) {
 					}
 				}
 				if filled != (left == 0) {
-					t.Errorf("%s, istio %v, filled %v: %d places are left open", path, istio, filled, left)
+					t.Errorf("%s, istio %v, filled %v: %d placeholders are left", path, istio, filled, left)
 				}
 			}
 		}
 	}
 }
 
-// TestSnippetActions has a rule for each way in which an entry is made.
+// TestSnippetActions covers each action that makes an entry.
 func TestSnippetActions(t *testing.T) {
 	set := ruleSet(t, `domain: "a: b"
 descriptors:

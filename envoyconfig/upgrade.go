@@ -10,7 +10,7 @@ import (
 // upgrade is an element of upgrade_configs of a connection manager.
 type upgrade struct {
 	node *tree.Node
-	// own has the filters for requests with this upgrade; nil if the usual filters apply.
+	// own is a connection manager with the filters for requests with this upgrade; nil if the usual filters apply.
 	own *manager
 }
 
@@ -51,7 +51,7 @@ func (m *manager) hasLimits() bool {
 	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// resolveUpgrade returns the connection manager with the filters for a request, which may ask for a protocol upgrade.
+// resolveUpgrade returns the connection manager with the filters for a request, which may request a protocol upgrade.
 // none is the reason why no filters run, or why that is unknown. r may be nil.
 func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none string) {
 	protocol := strings.Join(x.clientValues("upgrade"), ",")
@@ -67,16 +67,16 @@ func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none strin
 	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").Exists() {
 		return m, UnknownPrefix + "the request has upgrade: " + protocol
 	}
-	is := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
+	hasProtocol := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
 	enabled, found := false, upgrade{}
 	for _, u := range m.upgrades {
-		if is(u.node) {
+		if hasProtocol(u.node) {
 			found, enabled = u, u.node.Field("enabled").Bool(true)
 		}
 	}
 	if r != nil {
 		for u := range r.action.Field("upgrade_configs").Elements() {
-			if is(u) {
+			if hasProtocol(u) {
 				enabled = u.Field("enabled").Bool(true)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestFiltersOfUpgrades has the rate limit filter among the filters of an upgrade only: the configuration works, and
-// what is configured for the filter's name has an effect.
+// TestFiltersOfUpgrades covers a rate limit filter that is among the filters of an upgrade only. Per-route configuration
+// for its name has an effect.
 func TestFiltersOfUpgrades(t *testing.T) {
 	text := listenerText
 	i, j := strings.Index(text, "            - name: limit"), strings.Index(text, "            - name: router")
@@ -38,7 +38,7 @@ func TestFiltersOfUpgrades(t *testing.T) {
 		{[]string{"x-user: al", "upgrade: other", "connection: upgrade"}, "nothing: no upgrade_configs allow upgrade: other, so Envoy responds with 403"},
 		{[]string{"x-user: al", "upgrade: websocket, other", "connection: upgrade"}, "nothing: unknown: the request has upgrade: websocket, other"},
 	} {
-		if got := explain(t, c, "http://a/", test.headers...); got != test.want {
+		if got := callsText(t, c, "http://a/", test.headers...); got != test.want {
 			t.Errorf("%q: %q, want %q", test.headers, got, test.want)
 		}
 	}

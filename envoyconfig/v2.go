@@ -32,9 +32,9 @@ func checkRetired(roots []tree.Node) error {
 	var first *tree.Node
 	old, now := "", ""
 	places := 0
-	see := func(at *tree.Node, is, write string) {
+	report := func(at *tree.Node, found, write string) {
 		if places++; first == nil {
-			first, old, now = at, is, write
+			first, old, now = at, found, write
 		}
 	}
 	for i := range roots {
@@ -43,20 +43,20 @@ func checkRetired(roots []tree.Node) error {
 		roots[i].Walk(func(n *tree.Node) {
 			name, _ := n.Typed()
 			if now := retiredMessages[name]; now != "" && (!dump || strings.HasPrefix(name, "envoy.config.filter.")) {
-				see(n.Field("@type"), name, `"@type": type.googleapis.com/`+now)
+				report(n.Field("@type"), name, `"@type": type.googleapis.com/`+now)
 			} else if now := retiredFilters[n.Field("name").Text]; now != "" && n.Field("config").Kind == tree.Object {
-				see(n.Field("config"), "config instead of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
+				report(n.Field("config"), "config instead of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
 			} else if filters := n.At("spec", "filters"); n.Field("kind").Text == "EnvoyFilter" && filters.Exists() {
-				see(filters, "spec.filters of Istio before 1.3", "spec.configPatches")
+				report(filters, "spec.filters of Istio before 1.3", "spec.configPatches")
 			}
 		})
 	}
 	if first == nil {
 		return nil
 	}
-	also := ""
+	more := ""
 	if places > 1 {
-		also = fmt.Sprintf("; %d places of this file use it", places)
+		more = fmt.Sprintf("; %d places of this file use it", places)
 	}
-	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which Envoy removed in 1.18: write %s%s", first.Pos(), old, now, also)
+	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which Envoy removed in 1.18: write %s%s", first.Pos(), old, now, more)
 }

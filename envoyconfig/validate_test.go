@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestShapes covers values of another kind than the field's: each is an error with its position, and all are reported
-// together. e2e/asked compares them with a real Envoy.
-func TestShapes(t *testing.T) {
+// TestWrongKinds covers values of another kind than the field's: Read reports all of them, each with its position.
+// e2e/asked compares them with a real Envoy.
+func TestWrongKinds(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
 		"staticResources: { listeners: 5 }":                                     "f:1:31: listeners: found 5, want a list of objects",
@@ -38,7 +38,7 @@ typed_per_filter_config:
 		}
 	}
 	for _, text := range []string{
-		// Messages of other makers are not known, and may be anything.
+		// Third-party messages are unknown and can be anything.
 		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { \"@type\": x/a.b.New, http_filters: 5 } }] }] }] }",
 		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump", "listeners": 5}]}`,
 		"virtual_hosts: []\nname:",
@@ -49,8 +49,8 @@ typed_per_filter_config:
 	}
 }
 
-// TestOneMeaning covers values that Envoy accepts in several equivalent forms.
-func TestOneMeaning(t *testing.T) {
+// TestEquivalentForms covers values that Envoy accepts in several equivalent forms.
+func TestEquivalentForms(t *testing.T) {
 	for old, other := range map[string]string{
 		`domains: ["*"]`: `domains: "*"`,
 		"[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]": "{ actions: { request_headers: { header_name: x-user, descriptor_key: user } } }",
@@ -63,8 +63,8 @@ func TestOneMeaning(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 			continue
 		}
-		if got := explain(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
-			t.Errorf("%s: asks %s, want shop: (user, al)", other, got)
+		if got := callsText(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+			t.Errorf("%s: calls are %s, want shop: (user, al)", other, got)
 		}
 	}
 }
@@ -85,12 +85,12 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: remove it; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
 		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
-		"of a later one":        {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
-		"not of this one":       {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
-		"of a running one":      {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}, dumpOf("40")}, ""},
-		"a word without quotes": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: quote it; unquoted it is a boolean"},
-		"with quotes":           {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: 'Off' } }"))}}, ""},
-		"no such word":          {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: oFF } }"))}}, ""},
+		"of a later release":    {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
+		"not of this release":   {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
+		"of a running Envoy":    {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}, dumpOf("40")}, ""},
+		"a boolean in YAML 1.1": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: quote it; unquoted it is a boolean"},
+		"a quoted boolean":      {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: 'Off' } }"))}}, ""},
+		"not a boolean":         {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: oFF } }"))}}, ""},
 	} {
 		_, err := Read(tt.files)
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.HasPrefix(got, tt.want) {
@@ -108,13 +108,13 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	for key, allows := range map[string]bool{"envoy.deprecated_features:envoy.config.route.v3.RateLimit.Action.dynamic_metadata": true, "other": false} {
 		bootstrap := File{"b", []byte(`{"static_resources": {}, "layered_runtime": {"layers": [{"static_layer": {"` + key + `": true}}]}}`)}
 		if _, err := Read([]File{bootstrap, {"f", []byte(deprecated)}}); (err == nil) != allows {
-			t.Errorf("deprecated beside a runtime of %s: %v", key, err)
+			t.Errorf("deprecated with a runtime of %s: %v", key, err)
 		}
 	}
 }
 
-// TestPartsMayLackFields covers an EnvoyFilter that changes an existing filter and so lacks required fields.
-func TestPartsMayLackFields(t *testing.T) {
+// TestFragmentsMayLackFields covers an EnvoyFilter that changes an existing filter and therefore lacks required fields.
+func TestFragmentsMayLackFields(t *testing.T) {
 	const filter = `kind: EnvoyFilter
 spec:
   configPatches:

@@ -31,14 +31,14 @@ type share struct {
 	// expiry is when maxRate expires, unless expiryUnknown is set. If maxRate is 0, it is the
 	// deadline of a probe, or of the wait for a first assignment.
 	expiry   Time
-	reported Time // start of the interval in which counted was counted
+	reported Time // start of the interval that counted covers
 	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They
 	// wrap around.
 	rateSeq, renewalSeq uint32
-	// maxRate is the greatest rate that may be in effect: the confirmed one, or any taken since.
-	// current is the rate taken last; next is the one in the outbox. For a share that is probed,
-	// next is the rate that is reserved until the answer; without an assignment, it is the rate
-	// that the Envoy admitted.
+	// maxRate is the greatest rate that may be in effect: the maximum of the confirmed rate and all
+	// rates taken since. current is the rate taken last, and next the rate in the outbox. While the
+	// share is probed, next is the rate that is reserved for it. While the Envoy has no assignment,
+	// next is the rate at which it admitted requests.
 	maxRate, current, next Rate
 	// demand is the estimated number of requests per second, lastRate that of the last interval,
 	// and counted the number of requests since reported.
@@ -70,7 +70,8 @@ const (
 	reconnected                       // the Envoy knew the bucket before this stream was opened
 )
 
-func (s *share) has(all state) bool { return s.state&all == all }
+// has reports whether all given flags are set.
+func (s *share) has(flags state) bool { return s.state&flags == flags }
 
 // lost is a rate that may still be in effect although its stream is closed.
 type lost struct {
@@ -86,8 +87,8 @@ type lost struct {
 	unknown bool
 }
 
-// mayActOnLost reports whether the Envoy of s may act on a lost rate that was assigned to an
-// earlier stream of it. It gets no assignment until that can be as large.
+// mayActOnLost reports whether the Envoy of s may still apply a lost rate, which was assigned over
+// an earlier stream. It gets no assignment until it can get about the same rate.
 func (b *bucket) mayActOnLost(s *share) bool {
 	return s.state&(assigned|unassigned) == 0 && len(b.lost) > 0 && !b.isLearning()
 }
@@ -100,6 +101,8 @@ func (b *bucket) findShare(id StreamID) (int, bool) {
 	return slices.BinarySearchFunc(b.shares, id, func(s share, id StreamID) int { return cmp.Compare(s.stream.id, id) })
 }
 
+// reservedRate returns the greatest rate that is or will be in effect if all queued actions are
+// taken.
 func (s *share) reservedRate() Rate {
 	switch {
 	case s.has(probing), s.state&(queued|abandoning) == queued:
@@ -108,6 +111,7 @@ func (s *share) reservedRate() Rate {
 	return s.maxRate
 }
 
+// assignedRate returns the sum of all reserved and lost rates.
 func (b *bucket) assignedRate() int64 {
 	sum := b.lostRate()
 	for i := range b.shares {
@@ -133,7 +137,7 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 	s.renewalSeq = seq
 	s.state &^= queued | unassigned
 	if s.has(abandoning) {
-		// It puts no rate into effect, so a confirmed rate still expires at expiry.
+		// Abandon puts no rate into effect, so a confirmed rate still expires at expiry.
 		s.current = 0
 		s.state &^= assigned
 		return Action{Bucket: b.key, ID: b.id, Kind: Abandon}
@@ -169,7 +173,7 @@ func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 	return s.maxRate < before
 }
 
-// newBucket adds a bucket. All that a predecessor may have assigned counts as lost.
+// newBucket adds a bucket. The rates that a predecessor may have assigned count as lost.
 func (d *Divider) newBucket(c *client, r Report) *bucket {
 	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, dividedAt: d.now - 2*maxDivideGap}
 	d.addUnknown(b)
@@ -186,7 +190,7 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 			n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
 		}
 	}
-	if len(b.shares) == cap(b.shares) { // most of the memory is here, so it grows by less than append would
+	if len(b.shares) == cap(b.shares) { // shares use most of the memory, so grow by a quarter; append would double
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)
 	}
 	b.shares = slices.Insert(b.shares, i, n)
@@ -235,8 +239,8 @@ func (s *share) detach() {
 	st.compactSent()
 }
 
-// setLimit sets a limit, withdraws all assignments of the old one that were not taken, and
-// schedules the bucket for the next Tick, however recently it was divided.
+// setLimit sets a limit, withdraws the queued assignments of the old one, and schedules the bucket
+// for the next Tick, even if it was divided recently.
 func (d *Divider) setLimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.addUnknown(b)

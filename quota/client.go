@@ -17,7 +17,8 @@ type client struct {
 	totals // in the division that is running
 }
 
-// joinClient assigns a stream that has reported nothing to the client with the given ID.
+// joinClient adds a stream to the client with the given ID. It has no effect on a stream that has a
+// client or has reported a bucket.
 func (d *Divider) joinClient(s *stream, id uint64) {
 	if id == 0 || s.client.id != 0 || s.client.bytes > 0 {
 		return
@@ -31,9 +32,9 @@ func (d *Divider) joinClient(s *stream, id uint64) {
 	s.client = c
 }
 
-// hasRoom reports whether c may use n more bytes: a client may use at most as much as is then free.
-// So k clients that use all they can leave one part in k+1 to others.
-func (d *Divider) hasRoom(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
+// mayAllocate reports whether c may use n more bytes: afterwards, a client may use at most as much
+// memory as is left free. So k clients leave at least one part in k+1 to others.
+func (d *Divider) mayAllocate(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
 
 // addBytes adds n bytes to the memory of c, and removes c once it has no memory and no stream.
 func (d *Divider) addBytes(c *client, n int) {

@@ -15,7 +15,7 @@ const maxJitter = 500 * time.Millisecond
 const maxCount = 1 << 30
 
 // addReport updates the share with a report.
-func (s *share) addReport(now, patience Time, r Report) {
+func (s *share) addReport(now, assignTimeout Time, r Report) {
 	s.counted += float32(min(r.Allowed, maxCount)) + float32(min(r.Denied, maxCount))
 	s.state |= replyDue
 	s.state &^= denied
@@ -26,7 +26,7 @@ func (s *share) addReport(now, patience Time, r Report) {
 		s.endAbandoning(now)
 	}
 	if r.Elapsed == 0 && s.state&(assigned|queued|unassigned) == 0 {
-		s.setUnassigned(now + patience)
+		s.setUnassigned(now + assignTimeout)
 	}
 	if s.state&(assigned|queued|probing|unassigned) == 0 && r.Elapsed > 0 {
 		s.next = Rate(min(r.admittedRate(), int64(MaxRate)))
@@ -53,9 +53,10 @@ func (r *Report) interval(passed Time) Time {
 	return passed
 }
 
-// envoyInterval returns the time since the last report of the bucket by Envoy's clock. Envoy
-// reports all buckets every 5 s and truncates to whole seconds. The second report of a bucket comes
-// at the next of these times.
+// envoyInterval returns an upper bound of the time since the last report of the bucket, by Envoy's
+// clock. Envoy reports all buckets every 5 s and truncates Elapsed to whole seconds. A multiple of
+// 5 s counts as exact; another value, of the second report of a bucket, may be almost a second too
+// small.
 func (r *Report) envoyInterval() time.Duration {
 	if r.Elapsed%(5*time.Second) != 0 {
 		return r.Elapsed + time.Second
@@ -63,18 +64,18 @@ func (r *Report) envoyInterval() time.Duration {
 	return r.Elapsed
 }
 
-// endAbandoning ends the abandoning of a bucket that turned out to have requests. If a probed
-// stream took some time, it has few: requests at three times the estimated rate would come that
-// late with a probability of one in twenty.
+// endAbandoning ends the abandoning of a bucket that still has requests. If a probed Envoy reports
+// the bucket only after a time t, its demand is at most 3/t: at a greater demand, the first request
+// would come so late with a probability below one in twenty.
 func (s *share) endAbandoning(now Time) {
-	if asking := s.expiry - probeTimeout; s.state&(probing|queued) == probing && s.maxRate == 0 && now > asking {
-		s.demand = min(s.demand, float32(3/(now-asking).Seconds()))
+	if probedAt := s.expiry - probeTimeout; s.state&(probing|queued) == probing && s.maxRate == 0 && now > probedAt {
+		s.demand = min(s.demand, float32(3/(now-probedAt).Seconds()))
 	}
 	s.state &^= abandoning | probing | queued
 }
 
-// setUnassigned records that the Envoy has no assignment. If nothing is in effect, it waits for one
-// until the given time.
+// setUnassigned records that the Envoy has no assignment. until is the time at which it gets
+// DENY_ALL if there is no other assignment before.
 func (s *share) setUnassigned(until Time) {
 	s.state |= unassigned
 	if s.maxRate == 0 {
@@ -82,10 +83,11 @@ func (s *share) setUnassigned(until Time) {
 	}
 }
 
-// updateDemand updates the demand with the rate of an interval and its denied part. A rate that
-// differs from the last one by more than chance counts as a step; others are smoothed.
+// updateDemand updates the demand with the rate of an interval and the denied part of that rate. A
+// rate that differs from the last one by more than chance counts as a step; other rates are
+// smoothed.
 func (s *share) updateDemand(rate, denied, seconds float32) {
-	last, before := s.lastRate, s.lastRate*float32(s.deniedPart)/math.MaxUint8
+	last, lastDenied := s.lastRate, s.lastRate*float32(s.deniedPart)/math.MaxUint8
 	s.lastRate, s.deniedPart = rate, uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
 	s.state &^= demandFell
 	// chance is the standard deviation of the difference between two counts of a Poisson process,
@@ -106,7 +108,7 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 	case differ(rate, last) && differ(s.demand, last) && (rate < last) == (s.demand < last):
 		s.demand = rate // the rest of the last step
 	case differ(rate, last):
-		s.demand = estimateStep(rate, last, denied, before)
+		s.demand = estimateStep(rate, last, denied, lastDenied)
 	case differ(rate, s.demand):
 		s.demand = rate
 	default:
@@ -114,17 +116,18 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 	}
 }
 
-// estimateStep returns the rate after a step within an interval, from the rate of that interval, of
-// the one before, and the denied rates of both. Where many requests were denied before, the part of
-// them that is still denied shows when the step was; otherwise it is assumed in the middle.
-func estimateStep(rate, last, denied, before float32) float32 {
-	if rate < last && before > last/8 && denied < before {
-		part := min(denied/before, 0.9)
+// estimateStep estimates the rate after a step within an interval from the rates and the denied
+// rates of that interval and of the last one. If many requests were denied in the last interval,
+// the part that is still denied shows when the step was. Otherwise the step is assumed to be in the
+// middle of the interval.
+func estimateStep(rate, last, denied, lastDenied float32) float32 {
+	if rate < last && lastDenied > last/8 && denied < lastDenied {
+		part := min(denied/lastDenied, 0.9)
 		return max((rate-part*last)/(1-part), 0)
 	}
 	return min(max(2*rate-last, rate/4), 4*rate)
 }
 
-// demandPerFill returns the demand in tokens per Fill, plus 2 %. A larger margin for random
-// variation comes only from the rest of the limit, since other streams need it more.
+// demandPerFill returns the demand in tokens per Fill, plus 2 %. Tokens for larger random variation
+// come only from the part of the limit that no stream needs.
 func (s *share) demandPerFill() float64 { return float64(s.demand) * 1.02 * Fill.Seconds() }

@@ -56,10 +56,10 @@ func (d *Divider) divide(b *bucket) {
 	d.scheduleNext(b)
 }
 
-// retireShare reports whether a share is to be removed, and queues Abandon if that is due. A share
-// without a rate in effect whose Envoy has reported nothing for a TTL is removed even if its last
-// action was never taken or confirmed: that may never happen, and an Envoy that still knows the
-// bucket reports it again.
+// retireShare reports whether a share must be removed. If the share must be abandoned first, it
+// queues Abandon. A share with no rate in effect is removed after a TTL without a report, even if
+// its last action was never taken or confirmed. An Envoy that still knows the bucket reports it
+// again.
 func (d *Divider) retireShare(b *bucket, s *share) bool {
 	switch {
 	case s.maxRate == 0 && d.now-s.reported > d.o.TTL:
@@ -73,8 +73,8 @@ func (d *Divider) retireShare(b *bucket, s *share) bool {
 	return false
 }
 
-// isIdle reports whether a share has had no requests for long enough to be abandoned: one report if
-// the stream or its client uses more than half of its bound, else IdleReports.
+// isIdle reports whether a share had no requests for IdleReports reports, or for one report if its
+// stream or client uses more than half of its bound.
 func (d *Divider) isIdle(s *share) bool {
 	if s.idleReports == 0 {
 		return false
@@ -120,7 +120,7 @@ func (d *Divider) apportion(b *bucket) {
 			rate = min(max(target, int64(d.demands[i].claim)), int64(s.maxRate)+free)
 		}
 		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 {
-			rate = current // a new rate would need a new confirmation, and with frequent changes none would ever be confirmed
+			rate = current // each new rate needs its own confirmation, so with frequent changes none would ever be confirmed
 		}
 		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) {
 			s.state &^= queued
@@ -137,7 +137,7 @@ func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starv
 	s.state &^= replyDue
 	current := int64(s.current)
 	switch {
-	case d.isIdle(s): // not renewed, so that it is confirmed and can be abandoned
+	case d.isIdle(s): // no renewal, so that the last assignment is confirmed and the bucket can be abandoned
 		return false
 	case s.has(assigned):
 		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
@@ -163,9 +163,9 @@ func (d *Divider) scheduleNext(b *bucket) {
 	}
 }
 
-// nextChange returns when a bucket that has just been divided next changes without an event, or
-// never. It is later than now: a share that waits for an action to be taken or confirmed does not
-// change before that.
+// nextChange returns when a bucket that has just been divided changes next without an event, or
+// never. The result is later than now, because a share does not change while it waits for an action
+// to be taken or confirmed.
 func (d *Divider) nextChange(b *bucket) Time {
 	next := never
 	for _, l := range b.lost {

@@ -19,12 +19,12 @@ type Report struct {
 	Bucket Bucket
 	// ID is the bucket ID that actions contain. It is copied when the bucket is new.
 	ID []byte
-	// Limit is the bucket's limit by the active rules, nil if no rule matches.
+	// Limit is the bucket's limit in the active rules, nil if no rule matches.
 	Limit *Limit
-	// Allowed and Denied count requests since the stream's last report of the bucket.
+	// Allowed and Denied count requests since the Envoy's last report of the bucket.
 	Allowed, Denied uint64
-	// Elapsed is the time since then by Envoy's clock, truncated to seconds. It is 0 in the first
-	// report of a bucket.
+	// Elapsed is the time since the Envoy's last report of the bucket, by Envoy's clock, truncated
+	// to seconds. It is 0 in the first report of a bucket.
 	Elapsed time.Duration
 }
 
@@ -88,11 +88,11 @@ type Divider struct {
 	peersPurgedAt                 Time
 	// nextTickBy is when the next call of Tick is due. Until pausedUntil no action can be taken.
 	nextTickBy, pausedUntil Time
-	demands                 []demand // of the shares of the bucket that is divided
-	// The demands of its clients, and those of all shares grouped by client.
-	clientDemands, memberDemands []demand
-	clientTotals                 []*totals
-	counts                       Counts
+	counts                  Counts
+	// Memory of divide, reused for each bucket: the demands of the bucket's shares, the demands of
+	// their clients, the demands of the shares grouped by client, and the clients' totals.
+	demands, clientDemands, memberDemands []demand
+	clientTotals                          []*totals
 }
 
 // New returns a divider. Its first call of any method may be at the time now.
@@ -111,11 +111,12 @@ func New(now Time, o Options) *Divider {
 
 // OpenStream adds a stream. It must precede the first report of the stream.
 //
-// peer, if not 0, identifies its origin, such as a hash of the address. A stream that is opened
-// after the last one of its peer was closed belongs to the same Envoy or to its replacement, and
-// inherits its rates. So does a stream that reports known buckets while the last one is silent
-// until it is closed, since the end of a connection is noticed late. A peer with two streams that
-// report alternately is several Envoys, and its streams inherit nothing.
+// peer, if not 0, identifies the stream's origin, such as a hash of the address. If the previous
+// stream of the peer is closed, the new one belongs to the same Envoy or to its replacement, and
+// inherits the rates of the previous one. The end of a connection may be noticed late, so the new
+// stream also inherits if it reports buckets that the Envoy knew before, and the previous stream
+// reports nothing more until it is closed. A peer with two streams that report alternately is
+// several Envoys, and its streams inherit nothing.
 //
 // client, if not 0, identifies the client, such as a hash of its certificate or address. Limits and
 // memory are divided among clients first, and then among the streams of each. A stream whose client
@@ -211,7 +212,7 @@ func (d *Divider) Confirm(now Time, id StreamID, seq uint64) {
 }
 
 // SetLimit sets the limit of a bucket after the rules have changed, nil if no rule matches any
-// more. Reports set it too, but only when they arrive.
+// more. A report sets the limit too, but it may arrive seconds later.
 func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
 	switch b := d.buckets[key]; {

@@ -34,24 +34,25 @@
 //
 // # Division
 //
-// The demand of a stream is the number of requests that it admitted and denied per second, in an
-// interval of the divider's clock, or of Envoy's if a report was read late. Each client gets its
-// demand. If the total exceeds the limit, the largest demands are capped at an equal share (max-min
-// fairness). The streams of a client divide its share in the same way. A client that overstates its
-// demand or opens many streams therefore gains at most a fair share. The rest of the limit is
-// spread over all streams, so the complete limit is always assigned.
+// The demand of a stream is the number of requests per second that its Envoy admitted and denied.
+// The interval is measured by the divider's clock, or by Envoy's if a report was read late. Each
+// client gets its demand. If the total exceeds the limit, the largest demands are capped at an
+// equal share (max-min fairness). The streams of a client divide its share in the same way. A
+// client that overstates its demand or opens many streams therefore gains at most a fair share. The
+// rest of the limit is spread over all streams, so the complete limit is always assigned.
 //
-// The service cannot query an Envoy, and reports are five seconds old. When the demand of a stream
-// falls while another stream is denied requests, the divider probes it: it tells the Envoy to
-// abandon the bucket. The next request makes Envoy report the bucket at once; if there is none, the
-// share is free.
+// The service cannot query an Envoy, and reports are up to five seconds old. If the demand of one
+// stream falls while another Envoy denies requests, the divider probes the first: it sends that
+// Envoy an Abandon. The next request makes the Envoy report the bucket at once. If there is none,
+// the share becomes free.
 //
 // # Reconnects and restarts
 //
-// An Envoy is identified only by its stream and its client. If a client never had two streams at
-// once, its next stream inherits the rate of its last one. Otherwise the rates of the closed stream
-// stay in the ledger until they expire. After a restart, an Envoy that reports keeps the rate at
-// which it admitted requests, and new buckets wait until all Envoys can have reported.
+// An Envoy is identified only by its streams and their peer, an address. If a peer has only one
+// stream at a time, its next stream inherits the rates of its last one. Otherwise the rates of the
+// closed stream stay in the ledger until they expire. After a restart, an Envoy that reports a
+// bucket again keeps the rate at which it admitted requests. New buckets wait until all Envoys have
+// had time to report.
 //
 // # Cost
 //

@@ -4,7 +4,7 @@ package quota
 type demand struct {
 	rate                float64
 	allocation, maxRate int64
-	claim               Rate // rate that an Envoy is assumed to act on, if mayActOnLost
+	claim               Rate // lost rate that the Envoy is assumed to apply, if mayActOnLost
 	live, satisfied     bool
 }
 
@@ -15,7 +15,7 @@ type totals struct {
 	shares   int    // number of shares
 	first    int    // index of the first one in Divider.memberDemands
 	group    int    // index in Divider.clientDemands
-	lost     int64  // lost rate that no stream claims
+	lost     int64  // lost rates that no share claims
 }
 
 // totalsOf returns the totals of a client in this division.
@@ -29,8 +29,9 @@ func (d *Divider) totalsOf(c *client) *totals {
 // isLive reports whether a share takes part in the division.
 func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
 
-// allocate computes the allocation of each share, that is its rate once all other shares have
-// theirs. It reports whether a share has less than its allocation, or the rates exceed the limit.
+// allocate computes the allocation of each share: the rate that it gets once all other shares have
+// been lowered to theirs. starved is true if a share needs a higher rate, or if the rates exceed
+// the limit.
 func (d *Divider) allocate(b *bucket) (starved bool) {
 	d.demands = d.demands[:0]
 	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
@@ -85,8 +86,8 @@ func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	if s.has(denied) && s.isLive() {
 		deniedShares--
 	}
-	lacks := s.has(denied) && s.demandPerFill() >= float64(s.maxRate) // a probe would only refill its token bucket
-	if deniedShares > 0 && !lacks && s.maxRate > 0 && s.state&(demandFell|everConfirmed|expiryUnknown|queued|abandoning) == demandFell|everConfirmed {
+	starved := s.has(denied) && s.demandPerFill() >= float64(s.maxRate) // a probe would only refill its token bucket
+	if deniedShares > 0 && !starved && s.maxRate > 0 && s.state&(demandFell|everConfirmed|expiryUnknown|queued|abandoning) == demandFell|everConfirmed {
 		s.state |= probing
 		s.state &^= demandFell
 		d.counts.Probed++
@@ -94,11 +95,11 @@ func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 	}
 }
 
-// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still
-// acts on a lost rate: the stream claims the rate that it admits, at most that of one lost share.
-// The remaining lost rates of a client count as its own; otherwise a client would get another share
-// each time it reconnects. claimLostRates returns the remaining rates of clients without a live
-// share.
+// claimLostRates matches lost rates with shares. An Envoy that reconnected still applies the lost
+// rate of its earlier stream. Its new share claims the rate at which the Envoy admitted requests,
+// at most the largest lost rate. The unclaimed lost rates of a client count in its allocation;
+// otherwise a client would get another share each time it reconnects. claimLostRates returns the
+// unclaimed rates of clients without a live share.
 func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	if b.lost == nil {
 		return 0
@@ -166,21 +167,22 @@ func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	}
 }
 
-// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The
-// remaining ones then all get the same, even those that want less.
+// maxPasses bounds the passes of fillMaxMin. Only demands chosen by an attacker need more. After
+// the last pass all remaining demands get the same level, even those below it.
 const maxPasses = 32
 
-// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all
-// others get that level. The rest of the capacity goes to all: half of it evenly, so that new
-// requests find tokens everywhere, and half in proportion to demand.
+// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, and
+// all others get that level. Capacity that remains when all are satisfied is spread over the live
+// demands: half of it evenly, so that new requests find tokens at every Envoy, and half in
+// proportion to demand.
 func fillMaxMin(demands []demand, capacity int64, live int) {
 	left, unsatisfied := float64(capacity), live
-	for pass, settled := 0, true; settled && unsatisfied > 0 && pass < maxPasses; pass++ {
-		settled = false
+	for pass, changed := 0, true; changed && unsatisfied > 0 && pass < maxPasses; pass++ {
+		changed = false
 		level := left / float64(unsatisfied)
 		for i := range demands {
 			if w := &demands[i]; !w.satisfied && w.rate <= level {
-				w.satisfied, settled = true, true
+				w.satisfied, changed = true, true
 				w.allocation = int64(w.rate)
 				left -= w.rate
 				unsatisfied--
@@ -203,7 +205,7 @@ func fillMaxMin(demands []demand, capacity int64, live int) {
 		w.allocation = min(w.allocation, w.maxRate)
 		sum += w.allocation
 	}
-	for i := 0; i < len(demands) && sum < capacity; i++ { // the rest from rounding
+	for i := 0; i < len(demands) && sum < capacity; i++ { // distribute the remainder of the rounding
 		if w := &demands[i]; w.live && w.allocation < w.maxRate {
 			w.allocation++
 			sum++

@@ -18,7 +18,7 @@ type Rate uint32
 // MaxRate is the greatest rate of one share.
 const MaxRate Rate = math.MaxUint32 - 1
 
-// unlimited is the ledger's rate of an Envoy that may be admitting everything.
+// unlimited is the rate that the ledger records for AssignAllowAll.
 const unlimited = math.MaxUint32
 
 // Strategy determines how a bucket's requests are decided.
@@ -36,8 +36,8 @@ const (
 // Limit is the limit of a rule for one bucket. It must not be changed after it was passed to a
 // divider. Buckets of one rule may share it. Limits are compared by value.
 type Limit struct {
-	// Hits per Window, for all streams together. More than 2^40 per [Fill] count as 2^40, less than
-	// one as 0.
+	// Hits is the number of requests per Window, for all streams together. The limit is rounded
+	// down to whole tokens per [Fill], at most 2^40.
 	Hits   uint64
 	Window time.Duration
 	// Burst is how long a share may accumulate: its token bucket has a capacity of Burst x its
@@ -49,8 +49,8 @@ type Limit struct {
 	// limit. The complete limit counts as in effect until TTL and ExpiryMargin have passed since
 	// then, as after a restart: see [Options].Fresh. 0 if there was none.
 	PredecessorUntil Time
-	// With a strategy other than Divide all fields above except PredecessorUntil are used only by
-	// [Divider.CountShadowHits].
+	// Strategy determines how requests are decided. Unless it is Divide, the fields above except
+	// PredecessorUntil are used only by [Divider.CountShadowHits].
 	Strategy Strategy
 }
 
@@ -74,10 +74,10 @@ func (l *Limit) perFill() int64 {
 
 // maxTokens returns the max_tokens of a token bucket with the given rate.
 func (l *Limit) maxTokens(r Rate) uint32 {
-	least := float64(l.MinTokens)
-	if least == 0 {
-		least = 4
+	smallest := float64(l.MinTokens)
+	if smallest == 0 {
+		smallest = 4
 	}
-	saved := float64(r) * (float64(l.Burst) / float64(Fill))
-	return uint32(min(max(least, saved), math.MaxUint32))
+	capacity := float64(r) * (float64(l.Burst) / float64(Fill))
+	return uint32(min(max(smallest, capacity), math.MaxUint32))
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// peer is an address that opens streams.
+// peer is the origin of streams, usually an address.
 type peer struct {
-	open   int
+	open   int // number of open streams
 	newest StreamID
-	// exclusiveFrom is when successive streams can be told apart again: when all rates that it had
-	// while two streams were open have expired.
+	// exclusiveFrom is when the peer may be a single Envoy again: all rates assigned while two of
+	// its streams reported have expired by then.
 	exclusiveFrom Time
 	idleSince     Time // when its last stream was closed
-	// sharedUntil is until when its simultaneous streams count as several Envoys.
+	// sharedUntil is when two simultaneous streams may be those of a single Envoy again.
 	sharedUntil Time
 }
 
@@ -98,7 +98,7 @@ func (d *Divider) addLost(b *bucket, l lost) {
 	d.addBytes(l.payer(b), lostBytes)
 }
 
-// payer returns the client whose memory a lost rate counts in.
+// payer returns the client to whose memory a lost rate is added.
 func (l *lost) payer(b *bucket) *client {
 	if l.client == nil {
 		return b.owner
@@ -106,8 +106,8 @@ func (l *lost) payer(b *bucket) *client {
 	return l.client
 }
 
-// mergeLost merges the older half of the lost rates: those of the same client, and all of them if
-// that is not enough.
+// mergeLost merges the older half of the lost rates: first those of the same client, and then all
+// if too many are left.
 func (d *Divider) mergeLost(b *bucket) {
 	older := b.lost[:maxLost/2]
 	kept := make([]lost, 0, maxLost+1)
@@ -141,8 +141,9 @@ func (d *Divider) mergeLost(b *bucket) {
 	b.lost = append(kept, b.lost[maxLost/2:]...)
 }
 
-// expireRates removes expired rates, turns the shares of closed streams into lost rates, and passes
-// lost rates on to peers that came back. It returns the number of shares that it marked ended.
+// expireRates removes expired rates, turns the shares of closed streams into lost rates, and
+// transfers lost rates to the next streams of their peers. It returns the number of shares that it
+// marked ended.
 func (d *Divider) expireRates(b *bucket) (n int) {
 	for i := range b.shares {
 		switch s := &b.shares[i]; {
@@ -176,8 +177,8 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 	return n
 }
 
-// inheritLost passes a lost rate on to the stream that its peer opened next, and reports whether it
-// did. The rate applies until the stream gets another assignment.
+// inheritLost transfers a lost rate to the stream that its peer opened next, and reports whether it
+// did. The rate counts as in effect until the stream gets another assignment.
 func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	p := l.peer
 	if p == nil || p.open != 1 || d.now < p.exclusiveFrom {
@@ -195,11 +196,12 @@ func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	return true
 }
 
-// learnPeriod is how long Envoys take to come back after a restart: at their next report, which is
-// due every 5 s.
+// learnPeriod is how long Envoys take to reconnect after a restart of the service. They do so at
+// their next report, which is due every 5 s.
 const learnPeriod = 6 * time.Second
 
-// addUnknown adds what other dividers may have assigned as a lost rate of unknown streams.
+// addUnknown adds the rates that other dividers may have assigned as one lost rate of unknown
+// streams.
 func (d *Divider) addUnknown(b *bucket) {
 	if b.limit == nil || b.limit.Strategy != Divide || b.isLearning() {
 		return
@@ -209,8 +211,8 @@ func (d *Divider) addUnknown(b *bucket) {
 	}
 }
 
-// handoverExpiry returns when all assignments of the divider that had the bucket's limit before
-// have expired, 0 if there was none.
+// handoverExpiry returns when all assignments of the bucket's previous divider have expired, 0 if
+// there was none.
 func (d *Divider) handoverExpiry(b *bucket) Time {
 	if b.limit == nil || b.limit.PredecessorUntil == 0 {
 		return 0
@@ -222,8 +224,8 @@ func (b *bucket) isLearning() bool {
 	return slices.ContainsFunc(b.lost, func(l lost) bool { return l.unknown })
 }
 
-// adoptReportedRate moves the rate at which an Envoy reports to have admitted requests from the
-// unknown lost rate to its new share: a predecessor must have assigned at least that.
+// adoptReportedRate moves a part of the unknown lost rate to the new share: the rate at which the
+// Envoy admitted requests. A predecessor must have assigned at least that rate.
 func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	for i := range b.lost {
 		if l := &b.lost[i]; l.unknown {
@@ -235,7 +237,7 @@ func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	}
 }
 
-// admittedRate returns a lower bound of the rate that the report says was admitted.
+// admittedRate returns a lower bound of the rate at which the Envoy admitted requests.
 func (r *Report) admittedRate() int64 {
 	return int64(float64(min(r.Allowed, maxCount)) * float64(Fill) / float64(r.envoyInterval()))
 }

@@ -4,57 +4,62 @@ import "time"
 
 // Options configure a divider. The zero value is valid.
 type Options struct {
-	// TTL is the assignment_time_to_live, in whole seconds. 0 means 12 s: an Envoy reports every 5 s
-	// and each report renews its assignments. An Envoy whose stream broke reconnects at its next
-	// report, so its assignments last through a service outage of 4 s.
+	// TTL is the assignment_time_to_live, rounded down to whole seconds. 0 means 12 s. An Envoy
+	// reports every 5 s, and each report renews its assignments. After its stream has ended, an
+	// Envoy reconnects at its next report, so with 12 s its assignments outlast a service outage of
+	// 4 s.
 	TTL time.Duration
-	// ExpiryMargin is the maximum delay of an expiry at an Envoy: an action may wait in a queue of
-	// the Envoy after its stream has ended, and clocks drift within a TTL. 0 means 500 ms.
+	// ExpiryMargin is how long an Envoy may apply an assignment after its time to live has passed.
+	// After its stream has ended, an Envoy may still apply an action from a queue, and its clock
+	// may drift. 0 means 500 ms.
 	ExpiryMargin time.Duration
-	// AssignTimeout is how long a stream without an assignment waits for other streams to confirm
-	// lower rates before it is assigned DENY_ALL. 0 means 1 s.
+	// AssignTimeout is how long an Envoy without an assignment waits while other streams have not
+	// confirmed lower rates. After that it is assigned DENY_ALL. 0 means 1 s.
 	AssignTimeout time.Duration
-	// IdleReports is the number of reports without a request after which a bucket is abandoned. 0
-	// means 6.
+	// IdleReports is the number of consecutive reports without a request after which a bucket is
+	// abandoned. 0 means 6.
 	IdleReports int
-	// MaxStreamBuckets bounds the buckets of a stream. 0 means 10,000.
+	// MaxStreamBuckets is the maximum number of buckets per stream. 0 means 10,000.
 	MaxStreamBuckets int
-	// MaxBytes bounds the memory of buckets: 320 bytes and the ID for each, and 100 for each stream
-	// that has reported it. A client may not use more memory than remains free: one client uses at
-	// most half, and k clients leave at least one part in k+1 to others. If a client uses more than
-	// half of its bound, its idle buckets are abandoned after one report. 0 means 48 MiB.
+	// MaxBytes bounds the estimated memory of all buckets. A bucket counts as 320 bytes plus its
+	// ID, plus 100 bytes for each stream that has reported it. A client may use at most as much
+	// memory as is left free, so a single client gets at most half of MaxBytes, and k clients leave
+	// at least one part in k+1 to others. If a client uses more than half of its bound, its idle
+	// buckets are abandoned after one report without a request. 0 means 48 MiB.
 	MaxBytes int
-	// TickShares bounds the work of a [Divider.Tick]: the number of shares of closed streams and of
-	// divided buckets that it visits. It completes the bucket at which it reaches the bound. 0 means
-	// 4,096, which takes less than a millisecond.
+	// TickShares bounds the work of one call of [Divider.Tick]. The call counts the shares of the
+	// buckets that it divides and of closed streams, and returns after the bucket at which the
+	// count reaches TickShares. 0 means 4,096, which takes less than a millisecond.
 	TickShares int
-	// MaxLate is how much later than the time that [Divider.Tick] returned the next call may be.
-	// While there are streams, that time is at most MaxLate from now. If the call is later, the
-	// caller was stalled and may not have noticed yet that streams have ended. An action taken for
-	// such a stream would count as in effect for a TTL, so no action can be taken for the next
-	// 250 ms. 0 means 500 ms; a negative value disables this.
+	// MaxLate is how late a call of [Divider.Tick] may be. While there are streams, Tick is due
+	// again after at most MaxLate. A caller that is later than that was stalled, and may not have
+	// noticed that streams have ended. An action taken for an ended stream would count as in effect
+	// for a TTL, so no action can be taken for the next 250 ms. 0 means 500 ms; a negative value
+	// disables this pause.
 	MaxLate time.Duration
 	// Fresh is true if no assignment of a predecessor of this divider can still be in effect.
-	// Otherwise the divider learns for 6 s, in which all Envoys that can reconnect do so. Meanwhile
-	// the complete limit counts as in effect, buckets that are new to an Envoy get no assignment,
-	// and an Envoy that reports keeps the rate at which it admitted requests. The limit may be
-	// exceeded if the predecessor changed rates in its last seconds, or if an Envoy continues to
-	// serve but cannot reconnect: then at most twice the limit is in effect, for a TTL.
+	// Otherwise the divider starts with a learning period of 6 s, in which Envoys reconnect. During
+	// this period the complete limit counts as in effect. An Envoy that reports a bucket for the
+	// first time gets no assignment; one that has reported it before keeps the rate at which it
+	// admitted requests. The limit may be exceeded in two cases: the predecessor changed rates in
+	// its last seconds, or an Envoy continues to serve but cannot reconnect. At most twice the
+	// limit is then in effect, for a TTL.
 	Fresh bool
-	// Strict makes a divider that is not Fresh assign nothing until TTL and ExpiryMargin have
-	// passed. The bound in the package comment then holds, but assignments expire meanwhile.
+	// Strict extends the learning period to TTL plus ExpiryMargin and assigns nothing during it.
+	// The bound in the package comment then holds, but the assignments of the predecessor expire
+	// before there are new ones. Strict has no effect if Fresh is set.
 	Strict bool
 }
 
 func (o Options) withDefaults() Options {
-	def := func(d *time.Duration, value time.Duration) {
+	setDefault := func(d *time.Duration, value time.Duration) {
 		if *d <= 0 {
 			*d = value
 		}
 	}
-	def(&o.TTL, 12*time.Second)
-	def(&o.ExpiryMargin, 500*time.Millisecond)
-	def(&o.AssignTimeout, time.Second)
+	setDefault(&o.TTL, 12*time.Second)
+	setDefault(&o.ExpiryMargin, 500*time.Millisecond)
+	setDefault(&o.AssignTimeout, time.Second)
 	if o.MaxLate == 0 {
 		o.MaxLate = 500 * time.Millisecond
 	}

@@ -6,9 +6,10 @@ import "time"
 // of that time.
 const shadowBurst = 5 * time.Second
 
-// CountShadowHits counts hits of a bucket whose limit is in shadow mode, and returns how many of
-// them exceed the limit, that is how many would have been denied if it were divided. The burst is
-// [shadowBurst], or MinTokens. It returns 0 for other buckets.
+// CountShadowHits counts hits of a bucket whose limit is in shadow mode. It returns how many of
+// them exceed the limit, that is how many would have been denied if the limit were divided. It
+// allows a burst of [shadowBurst] or of MinTokens, whichever is larger. It returns 0 for other
+// buckets.
 func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	d.advance(now)
 	b := d.buckets[key]
@@ -22,10 +23,10 @@ func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	}
 	b.shadowTokens = min(capacity, b.shadowTokens+perSecond*(d.now-b.shadowAt).Seconds())
 	b.shadowAt = d.now
-	beyond := float64(hits) - max(b.shadowTokens, 0)
+	excess := float64(hits) - max(b.shadowTokens, 0)
 	b.shadowTokens = max(b.shadowTokens-float64(hits), 0)
-	if beyond < 1 {
+	if excess < 1 {
 		return 0
 	}
-	return min(uint64(beyond), hits)
+	return min(uint64(excess), hits)
 }

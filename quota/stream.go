@@ -18,13 +18,15 @@ type stream struct {
 	succeeded bool // its peer had a newer stream when it was closed
 }
 
+// batch is the batch of actions with number seq: those of sent[:end] that are not part of earlier
+// batches.
 type batch struct {
 	seq uint64
-	end int // index in sent
+	end int
 }
 
-// maxUntracked bounds the actions for buckets without a share. Buckets beyond it are reported
-// again.
+// maxUntracked bounds the actions for buckets without a share. A bucket beyond the bound can be
+// abandoned at its next report.
 const maxUntracked = 1024
 
 // findStream returns the stream with the given ID, a new one if there is none.
@@ -37,11 +39,11 @@ func (d *Divider) findStream(id StreamID) *stream {
 	return s
 }
 
-// abandonUntracked queues Abandon for a bucket without a share if it has no requests. One with
-// requests would be reported again at once, so it is left as it is.
+// abandonUntracked queues Abandon for a bucket without a share if it had no requests. A bucket with
+// requests gets no action, because the Envoy would report it again at once.
 func (d *Divider) abandonUntracked(s *stream, r Report) {
 	n := untrackedBytes + len(r.ID)
-	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.untracked) < maxUntracked && d.hasRoom(s.client, n) {
+	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.untracked) < maxUntracked && d.mayAllocate(s.client, n) {
 		d.addBytes(s.client, n)
 		s.untracked = append(s.untracked, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
 		d.markReady(s)
@@ -67,9 +69,9 @@ func (d *Divider) takeUntracked(s *stream, dst []Action, limit int) []Action {
 	return dst
 }
 
-// isFull reports whether a stream cannot have another bucket of n bytes.
+// isFull reports whether a stream may not have another bucket of n bytes.
 func (d *Divider) isFull(s *stream, n int) bool {
-	return len(s.shares) >= d.o.MaxStreamBuckets || !d.hasRoom(s.client, n)
+	return len(s.shares) >= d.o.MaxStreamBuckets || !d.mayAllocate(s.client, n)
 }
 
 // queueAssignment queues the assignment of a rate in the stream's outbox.
@@ -124,8 +126,8 @@ func dropFirst(list []*bucket, n int) []*bucket {
 // those of its shares.
 const maxStaleEntries = 64
 
-// compactOutbox removes stale entries, those of removed shares and duplicates, once they are more
-// than half.
+// compactOutbox removes duplicates and the entries of removed shares once they are more than half
+// of the outbox.
 func (s *stream) compactOutbox() {
 	if len(s.outbox) <= 2*len(s.shares)+maxStaleEntries {
 		return
@@ -146,8 +148,8 @@ func (s *stream) compactOutbox() {
 	}
 }
 
-// compactSent removes entries that await no confirmation once they are most of the list. A client
-// may never confirm.
+// compactSent removes entries that await no confirmation once they are most of the list. It bounds
+// the memory of a client that never confirms.
 func (s *stream) compactSent() {
 	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+maxStaleEntries {
 		return

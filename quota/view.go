@@ -74,16 +74,16 @@ type Summary struct {
 }
 
 // Summarize returns a summary of a bucket. ok is false if the bucket is not divided.
-func (d *Divider) Summarize(key Bucket) (brief Summary, ok bool) {
+func (d *Divider) Summarize(key Bucket) (summary Summary, ok bool) {
 	b := d.buckets[key]
 	if b == nil || b.limit == nil || b.limit.Strategy != Divide {
 		return Summary{}, false
 	}
-	brief = Summary{Bucket: key, Limit: b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), Shares: len(b.shares)}
+	summary = Summary{Bucket: key, Limit: b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), Shares: len(b.shares)}
 	for i := range b.shares {
-		brief.Demand += float64(b.shares[i].demand)
+		summary.Demand += float64(b.shares[i].demand)
 	}
-	return brief, true
+	return summary, true
 }
 
 // Buckets returns an iterator over all buckets.
@@ -95,9 +95,10 @@ type Counts struct {
 	Streams, Buckets, Shares int
 	// Bytes is the memory of all buckets, as [Options].MaxBytes counts it.
 	Bytes int
-	// TooManyBuckets counts reports beyond a bound, Abandoned the buckets that were idle or lost
-	// their rule, Probed the buckets abandoned as a probe, Inherited the shares that a reconnected
-	// peer inherited, and Divisions the divisions of buckets.
+	// TooManyBuckets counts reports beyond a bound, Abandoned the buckets abandoned because they
+	// were idle or no rule matched any more, Probed the buckets abandoned as a probe, Inherited the
+	// lost rates that the next stream of their peer inherited, and Divisions the divisions of
+	// buckets.
 	TooManyBuckets, Abandoned, Probed, Inherited, Divisions uint64
 }
 
@@ -109,10 +110,10 @@ func (d *Divider) Counts() Counts {
 	return c
 }
 
-// EachBucket calls f with up to n of a stream's buckets, those that it has reported and not
-// abandoned. The first call has left = [math.MaxInt]; it returns the value of left for the next
-// call, 0 after the last bucket. Events between two calls cause no bucket to be missed that the
-// stream had at the first call, but some may be repeated. f must not call the divider's methods
+// EachBucket calls f with up to n of the buckets in which a stream has a share. left is
+// [math.MaxInt] in the first call, and then the value that the previous call returned; 0 means that
+// all buckets were visited. If there are events between two calls, buckets may be repeated, but
+// none that the stream had at the first call is missed. f must not call the divider's methods
 // except [Divider.SetLimit].
 func (d *Divider) EachBucket(id StreamID, left, n int, f func(key Bucket, id string)) int {
 	s := d.streams[id]

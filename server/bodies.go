@@ -16,7 +16,7 @@ const (
 	maxBodiesOfAddress = 4 << 20
 )
 
-var errBodies = errors.New("too many large requests are in flight")
+var errTooManyBodies = errors.New("too many large requests are in flight")
 
 // bodyBudget bounds the memory of large request bodies. The zero value is ready.
 type bodyBudget struct {
@@ -59,14 +59,14 @@ func (b *body) read(in io.Reader, maxBytes int) error {
 
 // grow increases the capacity to size bytes, if the budget allows it.
 func (b *body) grow(size int) error {
-	more := size - freeBody - b.counted
+	growth := size - freeBody - b.counted
 	b.budget.mu.Lock()
 	defer b.budget.mu.Unlock()
-	if b.budget.total+more > maxBodies || b.budget.byAddress[b.address]+more > maxBodiesOfAddress {
-		return errBodies
+	if b.budget.total+growth > maxBodies || b.budget.byAddress[b.address]+growth > maxBodiesOfAddress {
+		return errTooManyBodies
 	}
-	b.budget.countLocked(b.address, more)
-	b.counted += more
+	b.budget.countLocked(b.address, growth)
+	b.counted += growth
 	b.bytes = append(make([]byte, 0, size), b.bytes...)
 	return nil
 }

@@ -260,8 +260,8 @@ func TestAllowListRequiresCertificates(t *testing.T) {
 		"clients without certificates": {TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key})},
 	} {
 		o.GRPCAddr = "127.0.0.1:0"
-		if err := New(o, s, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "an allow-list needs TLS") {
-			t.Errorf("%s: Listen() = %v, want an error", name, err)
+		if err := New(o, s, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "it needs TLS with authorities") {
+			t.Errorf("%s: Listen() = %v, want an error about TLS", name, err)
 		}
 	}
 	open := service(t, answer.Settings{}, oneRule)

@@ -148,10 +148,10 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 					if _, err := io.WriteString(conn, hello); err != nil {
 						t.Fatal(err)
 					}
-					answered, err := io.ReadAll(conn)
+					answer, err := io.ReadAll(conn)
 					_ = conn.Close()
-					if !strings.Contains(string(answered), "gRPC is served at port 8081") {
-						t.Errorf("the answer is %q, %v", answered, err)
+					if !strings.Contains(string(answer), "gRPC is served at --grpc-addr, by default port 8081") {
+						t.Errorf("response = %q, %v; want the address of gRPC", answer, err)
 					}
 				}
 				c := expectCondition(t, s, telemetry.GRPCOnHTTPPort, 5)

@@ -15,21 +15,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// defaultRetireTimeout bounds the time of a graceful close, and maxRetiring the number of
-// connections that are closing gracefully in addition to the bound.
+// defaultRetireTimeout is the time limit for a graceful close. maxRetiring bounds the number of
+// connections that are closing gracefully; these are in addition to the listener's maximum.
 const (
 	defaultRetireTimeout = 2 * time.Second
 	maxRetiring          = 64
 )
 
 // boundedListener bounds the open connections of a listener and gives each client address a fair
-// share. To admit one more connection, it closes an idle one; see [compareRanks]. So a client
-// cannot exclude probes, scrapes and other proxies with connections that it does not use.
+// share. At the bound, it closes an idle connection to admit a new one; see [compareRanks]. A
+// client therefore cannot exclude probes, scrapes and other proxies with connections that it does
+// not use.
 type boundedListener struct {
 	net.Listener
 	max           int
 	elapsed       func() time.Duration
-	retireTimeout time.Duration      // bound on the time of a graceful close
+	retireTimeout time.Duration      // time limit for a graceful close
 	rejected      prometheus.Counter // connections closed because of the bound
 	current       prometheus.Gauge   // number of open connections; optional
 
@@ -68,8 +69,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address that identifies a client; see [access.AddressOf]. All clients of a
-// Unix socket have the same.
+// addressOf returns the address that identifies a client; see [access.AddressOf]. It is the zero
+// Addr for all clients of a Unix socket.
 func addressOf(addr net.Addr) netip.Addr {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return access.AddressOf(tcp.AddrPort().Addr())
@@ -90,7 +91,7 @@ func clientAddress(r *http.Request) netip.Addr {
 // reports whether it did.
 func (l *boundedListener) admit(c *boundedConn) bool {
 	l.mu.Lock()
-	var retired, late *boundedConn
+	var retired, oldest *boundedConn
 	gracefully := false
 	if len(l.open) >= l.max {
 		if retired, gracefully = l.pickSurplusLocked(c); retired == nil {
@@ -99,7 +100,7 @@ func (l *boundedListener) admit(c *boundedConn) bool {
 		}
 		l.removeLocked(retired)
 		if gracefully {
-			late = l.retireLocked(retired)
+			oldest = l.retireLocked(retired)
 		}
 	}
 	if l.open == nil {
@@ -115,8 +116,8 @@ func (l *boundedListener) admit(c *boundedConn) bool {
 		l.rejected.Inc()
 		retired.retire(gracefully)
 	}
-	if late != nil {
-		late.retire(false)
+	if oldest != nil {
+		oldest.retire(false)
 	}
 	return true
 }
@@ -132,14 +133,14 @@ func (l *boundedListener) removeLocked(c *boundedConn) {
 	}
 }
 
-// retireLocked adds c to the connections that are closing gracefully. If there are too many, it
-// returns the oldest one, which must be closed now.
-func (l *boundedListener) retireLocked(c *boundedConn) (late *boundedConn) {
+// retireLocked adds c to the connections that are closing gracefully. If there are too many of
+// these, it returns the oldest one, which the caller must close immediately.
+func (l *boundedListener) retireLocked(c *boundedConn) (oldest *boundedConn) {
 	if len(l.retiring) >= min(max(l.max/16, 1), maxRetiring) {
-		late, l.retiring = l.retiring[0], l.retiring[1:]
+		oldest, l.retiring = l.retiring[0], l.retiring[1:]
 	}
 	l.retiring = append(l.retiring, c)
-	return late
+	return oldest
 }
 
 // ServedBy implements [transport.Bounded].

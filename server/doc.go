@@ -1,6 +1,6 @@
 // Package server serves envoy.service.ratelimit.v3 over gRPC and HTTP. It contains the listeners
 // and the lifecycle of a [Server]: it opens the ports, reports its health, serves, and drains. The
-// subpackages do the rest.
+// subpackages authenticate clients and handle their requests.
 //
 // # The path of a request
 //
@@ -33,7 +33,7 @@
 // continues with other calls after Service.Begin, and the store queues the decision for the
 // connection.
 //
-// Health, reflection and the services of [Options].Register are written for grpc-go. The built-in
+// Health, reflection and the services of [Options].Register are grpc-go services. The built-in
 // transport runs each of their calls in a goroutine.
 //
 // # HTTP

@@ -16,8 +16,8 @@ import (
 // and of the gRPC service.
 var healthNames = []string{"", "ratelimit", answer.ServiceName}
 
-// quotaHealthPrefix followed by a domain is the service name that is healthy on the server that
-// divides the quotas of the domain.
+// quotaHealthPrefix is the prefix of the service names of domains with quotas, such as quota.shop.
+// Such a service is healthy on the server that divides the quotas of the domain.
 const quotaHealthPrefix = "quota."
 
 // healthPeriod is the interval at which the state of the store is checked. Proxies check health
@@ -32,11 +32,12 @@ type healthState struct {
 	serving atomic.Bool
 	healthy atomic.Bool
 
-	updating sync.Mutex // held during updates, so that they are sent in order
+	updating sync.Mutex // held during an update, so that updates are sent in order
 	// divides returns the domains with quotas, and whether this server divides their quotas. It is
 	// nil without a quota service.
 	divides func() map[string]bool
-	// divided contains all domains that divides has ever returned. Removed ones are NOT_SERVING.
+	// divided contains all domains that divides has ever returned. Domains that it no longer
+	// returns are NOT_SERVING.
 	divided map[string]bool
 }
 
@@ -46,8 +47,8 @@ func newHealthState(ready func() bool) *healthState {
 	return l
 }
 
-// setQuotaDomains sets the function that returns the domains with quotas, and whether this server
-// divides their quotas. Their health names are then updated too.
+// setQuotaDomains sets the function divides. The following updates include the service names of the
+// domains with quotas.
 func (l *healthState) setQuotaDomains(divides func() map[string]bool) {
 	l.updating.Lock()
 	l.divides = divides
@@ -100,9 +101,9 @@ func (l *healthState) update() {
 			divides[domain] = false
 		}
 	}
-	for domain, ours := range divides {
+	for domain, leads := range divides {
 		state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		if ours && l.isHealthy() {
+		if leads && l.isHealthy() {
 			state = grpc_health_v1.HealthCheckResponse_SERVING
 		}
 		l.grpc.SetServingStatus(quotaHealthPrefix+domain, state)

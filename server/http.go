@@ -75,10 +75,11 @@ var (
 	jsonDisabled = forbidden("disabled by --no-json")
 )
 
-// jsonHandler answers RateLimitRequests in proto3 JSON: status 200 or 429 with the response in
-// JSON, and 400 for errors, as in envoyproxy/ratelimit. Unlike there, the body of an error
-// describes it, and a domain that the client may not request gets 403. So do web pages of other
-// origins, which could otherwise charge, refund and release leases through an operator's browser.
+// jsonHandler answers RateLimitRequests in proto3 JSON as envoyproxy/ratelimit does: status 200 or
+// 429 with the response in JSON, and 400 for errors. Unlike in envoyproxy/ratelimit, the body of an
+// error response describes the error, and a request for a domain that the client may not request
+// gets 403. So do requests of web pages of other origins, which could otherwise charge, refund and
+// release leases through an operator's browser.
 type jsonHandler struct {
 	*answer.Handler
 	maxBytes int
@@ -100,8 +101,8 @@ func admitJSON(w http.ResponseWriter, r *http.Request) bool {
 		http.Error(w, "Method Not Allowed: must be POST", http.StatusMethodNotAllowed)
 		return false
 	}
-	sent, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if !slices.Contains(jsonTypes, strings.ToLower(strings.TrimSpace(sent))) {
+	contentType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if !slices.Contains(jsonTypes, strings.ToLower(strings.TrimSpace(contentType))) {
 		http.Error(w, "Unsupported Media Type: must be application/json", http.StatusUnsupportedMediaType)
 		return false
 	}
@@ -169,7 +170,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.OverLimit() {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(text) // a client that went away
+	_, _ = w.Write(text) // an error means that the client has disconnected
 }
 
 // rejectBody writes the error of reading a request body.
@@ -179,7 +180,7 @@ func rejectBody(w http.ResponseWriter, err error) {
 	case tooLarge:
 		w.Header().Set("Connection", "close") // the rest is not read
 		http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
-	case errors.Is(err, errBodies):
+	case errors.Is(err, errTooManyBodies):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "Service Unavailable: "+err.Error(), http.StatusServiceUnavailable)
 	default:
@@ -203,9 +204,9 @@ func servePath(path string, h http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics returns status 500 if h panics. If the response has started, it aborts the
-// connection, so that the client does not take the partial response for a complete one. Without
-// this, net/http would log the value of the panic.
+// recoverPanics returns a handler that answers with status 500 if h panics. If the response has
+// started, it aborts the connection instead, so that the client does not take the partial response
+// for a complete one. Without this handler, net/http would log the value of the panic.
 func recoverPanics(h http.Handler, panics *telemetry.Panics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		response := &response{ResponseWriter: w}

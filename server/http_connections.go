@@ -65,7 +65,7 @@ func (h *httpConn) Usage() transport.Usage {
 // Retire implements [transport.Served].
 func (h *httpConn) Retire(bool) { _ = h.conn.Close() } // ignored: the connection is closed already
 
-// whileReading calls f, which reads from the client. Meanwhile, the connection counts as idle.
+// whileReading calls f, which reads from the client. The connection counts as idle during the call.
 func whileReading(r *http.Request, f func()) {
 	if h, ok := r.Context().Value(httpConnKey{}).(*httpConn); ok {
 		h.countHandler(-1)

@@ -36,7 +36,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	left := map[any]any{}
 	for _, e := range r.logs.FilterMessage("port already in use; listener disabled").All() {
-		left[e.ContextMap()["listener"]] = e.ContextMap()["moved_by"]
+		left[e.ContextMap()["listener"]] = e.ContextMap()["address_set_by"]
 	}
 	if len(left) != 2 || left["http"] != "--a" || left["metrics"] != "--b" {
 		t.Errorf("warned of %v, want http and metrics", left)

@@ -27,8 +27,8 @@ func isGRPC(r *http.Request) bool {
 	return r.Method == "PRI" && r.ProtoMajor == 2 || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 }
 
-// rejectGRPC returns an error to gRPC clients that names the right port, and reports it. Other
-// requests are handled by next.
+// rejectGRPC returns a handler that answers gRPC requests with an error that names the right port,
+// and logs them. Other requests are handled by next.
 func rejectGRPC(listener string, h *answer.Handler, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isGRPC(r) {
@@ -41,6 +41,6 @@ func rejectGRPC(listener string, h *answer.Handler, next http.Handler) http.Hand
 			code = http.StatusHTTPVersionNotSupported
 		}
 		w.Header().Set("Connection", "close")
-		http.Error(w, "This port speaks HTTP/1. gRPC is served at port 8081, or at that of --grpc-addr.", code)
+		http.Error(w, "This port serves HTTP/1. gRPC is served at --grpc-addr, by default port 8081.", code)
 	})
 }

@@ -35,7 +35,8 @@ type Options struct {
 	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"gRPC status codes of errors: compatible (UNKNOWN, as envoyproxy/ratelimit) or precise (INVALID_ARGUMENT and UNAVAILABLE)."`
 	Limits      transport.Limits `embed:"" group:"bounds"`
 
-	// UnhealthyWithoutRules has no effect on rules that cannot be loaded.
+	// UnhealthyWithoutRules concerns the active rules: if a reload fails, the previous rules stay
+	// active, and the server stays healthy.
 	UnhealthyWithoutRules bool `group:"process" help:"Report unhealthy while no domain is configured. Default: report healthy; requests are allowed or get errors."`
 	// UnhealthyWithoutStore requires [answer.Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Report unhealthy while the store is unavailable. Default: report healthy; --store-fallback decides."`
@@ -61,8 +62,8 @@ type Options struct {
 	DebugRights admin.Rights `kong:"-"`
 	// Tracing creates a span for each rate-limit request over gRPC. Optional.
 	Tracing *telemetry.Tracing `kong:"-"`
-	// Register registers further gRPC services, such as those of conformance suites. Then the
-	// headers of all calls are kept. Optional.
+	// Register registers further gRPC services, such as those of conformance suites. If it is set,
+	// the transport retains the headers of all calls. Optional.
 	Register func(grpc.ServiceRegistrar) `kong:"-"`
 }
 

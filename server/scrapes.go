@@ -11,15 +11,15 @@ import (
 )
 
 // Bounds on the scrapes in flight: in total and per client address, so that a client that does not
-// read its responses does not exclude Prometheus. An address gets a second one only while fewer
-// than half of the total are in flight.
+// read its responses does not exclude Prometheus. An address gets a second scrape only while fewer
+// than half of maxScrapes are in flight.
 const (
 	maxScrapes          = 8
 	maxScrapesOfAddress = 2
 )
 
-// scrapeHandler serves metrics within bounds on the scrapes in flight. Beyond them it returns
-// status 503.
+// scrapeHandler serves metrics while the scrapes in flight are within these bounds, and status 503
+// otherwise.
 type scrapeHandler struct {
 	metrics http.Handler
 

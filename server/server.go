@@ -84,9 +84,8 @@ func (s *Server) ready() bool {
 	return !s.options.UnhealthyWithoutStore || s.service.Up()
 }
 
-// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns the
-// error, unless the port of a listener in [Options].Optional is in use: then it skips that
-// listener.
+// Listen opens all listeners and logs their addresses. It skips a listener in [Options].Optional
+// whose port is in use. If any other listener fails, it closes all and returns the error.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
 	creds, err := access.Credentials(secure, s.service.Settings().Allow)
@@ -127,7 +126,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		conn, err := s.openListener(ctx, l.name, l.addr, defaultSocketMode)
 		if remedy, optional := s.options.Optional[l.name]; optional && errors.Is(err, syscall.EADDRINUSE) {
 			s.logger.Warn("port already in use; listener disabled",
-				zap.String("listener", l.name), zap.String("moved_by", remedy), zap.Error(err))
+				zap.String("listener", l.name), zap.String("address_set_by", remedy), zap.Error(err))
 			continue
 		}
 		if err != nil {
@@ -137,9 +136,9 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && !s.options.DebugRights.Configured() && !web.IsLocalAddress(conn.Addr()) {
 			s.logger.Warn("the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine")
 		}
-		most, head := s.httpBounds(l.name)
-		bounded := s.limitConnections(conn, most, h, nil)
-		server := newHTTPServer(recoverPanics(rejectGRPC(l.name, h, l.handler), h.Panics), head, s.logger)
+		maxOpen, headerBytes := s.httpBounds(l.name)
+		bounded := s.limitConnections(conn, maxOpen, h, nil)
+		server := newHTTPServer(recoverPanics(rejectGRPC(l.name, h, l.handler), h.Panics), headerBytes, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
 		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
@@ -159,7 +158,8 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
 	switch listener {
 	case "debug":
-		// The query of /counters can contain any descriptor. A byte is encoded in up to three.
+		// The query of /counters can contain any descriptor. URL encoding takes up to three bytes
+		// per byte.
 		return min(connections, maxOperatorConnections), headerBytes + 3*web.MaxBody
 	case "metrics":
 		connections = min(connections, maxOperatorConnections)
@@ -167,8 +167,8 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	return connections, headerBytes
 }
 
-// limitConnections bounds the connections of a listener. The gauge current shows their number; it
-// may be nil.
+// limitConnections bounds the number of open connections of a listener. current is a gauge of that
+// number, and may be nil.
 func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge) *boundedListener {
 	return &boundedListener{
 		Listener: l, max: maxOpen, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
@@ -189,14 +189,14 @@ func (s *Server) newQuotas(h *answer.Handler) {
 // logLeader logs which replica divides the quotas of a domain.
 func (s *Server) logLeader(domain string, leads bool, leader string) {
 	s.health.update()
-	about := zap.String("domain", domain)
+	field := zap.String("domain", domain)
 	switch {
 	case leads:
-		s.logger.Info("this sluice divides the quotas of a domain", about)
+		s.logger.Info("this sluice divides the quotas of a domain", field)
 	case leader != "":
-		s.logger.Info("another sluice divides the quotas of a domain", about, zap.String("sluice", leader[:min(len(leader), 100)]))
+		s.logger.Info("another sluice divides the quotas of a domain", field, zap.String("sluice", leader[:min(len(leader), 100)]))
 	default:
-		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not granted it the leadership", about)
+		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not granted it the leadership", field)
 	}
 }
 
@@ -261,8 +261,8 @@ func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.Fi
 	return l, nil
 }
 
-// closeListeners closes the quota service and the open listeners. None has accepted a connection
-// yet.
+// closeListeners closes the quota service and the open listeners, which have not accepted a
+// connection yet.
 func (s *Server) closeListeners() {
 	s.quotas.Close()
 	if s.grpc != nil {
@@ -323,23 +323,23 @@ func (s *Server) drain(ctx context.Context) {
 	telemetry.Raise(s.logger, telemetry.Draining, "", zap.Duration("delay", s.options.DrainDelay))
 	s.health.setServing(false)
 	resigned := make(chan struct{})
-	go func() { // meanwhile another sluice takes over the divided quotas
+	go func() { // another replica takes over the divided quotas during the drain delay
 		defer close(resigned)
 		s.quotas.Resign()
 	}()
 	time.Sleep(s.options.DrainDelay)
 	close(s.draining)
 	if s.grpc != nil {
-		bound := time.AfterFunc(s.options.DrainTimeout, func() {
+		timeout := time.AfterFunc(s.options.DrainTimeout, func() {
 			s.logger.Warn("drain timeout exceeded; aborting calls in flight", zap.Duration("timeout", s.options.DrainTimeout))
 			s.grpc.Stop()
 		})
 		s.grpc.GracefulStop()
-		bound.Stop()
+		timeout.Stop()
 	}
 	select {
 	case <-resigned:
-	case <-time.After(time.Second): // leaderships expire
+	case <-time.After(time.Second): // the leaderships will expire
 	}
 	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -351,13 +351,13 @@ func (s *Server) drain(ctx context.Context) {
 // shutDown shuts down HTTP listeners concurrently, so that a slow client of one does not delay the
 // others. It ends when ctx is done.
 func shutDown(ctx context.Context, all []*httpListener) {
-	var ending sync.WaitGroup
+	var shutdowns sync.WaitGroup
 	for _, l := range all {
-		ending.Go(func() {
+		shutdowns.Go(func() {
 			if err := l.Shutdown(ctx); err != nil {
 				_ = l.Server.Close() // a client keeps its connection open
 			}
 		})
 	}
-	ending.Wait()
+	shutdowns.Wait()
 }

@@ -14,8 +14,8 @@ const (
 	freshAge = time.Second
 	// maxSurplus bounds the number of connections that a search returns.
 	maxSurplus = 256
-	// searchInterval is the minimum time between searches, unless all results are used, and
-	// maxSurplusAge the maximum time for which results are used. A search visits all connections.
+	// A search visits all connections. searchInterval is the minimum time between two searches,
+	// unless all results have been used. Results are used for at most maxSurplusAge.
 	searchInterval = 50 * time.Millisecond
 	maxSurplusAge  = time.Second
 )
@@ -37,17 +37,17 @@ type rank struct {
 	usage      transport.Usage
 }
 
-// compareRanks returns a negative number if a is closed before b. It compares classes, then the
-// connections of the addresses in descending order, then the usage: connections that need no
-// graceful close are first, then those that have been idle for the longest time.
+// compareRanks returns a negative number if a is closed before b. It compares the classes, then the
+// numbers of connections of the addresses, in descending order. Then connections that need no
+// graceful close are first, and last it compares how long the connections have been idle.
 func compareRanks(a, b rank) int {
-	byUse := 0
+	byGrace := 0
 	if a.gracefully != b.gracefully {
-		if byUse = 1; b.gracefully {
-			byUse = -1
+		if byGrace = 1; b.gracefully {
+			byGrace = -1
 		}
 	}
-	return cmp.Or(a.class-b.class, b.count-a.count, byUse, cmp.Compare(a.usage.Since, b.usage.Since))
+	return cmp.Or(a.class-b.class, b.count-a.count, byGrace, cmp.Compare(a.usage.Since, b.usage.Since))
 }
 
 // rankLocked returns the rank of c.
@@ -90,8 +90,8 @@ func (l *boundedListener) searchLocked(now time.Duration) {
 	l.surplus = surplus{ranks, now}
 }
 
-// pickSurplusLocked returns the connection to close in favour of c, and whether to close it
-// gracefully. It returns nil if all others have priority over c.
+// pickSurplusLocked returns the connection to close so that c can be admitted, and whether to close
+// it gracefully. It returns nil if c must be rejected instead.
 func (l *boundedListener) pickSurplusLocked(c *boundedConn) (surplus *boundedConn, gracefully bool) {
 	now, s := c.openedAt, &l.surplus
 	if now-s.searched >= maxSurplusAge {
@@ -105,8 +105,8 @@ func (l *boundedListener) pickSurplusLocked(c *boundedConn) (surplus *boundedCon
 	return surplus, gracefully
 }
 
-// nextSurplusLocked returns the first surplus connection whose usage has not changed, if it may be
-// replaced by one of the address.
+// nextSurplusLocked returns the first surplus connection whose usage has not changed since the
+// search. It returns nil if a connection of the given address may not replace it.
 func (l *boundedListener) nextSurplusLocked(address netip.Addr) (surplus *boundedConn, gracefully bool) {
 	s := &l.surplus
 	for len(s.ranks) > 0 {
@@ -132,10 +132,10 @@ func (l *boundedListener) changedLocked(r *rank) bool {
 	return usage.Busy != r.usage.Busy || !usage.Busy && usage != r.usage
 }
 
-// mayReplaceLocked reports whether a connection of the address may replace the one with rank r. One
-// with an open call is only replaced if its address has at least twice as many connections as the
-// given address would then have. Addresses with more than an eighth of all connections do not
-// replace connections of addresses with fewer.
+// mayReplaceLocked reports whether a connection of the given address may replace the connection
+// with rank r. A connection with an open call is only replaced if its address has at least twice as
+// many connections as the given address would have afterwards. An address with more than an eighth
+// of all connections only replaces connections of addresses that have at least as many.
 func (l *boundedListener) mayReplaceLocked(r *rank, address netip.Addr) bool {
 	count, other := l.byAddress[address], l.byAddress[r.conn.address]
 	if r.class == classBusy {

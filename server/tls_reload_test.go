@@ -108,12 +108,12 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 				time.Sleep(time.Second)
 				put(t, files.Key, first.Key)
 			}, first, false, "TLS files loaded"},
-			{"half a certificate", func() { put(t, files.Cert, first.Cert[:100]) }, first, false, files.Cert + ": 1 PEM blocks begin and 0 can be decoded"},
+			{"half a certificate", func() { put(t, files.Cert, first.Cert[:100]) }, first, false, files.Cert + ": only 0 of 1 PEM blocks can be decoded"},
 			{"an empty one", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " contains no PEM certificate"},
 			{"none", func() { _ = os.Remove(files.Cert) }, first, false, "open " + files.Cert + ": no such file"},
-			{"what was there", func() { put(t, files.Cert, first.Cert) }, first, false, "match those in use again"},
-			{"half a bundle", func() { put(t, files.CA, both[:len(both)-10]) }, first, false, files.CA + ": 2 PEM blocks begin and 1 can be decoded"},
-			{"another authority beside the first", func() { put(t, files.CA, both) }, first, true, "TLS files loaded"},
+			{"the certificate that was active", func() { put(t, files.Cert, first.Cert) }, first, false, "match those in use again"},
+			{"half a bundle", func() { put(t, files.CA, both[:len(both)-10]) }, first, false, files.CA + ": only 1 of 2 PEM blocks can be decoded"},
+			{"another authority in addition to the first", func() { put(t, files.CA, both) }, first, true, "TLS files loaded"},
 			{"an expired pair", func() { put(t, files.Cert, stale.Cert); put(t, files.Key, stale.Key) }, first, true, files.Cert + ": the certificate expired at"},
 			{"a good pair and one authority less", func() {
 				put(t, files.Cert, second.Cert)

@@ -35,8 +35,8 @@ func listenSocketFile(ctx context.Context, path string, mode fs.FileMode) (net.L
 		return nil, errors.Join(fmt.Errorf("a unix listener is a %T", l), l.Close())
 	}
 	unix.SetUnlinkOnClose(false)
-	// Connecting requires the permission to write. Without chmod it would depend on the umask, and
-	// Envoy runs as another user.
+	// Connecting requires write permission. Without chmod, the umask would determine it, and Envoy
+	// usually runs as another user.
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, os.Remove(path), l.Close())
 	}
@@ -58,8 +58,8 @@ func (l *socketFile) Close() error {
 }
 
 // removeStaleSocket removes the socket file path if no process listens on it. Only a refused
-// connection proves that. After other errors, such as a full queue or a missing permission, the
-// file stays.
+// connection proves that. If connecting fails with another error, such as a full queue or a missing
+// permission, the file stays.
 func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,25 +9,26 @@ import (
 )
 
 // Cancel releases the leases and undoes the delayed hits of a batch that Decide decided and whose
-// caller has gone at the time now. A delayed hit can be undone only if no later turn has been
-// granted. Cancel does not wait for the store, and retains neither b nor names.
+// caller has gone at the time now. A delayed hit can be undone only if no later hit has been
+// scheduled behind it. Cancel does not wait for the store, and retains neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
-	var turns []turn
+	var delayed []delayedHit
 	for i, name := range names[:min(len(names), len(b.Decisions))] {
 		if !s.cancel(now, b, i, name) {
-			turns = append(turns, turn{i, b.Decisions[i].Charged})
+			delayed = append(delayed, delayedHit{i, b.Decisions[i].Charged})
 		}
 	}
 	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and those in the mirror
-	for _, t := range turns {
-		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been granted
+	for _, t := range delayed {
+		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later hit has been scheduled
 			s.backendOf(c.Policy).ledger.subtract(names[t.charge], t.hits)
 		}
 	}
 }
 
-// A turn is a delayed hit that cannot be undone in the store, because it is unavailable.
-type turn struct {
+// A delayedHit is a charge with a delayed hit that cannot be undone in the store, because the store
+// is unavailable.
+type delayedHit struct {
 	charge int
 	hits   uint64
 }
@@ -42,7 +43,7 @@ func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (
 	f, slot := s.slotOf(now, c, name)
 	if lease > 0 {
 		s.releaseLease(f, slot, now, *c, name, lease)
-		d.Charged = 0 // so the table, which does so too, does it once
+		d.Charged = 0 // releaseLease updates the mirror, so Table.Cancel must not
 		return true
 	}
 	req := newRequest()

@@ -191,7 +191,7 @@ func TestClusterPrimaryFails(t *testing.T) {
 		repair func()
 	}{
 		{"stopped", all[1].Stop, all[1].Continue},
-		{"killed", all[1].Kill, func() { storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2)) }},
+		{"killed", all[1].Kill, func() { storetest.EnableFailover(slices.Delete(slices.Clone(all), 1, 2)) }},
 	} {
 		failure.fail()
 		storetest.Eventually(t, failure.name+": unavailable", func() bool { return !s.Up() })

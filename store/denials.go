@@ -18,7 +18,7 @@ import (
 // penalty no hits count, and all denials are certain.
 const (
 	cacheFor = time.Second
-	// recheckAfter is how much longer other callers use the cached denial while one of them asks
+	// recheckAfter is how much longer other callers use the cached denial while one of them queries
 	// the store again.
 	recheckAfter = 50 * time.Millisecond
 )
@@ -80,7 +80,7 @@ func millis(now limiter.Time) uint64 {
 var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
 
 // denyFromCache decides b at the time at if each of its groups is certain to be denied. If it
-// reports false, the decisions of b are meaningless and the store must be asked.
+// reports false, the decisions of b are meaningless and the store must decide.
 func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	known := false
 	for i := range b.Charges {

@@ -181,8 +181,8 @@ func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	return 0
 }
 
-// removeForSlots removes and returns the entries of the slots that has reports, in the order of the
-// slots: those of at most maxRemoved counters.
+// removeForSlots removes and returns the entries of at most maxRemoved counters in slots for which
+// has returns true, in the order of the slots.
 func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +198,7 @@ func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsyn
 	return all
 }
 
-// hasUnsynced reports whether the slots that has reports have entries.
+// hasUnsynced reports whether there are entries in slots for which has returns true.
 func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

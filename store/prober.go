@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -133,7 +132,7 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		gone.client.Close() // fails all that wait for a reply
 		sh.waitIdle()
 		sh.backend.requestRefresh()
-		// The delay grows while a server answers probes only.
+		// The delay grows while a server answers nothing but probes.
 		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
 			wait = minProbeDelay
 		}
@@ -212,7 +211,7 @@ func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn
 	first, since := wait == 0, clock()
 	var last redis.Kind
 	for {
-		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
+		timer := time.NewTimer(sh.options.Spread(wait))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

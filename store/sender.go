@@ -28,13 +28,13 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	if len(sh.bulk) > 0 {
 		room -= part
 	}
-	batch, room = sh.move(batch, &sh.queue, room)
+	batch, room = sh.moveRequests(batch, &sh.queue, room)
 	since := clock() // parts of a large request wait for each other, not for the store
 	if len(batch) > 0 {
 		since = batch[0].queuedAt
 	}
 	if len(sh.bulk) > 0 {
-		batch, _ = sh.move(batch, &sh.bulk, room+part)
+		batch, _ = sh.moveRequests(batch, &sh.bulk, room+part)
 	}
 	sh.sendingSince[sender] = since
 	sh.inFlight++
@@ -47,9 +47,9 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	return batch, sh.conn
 }
 
-// move moves the oldest requests of a queue to batch: as many as fit into room, and at least one.
-// It returns the remaining room.
-func (sh *shard) move(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
+// moveRequests moves the oldest requests of a queue to batch: as many as fit into room, and at
+// least one. It returns the remaining room.
+func (sh *shard) moveRequests(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
 	q, n := *queue, 0
 	for n < len(q) && (n == 0 || q[n].cost(sh) <= room) {
 		room -= q[n].cost(sh)
@@ -297,11 +297,11 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 // batch is not lost.
 func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
-	part, kept := w.(requestOwner)
+	owner, owned := w.(requestOwner)
 	if decided = sh.options.guard(func() {
 		req.batch.Stored().Decide(at, req.call.Found)
 		admitted = script.CountAdmitted(req.batch)
-		if !kept {
+		if !owned {
 			sh.backend.store.updateMirror(at, req.batch, &f.state)
 		}
 	}); !decided {
@@ -309,8 +309,8 @@ func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted in
 		sh.fallBack([]*request{req})
 		return 0, false
 	}
-	if kept {
-		part.keepRequest(req, at)
+	if owned {
+		owner.keepRequest(req, at)
 	} else {
 		req.release()
 	}

@@ -20,8 +20,8 @@ const (
 	// maxSlowdown caps the ratio of measured to estimated time. Whatever durations a server
 	// reports, the bound of a run stays above 62 µs by estimate.
 	maxSlowdown = 16
-	// maxSlowdownByRoundTrip is the same if only round trips were measured, which include queueing
-	// at the server.
+	// maxSlowdownByRoundTrip caps the ratio if only round trips were measured, which include
+	// queueing at the server.
 	maxSlowdownByRoundTrip = 4
 )
 
@@ -57,9 +57,9 @@ func (s *slowness) bound(limit time.Duration) time.Duration {
 	return limit * 100 / time.Duration(max(s.percent.Load(), 100))
 }
 
-// measured is the number of charges of a measurement. They are on new counters, of the policy whose
-// estimate has the smallest margin.
-const measured = 24
+// measuredCharges is the number of charges of a measurement. They are on new counters of
+// measuredPolicy, whose estimate has the smallest margin.
+const measuredCharges = 24
 
 var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
 
@@ -76,7 +76,7 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	at := sh.time(limiter.Time(sent.UnixNano()))
 	var run script.Run
 	run.Clear(sh.options.storeTime())
-	calls := make([]script.Call, measured)
+	calls := make([]script.Call, measuredCharges)
 	for i := range calls {
 		b := &limiter.Batch{Charges: []limiter.Charge{{Policy: measuredPolicy, Hits: 1}}}
 		calls[i].Encode(at, b, [][]byte{fmt.Appendf(nil, "%s_%d_%d_", name, at, i)}, 0)

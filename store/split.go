@@ -59,7 +59,7 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCou
 	r, _ := splits.Get().(*split)
 	r.store, r.batch, r.now, r.perCounter = s, b, now, perCounter
 	var quotas *part // the last one with quota charges
-	several := false // parts have quota charges
+	several := false // several parts have quota charges
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
 		p := r.partFor(i, f, slot, names[i])
@@ -167,8 +167,8 @@ func (s *Store) backendOf(p *limiter.Policy) *backend {
 	return s.main
 }
 
-// slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a
-// fixed window lacks its start, which counts where no braces say otherwise.
+// slotOf returns the store that has a charge's counter, and the counter's slot on a cluster. The
+// start of a fixed window, which the name lacks, affects the slot unless the name has braces.
 func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backend, uint16) {
 	f := s.backendOf(c.Policy)
 	if f.server.Nodes == nil {
@@ -325,18 +325,18 @@ func (at location) deny() {
 		p.split.store.releaseLease(p.backend, p.slot, p.split.now, c, p.names[i], lease)
 		return
 	}
-	var turn *request
+	var cancel *request
 	if d.Wait > 0 {
-		turn = newRequest()
-		turn.call.EncodeCancel(p.repliedAt, &p.batch, i, p.names[i])
+		cancel = newRequest()
+		cancel.call.EncodeCancel(p.repliedAt, &p.batch, i, p.names[i])
 	}
 	refunds, _ := stored.Deny(p.repliedAt, i)
 	back := d.Charged - p.batch.Decisions[i].Charged
-	if turn == nil {
+	if cancel == nil {
 		refunds, back = refunds+back, 0
 	}
 	if back > 0 {
-		p.sendRefund(turn, i, back)
+		p.sendRefund(cancel, i, back)
 	}
 	if refunds == 0 {
 		return

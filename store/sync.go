@@ -157,8 +157,8 @@ func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
 	return n
 }
 
-// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an
-// error it returns those that were not charged, as far as is known.
+// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. If it
+// fails, it returns the hits that, as far as is known, were not charged.
 func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	left = unsynced
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
@@ -230,8 +230,8 @@ func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, 
 	return all, err
 }
 
-// noteSynced records that the store was charged with d, which left the counter in the given state,
-// excess hits further beyond its limit.
+// noteSynced records that the store was charged with d. The counter is then in the given state, and
+// exceeds its limit by excess more hits than before.
 func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter.State, excess uint64, all *Synced) {
 	exceeded := min(excess, d.Admitted)
 	all.Counters++

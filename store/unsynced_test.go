@@ -280,7 +280,7 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 			must.OK(t, c.decide(s, oneHit(n+1, hugeFixedWindow)))
 		}
 	}
-	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
+	storetest.EnableFailover(slices.Delete(slices.Clone(all), 1, 2))
 	if s.unsyncedCounters() == 0 {
 		t.Error("nothing is unsynced, want the hits that were admitted after the primary died")
 	}

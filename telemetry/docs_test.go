@@ -36,7 +36,7 @@ All series of a limit have the same labels, so any two of them can be joined:
 | ` + "`domain`" + ` | the domain |
 | ` + "`key1`, `key2`" + ` | the first two levels, as ` + "`key`" + ` or ` + "`key_value`" + `; empty where there is none |
 | ` + "`rule`" + ` | all levels joined by dots |
-| ` + "`limit`" + ` | which of a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
+| ` + "`limit`" + ` | the limit in a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
 
 In label values, ` + "`:`" + `, ` + "`|`" + ` and the dots of IPv4 addresses are replaced by ` + "`_`" + `, as in
 envoyproxy/ratelimit. ` + "`--sanitize-metric-dots`" + ` also replaces all other dots of keys and values, so
@@ -46,12 +46,12 @@ that dots in ` + "`rule`" + ` only separate levels. ` + "`--extra-tags`" + ` add
 each: 80,000. The first 1,000 limits have them from the start, at 0. The others get them with their
 first hit, so ` + "`rate()`" + ` misses the hits before the next scrape. A limit without series has had no
 hit. Up to 1,000 names that contain request values (` + "`detailed_metric`, `value_to_metric`" + `, limits
-in requests) have six each while their domain is configured. The rest count under ` + "`rule=\"other\"`" + `
-of their domain. The first 100 domains without rules that requests name have one each, in whose
-name characters other than letters and digits are replaced by ` + "`_`" + `; the rest count as the domain
-` + "`other`" + `.
+in requests) have six series each while their domain is configured. Further names count under
+` + "`rule=\"other\"`" + ` of their domain. The first 100 domains in requests that have no rules have one
+series each, in whose name ` + "`_`" + ` replaces all characters except letters and digits; further ones
+count as the domain ` + "`other`" + `.
 
-**Leases.** Limits that grant leases have two more: ` + "`sluice_leases_active`" + ` and
+**Leases.** Limits that grant leases have two more metrics: ` + "`sluice_leases_active`" + ` and
 ` + "`sluice_leases_expired_total`" + `, which counts leases that were not released in time. Both cover the
 leases that this process has granted since its start, at most the last 65,536; after a restart
 with ` + "`--state-file-leases`" + ` older ones free their permits without being counted. With a store both

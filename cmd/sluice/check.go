@@ -303,7 +303,7 @@ func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
 	switch name := set.StoreName(l); {
 	case name.Ratelimit:
 		return ", name of envoyproxy/ratelimit"
-	case name.Mistakable:
+	case name.Ambiguous:
 		return ", exact name: counters of another rule could have the same name in envoyproxy/ratelimit"
 	case name.Why != "":
 		return ", exact name: " + name.Why

@@ -10,7 +10,7 @@ type attachment struct {
 
 // attach sets the limits of routes from the policies that target them, most specific targets first:
 // rules of routes, routes, listeners, Gateways. Policies are in the order of precedence.
-func (o *Objects) attach(places []*envoyRoute) {
+func (o *Objects) attach(routes []*envoyRoute) {
 	// Policies of Gateways and listeners, which those of routes may merge.
 	above := map[attachment]*policy{}
 	for _, p := range o.policies {
@@ -29,12 +29,12 @@ func (o *Objects) attach(places []*envoyRoute) {
 				}
 				taken[at] = p
 				applied, covered := 0, 0
-				for _, place := range places {
-					if !at.covers(place) {
+				for _, r := range routes {
+					if !at.covers(r) {
 						continue
 					}
-					if covered++; place.policy == nil {
-						place.policy, place.limits = p, p.limitsFor(place, above)
+					if covered++; r.policy == nil {
+						r.policy, r.limits = p, p.limitsFor(r, above)
 						applied++
 					}
 				}

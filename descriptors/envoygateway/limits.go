@@ -26,10 +26,10 @@ type limit struct {
 	methods, path    bool
 	// cidr is the value of masked_remote_address, or empty. perIP is true if each address in it has
 	// its own limit.
-	cidr    string
-	perIP   bool
-	shadow  bool
-	allowed rules.Limit
+	cidr      string
+	perIP     bool
+	shadow    bool
+	rateLimit rules.Limit
 }
 
 // ruleSpec is the YAML of a rule.
@@ -161,11 +161,11 @@ func (l *limit) read(w *ruleSpec) error {
 			}
 		}
 	}
-	return l.readAllowed(w)
+	return l.readRateLimit(w)
 }
 
-// readAllowed sets l.allowed from a rule.
-func (l *limit) readAllowed(w *ruleSpec) error {
+// readRateLimit sets l.allowed from a rule.
+func (l *limit) readRateLimit(w *ruleSpec) error {
 	unit := rules.Unit(0)
 	for u := rules.Second; u <= rules.Week; u++ {
 		if strings.EqualFold(u.String(), w.Limit.Unit) {
@@ -178,24 +178,24 @@ func (l *limit) readAllowed(w *ruleSpec) error {
 	case n == nil || *n < 0 || *n > math.MaxUint32:
 		return fmt.Errorf("limit.requests must be a number from 0 to %d", uint32(math.MaxUint32))
 	default:
-		l.allowed = rules.Limit{Pos: l.pos, RequestsPerUnit: uint32(*n), Unit: unit, UnitMultiplier: 1}
+		l.rateLimit = rules.Limit{Pos: l.pos, RequestsPerUnit: uint32(*n), Unit: unit, UnitMultiplier: 1}
 		return nil
 	}
 }
 
 // check checks a match by name.
-func (m *match) check(what string) error {
+func (m *match) check(kind string) error {
 	switch {
 	case m.Name == "":
-		return fmt.Errorf("a %s match has no name", what)
+		return fmt.Errorf("a %s match has no name", kind)
 	case m.Type == "Distinct" && (m.Value != nil || m.Invert):
-		return fmt.Errorf("the Distinct match of %s %q must have neither value nor invert", what, m.Name)
+		return fmt.Errorf("the Distinct match of %s %q must have neither value nor invert", kind, m.Name)
 	case m.Type == "Distinct":
 		return nil
 	case m.Type != "" && m.Type != "Exact" && m.Type != "RegularExpression":
-		return fmt.Errorf("type %q of %s %q must be Exact, RegularExpression or Distinct", m.Type, what, m.Name)
+		return fmt.Errorf("type %q of %s %q must be Exact, RegularExpression or Distinct", m.Type, kind, m.Name)
 	case m.Value == nil:
-		return fmt.Errorf("the match of %s %q has no value", what, m.Name)
+		return fmt.Errorf("the match of %s %q has no value", kind, m.Name)
 	}
 	return m.pattern("RegularExpression")
 }
@@ -222,8 +222,8 @@ func (l *limit) chain(number int) rules.Descriptor {
 		}
 		all = append(all, d)
 	}
-	key := func(what string, args ...any) string {
-		return fmt.Sprintf("rule-%d-", number) + fmt.Sprintf(what, args...)
+	key := func(format string, args ...any) string {
+		return fmt.Sprintf("rule-%d-", number) + fmt.Sprintf(format, args...)
 	}
 	for i, distinct := range l.headers {
 		add(key("match-%d", i), !distinct)
@@ -247,7 +247,7 @@ func (l *limit) chain(number int) rules.Descriptor {
 		add(key("match--1"), true)
 	}
 	last := len(all) - 1
-	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.allowed}, l.shadow
+	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.rateLimit}, l.shadow
 	for i := last; i > 0; i-- {
 		all[i-1].Descriptors = []rules.Descriptor{all[i]}
 	}

@@ -209,16 +209,16 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 }
 
 // addUnread records an object or field that is not supported.
-func (o *Objects) addUnread(pos rules.Pos, what string) {
-	o.unread, o.unreadAt = append(o.unread, what), pos
+func (o *Objects) addUnread(pos rules.Pos, name string) {
+	o.unread, o.unreadAt = append(o.unread, name), pos
 }
 
 // unknownField matches the error for an unknown field.
 var unknownField = regexp.MustCompile(`^field (\S+) not found in type .*$`)
 
-// load decodes a node into into. It returns false if it reported errors.
-func (o *Objects) load(n *yaml.Node, pos rules.Pos, into any, options ...yaml.Option) bool {
-	err := n.Load(into, options...)
+// load decodes a node into v. It returns false if it reported errors.
+func (o *Objects) load(n *yaml.Node, pos rules.Pos, v any, options ...yaml.Option) bool {
+	err := n.Load(v, options...)
 	var mistakes *yaml.LoadErrors
 	switch {
 	case err == nil:

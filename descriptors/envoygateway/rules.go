@@ -15,16 +15,16 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 		o.reportNone(found)
 		return nil, o.diagnostics
 	}
-	places := o.envoyRoutes()
+	routes := o.envoyRoutes()
 	slices.SortStableFunc(o.policies, func(a, b *policy) int { return a.Metadata.compare(&b.Metadata) })
-	o.attach(places)
+	o.attach(routes)
 	if len(o.unread) > 0 {
 		o.warn(o.unreadAt, "not supported, so rules may be missing: %s; sluice explain --addr shows the rules that Envoy Gateway sends",
 			rules.Shorten(strings.Join(o.unread, ", ")))
 	}
 	var t tree
-	for _, p := range places {
-		t.add(p)
+	for _, r := range routes {
+		t.add(r)
 	}
 	if len(t.configs) == 0 && !found && !o.diagnostics.HasErrors() {
 		o.fail(o.policies[0].Metadata.pos, "no rules in these objects; add the Gateways and routes that "+
@@ -61,10 +61,10 @@ type tree struct {
 	diagnostics rules.Diagnostics
 }
 
-func (t *tree) add(p *envoyRoute) {
+func (t *tree) add(r *envoyRoute) {
 	numbers := map[bool]int{} // shared rules are numbered separately
-	for _, l := range p.limits {
-		domain, key := p.listener.domain(), p.name
+	for _, l := range r.limits {
+		domain, key := r.listener.domain(), r.name
 		if l.shared {
 			domain, key = l.policy, l.name
 		}

@@ -65,7 +65,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:
-			ok = p.unknownDefaultField(path, defaultsRootFields, f) != "domain" && ok
+			ok = p.reportUnknownDefaultField(path, defaultsRootFields, f) != "domain" && ok
 		}
 	}
 	switch {
@@ -79,9 +79,9 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 	}
 }
 
-// unknownDefaultField reports a field that a map of defaults cannot have. It returns the field that
+// reportUnknownDefaultField reports a field that a map of defaults cannot have. It returns the field that
 // was likely meant, so that it is not reported as missing, too.
-func (p *parser) unknownDefaultField(path string, v fieldSet, f field) (meant string) {
+func (p *parser) reportUnknownDefaultField(path string, v fieldSet, f field) (meant string) {
 	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
 	if len(fieldSetsOf(f.name)) > 0 {
 		message = fmt.Sprintf("%q is for rules and not allowed %s", f.name, v.where)
@@ -129,7 +129,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		case "rate_limit":
 			p.defaultLimit(path+" > rate_limit", f, e)
 		default:
-			given[p.unknownDefaultField(path, defaultItemFields, f)] = f
+			given[p.reportUnknownDefaultField(path, defaultItemFields, f)] = f
 		}
 	}
 	if _, ok := given["rate_limit"]; !ok {
@@ -165,7 +165,7 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 			case "value":
 				level.Value, _ = p.text(here, g)
 			default:
-				ok = p.unknownDefaultField(here, defaultPathFields, g) != "key" && ok
+				ok = p.reportUnknownDefaultField(here, defaultPathFields, g) != "key" && ok
 			}
 		}
 		if ok && level.Key == "" {
@@ -192,10 +192,10 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 			b.config.Name = p.limitName(path, g)
 			continue
 		}
-		if p.defaultableField(path, g, b) {
+		if p.readDefaultableField(path, g, b) {
 			continue
 		}
-		if meant := p.unknownDefaultField(path, defaultLimitFields, g); meant != "" {
+		if meant := p.reportUnknownDefaultField(path, defaultLimitFields, g); meant != "" {
 			b.suppressed = append(b.suppressed, meant)
 		}
 	}

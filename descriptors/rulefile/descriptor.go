@@ -71,7 +71,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
 		default:
-			keyOK = p.unknownField(path, descriptorFields, f) != "key" && keyOK
+			keyOK = p.reportUnknownField(path, descriptorFields, f) != "key" && keyOK
 		}
 	}
 	if keyOK && d.Key == "" {
@@ -81,20 +81,20 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		if single.config.Shadow {
 			p.fail(single.path, single.given["shadow"].key, `"shadow" is only for items of "rate_limits" with another, active limit; to try a single limit, set "shadow_mode: true" next to "rate_limit"`)
 		}
-		limit, ok := p.limit(single)
+		limit, ok := p.finishLimit(single)
 		if several != nil {
 			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move rate_limit into the list`)
 		} else if ok {
 			d.RateLimits = []rules.Limit{limit}
 		}
 	}
-	p.withoutLimit(path, fields, &d)
+	p.warnWithoutLimit(path, fields, &d)
 	return d
 }
 
-// withoutLimit warns of fields that modify a limit on a node without one: as in
+// warnWithoutLimit warns of fields that modify a limit on a node without one: as in
 // envoyproxy/ratelimit, nodes below do not inherit them.
-func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
+func (p *parser) warnWithoutLimit(path string, fields []field, d *rules.Descriptor) {
 	if slices.ContainsFunc(fields, func(f field) bool { return f.name == "rate_limit" || f.name == "rate_limits" }) {
 		return
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// documents calls each for the root of every document. what names the content of the file in
-// messages.
-func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
+// documents calls visit for the root of every document. kind names the content of the file in
+// messages: rules or defaults.
+func (p *parser) documents(content []byte, kind string, visit func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report("", "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
 		return
@@ -60,7 +60,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 			gaps, empty = append(gaps, empty), nil
 		}
 		found = true
-		each(doc.Content[0])
+		visit(doc.Content[0])
 	}
 	if !p.objects.any { // helm template prints empty documents between objects
 		for _, gap := range gaps {
@@ -68,7 +68,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		}
 	}
 	if !found {
-		p.report("", "", 1, 1, fmt.Sprintf(`no %s in the file; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`no %s in the file; it must have at least "domain"`, kind))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // diagnostics refer.
 func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner := newParser(p.file, []byte(text.Value))
-	inner.place = placesOf(content, text)
+	inner.mapPos = placesOf(content, text)
 	inner.allowances = inner.allowances.Moved(func(at rules.Pos) rules.Pos { return inner.at(at.Line, at.Col) })
 	inner.nodes = p.nodes // bounds the nodes of all files of the object together
 	configs := inner.read([]byte(text.Value), nil)

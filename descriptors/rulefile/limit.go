@@ -59,7 +59,7 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
 			return
 		}
-		limit, ok := p.limit(b)
+		limit, ok := p.finishLimit(b)
 		if !ok {
 			return
 		}
@@ -119,10 +119,10 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "shadow":
 			l.Shadow = p.strictBool(path, f)
 		default:
-			if p.defaultableField(path, f, b) {
+			if p.readDefaultableField(path, f, b) {
 				continue
 			}
-			if meant := p.unknownField(path, limitFields, f); meant != "" {
+			if meant := p.reportUnknownField(path, limitFields, f); meant != "" {
 				b.suppressed = append(b.suppressed, meant)
 			}
 		}
@@ -130,8 +130,9 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 	return b
 }
 
-// defaultableField reads a field of defaultableFields into b. It returns false for other fields.
-func (p *parser) defaultableField(path string, f field, b *limitBlock) bool {
+// readDefaultableField reads a field of defaultableFields into b. It returns false for other
+// fields.
+func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool {
 	l := &b.config
 	switch f.name {
 	case "unit_multiplier":
@@ -168,8 +169,9 @@ func (p *parser) defaultableField(path string, f field, b *limitBlock) bool {
 	return true
 }
 
-// limit checks a complete block. If ok is false it reported an error and the block is unusable.
-func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
+// finishLimit returns the limit of a complete block. If ok is false, it reported an error and the
+// limit is unusable.
+func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
 	l.Pos = p.pos(b.node)
 	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
@@ -194,7 +196,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, true
 	}
 	if !known {
-		p.unknownUnit(b)
+		p.reportUnknownUnit(b)
 		return l, false
 	}
 	l.Unit = unit
@@ -208,7 +210,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 	return l, p.checkAlgorithmFields(b, &l)
 }
 
-func (p *parser) unknownUnit(b *limitBlock) {
+func (p *parser) reportUnknownUnit(b *limitBlock) {
 	allowed := strings.Join(rules.UnitNames(), ", ")
 	switch f, given := b.given["unit"]; {
 	case b.unit == "" && (slices.Contains(b.suppressed, "unit") || slices.Contains(b.suppressed, "unlimited")):
@@ -248,7 +250,7 @@ func (p *parser) replaces(path string, f field) []string {
 			if g.name == "name" {
 				name, ok = p.text(here, g)
 			} else {
-				ok = p.unknownField(here, replacesFields, g) != "name" && ok
+				ok = p.reportUnknownField(here, replacesFields, g) != "name" && ok
 			}
 		}
 		switch {

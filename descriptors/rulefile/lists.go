@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// eachMap reads a list of maps below path and calls each for every item. here is the item's path,
-// at the item as it is in the list, and m the map; at and m differ for an alias. list and item
-// describe in errors what the two must be.
-func (p *parser) eachMap(path string, f field, list, item string, each func(here string, at, m *yaml.Node)) {
+// eachMap reads a list of maps below path and calls visit for every item. here is the item's path,
+// at the item as it is in the list, and m the map; at and m differ for an alias. list and item are
+// the expected types of the two in error messages.
+func (p *parser) eachMap(path string, f field, list, item string, visit func(here string, at, m *yaml.Node)) {
 	path = rules.Below(path, f.name)
 	if f.value.Kind != yaml.SequenceNode {
 		p.fail(path, f.value, "%q must be %s, not %s", f.name, list, kindName(f.value))
@@ -35,6 +35,6 @@ func (p *parser) eachMap(path string, f field, list, item string, each func(here
 			p.fail(here, at, "%s, not %s", item, kindName(m))
 			continue
 		}
-		each(here, at, m)
+		visit(here, at, m)
 	}
 }

@@ -35,9 +35,9 @@ type unreadObject struct {
 	remedy string
 }
 
-// object reads the rules of a Kubernetes object. is is false if the document is not a Kubernetes
+// object reads the rules of a Kubernetes object. ok is false if the document is not a Kubernetes
 // object.
-func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, is bool) {
+func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, ok bool) {
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
 	}
@@ -55,8 +55,8 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		for _, item := range list.Content {
 			// kubectl leaves kind and version out of the items of a ConfigMapList only.
 			item = p.resolveAlias(item)
-			switch below, is := p.object(content, item); {
-			case is:
+			switch below, ok := p.object(content, item); {
+			case ok:
 				configs = append(configs, below...)
 			case item.Kind == yaml.MappingNode && kind.Value == "ConfigMapList":
 				configs = append(configs, p.configMap(content, item)...)
@@ -115,7 +115,7 @@ func objectName(n *yaml.Node) string {
 const ofEnvoyGateway = "Envoy Gateway translates BackendTrafficPolicies, Gateways and routes into rules, and sends them over xDS: " +
 	"set --xds-addr, as in kustomize/overlays/envoy-gateway; only sluice check reads the objects"
 
-// remedies map kinds of objects to where their rules are.
+// remedies say for each kind of object where its rules are.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
 	"EnvoyFilter":     "it configures Envoy; check it with sluice envoy check, and give that the rules with -c",
@@ -147,7 +147,7 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		for i := 0; i+1 < len(data.Content); i += 2 {
 			key, text := p.resolveAlias(data.Content[i]), p.resolveAlias(data.Content[i+1])
 			if word == "binaryData" {
-				text = p.decoded(key.Value, text)
+				text = p.decodeBinaryData(key.Value, text)
 			}
 			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
 				files[key.Value] = text
@@ -198,8 +198,8 @@ func (p *parser) warnDuplicates(n *yaml.Node, only ...string) {
 	}
 }
 
-// decoded returns the value of a key of binaryData, with its place.
-func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
+// decodeBinaryData returns the value of a key of binaryData, with its place.
+func (p *parser) decodeBinaryData(name string, text *yaml.Node) *yaml.Node {
 	content, err := base64.StdEncoding.DecodeString(text.Value)
 	if err != nil {
 		p.fail("", text, "%s in the binaryData of a ConfigMap must be base64: %v", rules.Shorten(name), err)

@@ -57,8 +57,8 @@ func (p *parser) read(content []byte, list *longList) []rules.Config {
 		if list != nil {
 			list.findNode(root)
 		}
-		if p.place == nil {
-			if found, is := p.object(content, root); is {
+		if p.mapPos == nil {
+			if found, ok := p.object(content, root); ok {
 				configs = append(configs, found...)
 				return
 			}
@@ -96,7 +96,7 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 			most, _ := p.number(path, f, 1, math.MaxUint32)
 			c.MaxCounters = int64(most)
 		default:
-			ok = p.unknownField(path, rootFields, f) != "domain" && ok
+			ok = p.reportUnknownField(path, rootFields, f) != "domain" && ok
 		}
 	}
 	if ok && c.Domain == "" {

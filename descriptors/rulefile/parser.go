@@ -33,7 +33,8 @@ type parser struct {
 	texts            map[string]string
 	diagnostics      rules.Diagnostics
 	errors, warnings int
-	// seen prevents that a mistake in an anchor is reported for each of its aliases.
+	// seen has the reported findings, so that a mistake in an anchor is not reported again for each
+	// of its aliases.
 	seen         map[finding]bool
 	nodes, depth int
 	// objects are the Kubernetes objects of the file.
@@ -41,8 +42,9 @@ type parser struct {
 	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are
 	// reported as unread.
 	gateway *envoygateway.Objects
-	// place maps lines and columns of an embedded text to those of the file, or is nil.
-	place func(line, col int) (int, int)
+	// mapPos maps lines and columns of an embedded text to those of the file; nil if the text is
+	// not embedded.
+	mapPos func(line, col int) (int, int)
 	// stopped ends reading. Nothing is reported afterwards.
 	stopped bool
 }
@@ -101,8 +103,8 @@ func (p *parser) pos(n *yaml.Node) rules.Pos {
 }
 
 func (p *parser) at(line, col int) rules.Pos {
-	if p.place != nil {
-		line, col = p.place(line, col)
+	if p.mapPos != nil {
+		line, col = p.mapPos(line, col)
 	}
 	return rules.Pos{File: p.file, Line: line, Col: col}
 }

@@ -51,7 +51,7 @@ func findLongList(content []byte, size int) *longList {
 		}
 	}
 	line, start := nextLine(content, at)
-	if rest := line[len(word):]; !blank(rest) {
+	if rest := line[len(word):]; !isBlank(rest) {
 		return nil
 	}
 	l := &longList{size: size, first: 2 + bytes.Count(content[:at], []byte("\n")), indent: -1}
@@ -59,18 +59,18 @@ func findLongList(content []byte, size int) *longList {
 	for end < len(content) {
 		line, next := nextLine(content, end)
 		switch {
-		case blank(line):
-		case l.indent < 0 && !beginsItem(line, spaces(line)):
+		case isBlank(line):
+		case l.indent < 0 && !beginsItem(line, leadingSpaces(line)):
 			return nil
 		case l.indent < 0:
-			l.indent, l.items = spaces(line), 1
+			l.indent, l.items = leadingSpaces(line), 1
 			l.first += bytes.Count(content[start:end], []byte("\n"))
 			start = end
 		case beginsItem(line, l.indent):
 			l.items++
 		}
-		if l.indent >= 0 && !blank(line) && spaces(line) <= l.indent && !beginsItem(line, l.indent) {
-			if spaces(line) > 0 {
+		if l.indent >= 0 && !isBlank(line) && leadingSpaces(line) <= l.indent && !beginsItem(line, l.indent) {
+			if leadingSpaces(line) > 0 {
 				return nil
 			}
 			break // the next key at the top level
@@ -93,17 +93,17 @@ func nextLine(content []byte, at int) (line []byte, next int) {
 	return content[at:], len(content)
 }
 
-// blank reports whether a line is empty or a comment.
-func blank(line []byte) bool {
+// isBlank reports whether a line is empty or a comment.
+func isBlank(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	return len(line) == 0 || line[0] == '#'
 }
 
-func spaces(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }
+func leadingSpaces(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }
 
 // beginsItem reports whether an item with the given indentation begins on the line.
 func beginsItem(line []byte, indent int) bool {
-	return len(line) > indent && spaces(line) == indent && line[indent] == '-' &&
+	return len(line) > indent && leadingSpaces(line) == indent && line[indent] == '-' &&
 		(len(line) == indent+1 || line[indent+1] == ' ' || line[indent+1] == '\r')
 }
 

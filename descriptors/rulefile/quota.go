@@ -32,7 +32,7 @@ func (p *parser) quota(path string, f field) *rules.Quota {
 		case "approximate":
 			q.Approximate = p.strictBool(path, g)
 		default:
-			p.unknownField(path, quotaFields, g)
+			p.reportUnknownField(path, quotaFields, g)
 		}
 	}
 	return q

@@ -36,7 +36,7 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 		case "unsettled":
 			r.Release = p.unsettled(path, g)
 		default:
-			p.unknownField(path, reserveFields, g)
+			p.reportUnknownField(path, reserveFields, g)
 		}
 	}
 	if r.First > 0 && !estimated && r.Amount == 0 {

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// unknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no
+// reportUnknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no
 // effect there and are warnings only. It returns the field that was likely meant, so that it is not
 // reported as missing, too.
-func (p *parser) unknownField(path string, v fieldSet, f field) (meant string) {
+func (p *parser) reportUnknownField(path string, v fieldSet, f field) (meant string) {
 	home := fieldSetsOf(f.name)
 	switch {
 	case slices.Contains(referenceFields, f.name):
@@ -83,6 +83,6 @@ func (p *parser) checkIgnoredMap(path string, m *yaml.Node) {
 			p.checkIgnored(path, f)
 			continue
 		}
-		p.unknownField(path, fieldSet{"in a part without effect", referenceFields}, f)
+		p.reportUnknownField(path, fieldSet{"in a part without effect", referenceFields}, f)
 	}
 }

@@ -31,8 +31,9 @@ type algorithmInfo struct {
 	fields      []algorithmField // fields that only this algorithm has
 	// setPolicy sets the fields of p that belong to the algorithm.
 	setPolicy func(p *limiter.Policy, l *Limit)
-	// burst returns how many hits an idle bucket admits at once, which is its first field plus
-	// burstOffset. recovers is the verb for the time until it admits as many again.
+	// burst returns the number of hits that an idle bucket admits at once: the value of its first
+	// field plus burstOffset. recovers is the verb of messages for the time until it admits the
+	// same number again.
 	burst       func(p *limiter.Policy) uint64
 	burstOffset uint64
 	recovers    string
@@ -78,7 +79,7 @@ var algorithms = [...]algorithmInfo{
 		setPolicy: func(p *limiter.Policy, l *Limit) {
 			p.Slack, p.MaxWait, p.MaxWaiting = ValueOr(l.Slack, defaultSlack), ValueOr(l.MaxWait, 0), ValueOr(l.MaxWaiting, DefaultMaxWaiting)
 		},
-		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, burstOffset: 1, recovers: "come back",
+		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, burstOffset: 1, recovers: "recover",
 		scale: func(p limiter.Policy, _ uint32) limiter.Policy {
 			p.Slack = uint32(min(uint64(p.Slack), p.MaxHits()-1))
 			return p

@@ -160,7 +160,7 @@ func (l *Limit) WithDefaults(e *DefaultItem) Limit {
 	return given
 }
 
-// MistakeMessages returns what is wrong with the window and fields of a limit.
+// MistakeMessages returns the messages of the mistakes in the window or the fields of a limit.
 func (l *Limit) MistakeMessages() []string {
 	if wrong := l.WindowMistake(); wrong != "" {
 		return []string{wrong}

@@ -77,10 +77,10 @@ func (l *Limit) policy() limiter.Policy {
 	return p
 }
 
-// ValueOr returns *p, or otherwise if p is nil.
-func ValueOr[T any](p *T, otherwise T) T {
+// ValueOr returns *p, or fallback if p is nil.
+func ValueOr[T any](p *T, fallback T) T {
 	if p == nil {
-		return otherwise
+		return fallback
 	}
 	return *p
 }
@@ -129,8 +129,8 @@ type Mistake struct {
 	Message   string
 }
 
-// Mistakes returns what is wrong with the fields of l, apart from the range that each field has by
-// itself. The window must be valid.
+// Mistakes returns the mistakes in the fields of l, except values outside of a field's own range.
+// The window must be valid.
 func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
@@ -158,7 +158,7 @@ func (l *Limit) Mistakes() []Mistake {
 	if algorithm == limiter.Concurrency && ValueOr(l.CountRefused, false) {
 		all = append(all, Mistake{
 			"count_refused", false,
-			`"count_refused: true" is not supported by algorithm concurrency, where a denied request takes no slot; remove it`,
+			`"count_refused: true" is not supported by algorithm concurrency, where a denied request holds no permit; remove it`,
 		})
 	}
 	if p.Limit > r.maxRequests {

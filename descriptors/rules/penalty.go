@@ -21,7 +21,7 @@ func PenaltyText(steps []time.Duration) string {
 	return "penalty: [" + strings.Join(texts, ", ") + "]"
 }
 
-// spanText returns a duration as rules have it: 2m instead of 2m0s.
+// spanText returns a duration as rules spell it: 2m instead of 2m0s.
 func spanText(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

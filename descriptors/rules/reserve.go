@@ -51,9 +51,9 @@ func minAmount(capacity uint64) uint64 {
 	return (capacity + limiter.MaxReservations - 1) / limiter.MaxReservations
 }
 
-// Configure sets the limiter's reserve for a limit of p, whose numbers may be those of a rule, a
-// row or an override.
-func (r *Reserve) Configure(of *limiter.Reserve, p *limiter.Policy) {
+// Configure sets to, the limiter's reserve, for a limit of p, whose numbers may be those of a rule,
+// a row or an override.
+func (r *Reserve) Configure(to *limiter.Reserve, p *limiter.Policy) {
 	least, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
 	life := r.TTL
@@ -61,8 +61,8 @@ func (r *Reserve) Configure(of *limiter.Reserve, p *limiter.Policy) {
 	if !r.Release {
 		life = min(life+RecoveryTime(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
-	of.Set(uint32(reservations), life, r.Release)
-	of.SetLongestLife(min(MaxTTL+RecoveryTime(p)+time.Second, limiter.MaxWindow))
+	to.Set(uint32(reservations), life, r.Release)
+	to.SetLongestLife(min(MaxTTL+RecoveryTime(p)+time.Second, limiter.MaxWindow))
 }
 
 // String returns the field with all its values.

@@ -117,7 +117,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 		}
 		left -= int64(len(content))
 		if file := (File{Name: f.name, Content: content}); p.defaults != "" && f.target == last.target {
-			all.defaults = &file // if it is also below a path, the last one has its own name
+			all.defaults = &file // if it is also below a path, the last one found has the name p.defaults
 		} else {
 			all.files = append(all.files, file)
 		}
@@ -255,11 +255,11 @@ func openRegular(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, notRegular(path)
 	}
-	return openAtOnce(path)
+	return openNonblocking(path)
 }
 
-// openAtOnce opens a file without blocking, and fails if a pipe has replaced it.
-func openAtOnce(path string) (*os.File, error) {
+// openNonblocking opens a file without blocking, and fails if a pipe has replaced it.
+func openNonblocking(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

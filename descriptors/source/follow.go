@@ -37,8 +37,8 @@ type Options struct {
 	// Poll is the interval at which files are read without a notification. Default 10s; at most a
 	// second while they cannot be watched.
 	Poll time.Duration
-	// Settle is how long files must not change before a change is applied, so that no half-written
-	// file is. Default 100ms.
+	// Settle is how long files must not change before a change is applied, so that a half-written
+	// file is not. Default 100ms.
 	Settle time.Duration
 }
 
@@ -88,9 +88,9 @@ type watchOptions struct {
 	dirs         func() []string // returns the directories to watch now, sorted
 }
 
-// run calls look at once, and whenever something may have changed, until ctx ends. look calls
+// run calls check immediately and whenever a file may have changed, until ctx ends. check calls
 // refresh to update the watches.
-func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w *watcher, refresh func())) {
+func (f *watchOptions) run(ctx context.Context, check func(ctx context.Context, w *watcher, refresh func())) {
 	w, err := f.watch()
 	if err != nil {
 		w = &watcher{}
@@ -115,7 +115,7 @@ func (f *watchOptions) run(ctx context.Context, look func(ctx context.Context, w
 	}
 	for {
 		refresh()
-		look(ctx, w, refresh)
+		check(ctx, w, refresh)
 		select {
 		case <-ctx.Done():
 			return

@@ -35,8 +35,8 @@ type Wait struct {
 	Rules  bool
 	Tables []string
 	Bytes  []int64
-	// Waited is how long Load has waited, and Most the maximum.
-	Waited, Most time.Duration
+	// Waited is how long Load has waited, and Limit how long it waits at most.
+	Waited, Limit time.Duration
 }
 
 // waitInterval is how often a wait is reported.
@@ -48,7 +48,7 @@ func (g *Group) OnWait(report func(Wait)) { g.onWait = report }
 
 // reportWait reports that Load waits for the members that are not ready.
 func (g *Group) reportWait(ready changes, waited time.Duration) {
-	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Most: startTime}
+	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Limit: startTime}
 	for i, f := range g.tables {
 		if ready.tables[i] {
 			continue
@@ -106,8 +106,8 @@ func (g *Group) changed(now *snapshot) changes {
 	return c
 }
 
-// stable returns the changed members that are the same in two snapshots, and whether all of them
-// are.
+// stable returns the changed members that are the same in two snapshots, and whether that is all of
+// them.
 func (c changes) stable(a, b *snapshot) (stable changes, all bool) {
 	stable = changes{c.rules && a.rules.sum == b.rules.sum, slices.Clone(c.tables)}
 	for i := range c.tables {
@@ -236,31 +236,31 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the tables in which. It removes those whose files have changed since now or are
-// not usable, and same reports whether there were none. If one is known to be unfinished,
-// readTables reads none, since the others may be large.
-func (g *Group) readTables(now *snapshot, which changes) (all []fileReading, same bool) {
+// readTables reads the wanted tables. It removes from wanted those whose files have changed since
+// the snapshot now or are not usable; same is true if there were none. If one is known to be
+// unfinished, it reads none, since the others may be large.
+func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
-		if which.tables[i] && f.isUnfinished() {
-			which.tables[i], same = false, false
+		if wanted.tables[i] && f.isUnfinished() {
+			wanted.tables[i], same = false, false
 		}
 	}
 	for i, f := range g.tables {
-		if same && which.tables[i] {
+		if same && wanted.tables[i] {
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
 			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) || !unreadable && !r.stamp.equal(now.stamps[i]) {
-				which.tables[i], same = false, false
+				wanted.tables[i], same = false, false
 			}
 		}
 	}
 	return all, same
 }
 
-// apply activates the rules of now, if which has them, and the tables in read, or returns why not.
-// start is true for the first reading.
+// apply activates the rules of now, if which.rules is set, and the tables in read, or returns why
+// not. start is true for the first reading.
 func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bool) error {
 	defer func() { g.read = nil }()
 	for _, r := range read {

@@ -34,7 +34,7 @@ func TestStartReportsWait(t *testing.T) {
 		var want []Wait
 		size := int64(len(tableOf(1) + "b,1"))
 		for second := range 5 {
-			want = append(want, Wait{Tables: []string{"cut"}, Bytes: []int64{size}, Waited: time.Duration(second) * time.Second, Most: startTime})
+			want = append(want, Wait{Tables: []string{"cut"}, Bytes: []int64{size}, Waited: time.Duration(second) * time.Second, Limit: startTime})
 		}
 		if diff := cmp.Diff(want, reports); diff != "" {
 			t.Errorf("the reports differ (-want +got):\n%s", diff)

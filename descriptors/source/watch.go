@@ -38,8 +38,8 @@ func (w *watcher) close() {
 	}
 }
 
-// waitQuiet waits until nothing has happened for the settle time, but at most ten times as long,
-// since a busy file in the same directory would hide a change otherwise. It returns false if ctx
+// waitQuiet waits until there has been no event for the settle time. It waits at most ten times as
+// long, so that a busy file in the same directory does not hide a change. It returns false if ctx
 // ended.
 func (w *watcher) waitQuiet(ctx context.Context, settle time.Duration) bool {
 	limit := time.NewTimer(10 * settle)

@@ -63,7 +63,7 @@ func (b *builder) warnUnfinished() {
 func (b *builder) keyText(i int) string {
 	key := payloadReader{b: b.keyOf(i)}
 	parts := make([]string, len(b.columns))
-	for i, value := range key.values(nil) {
+	for i, value := range key.readValues(nil) {
 		parts[i] = fmt.Sprintf("%s=%q", b.columns[i], rules.Shorten(value))
 	}
 	return strings.Join(parts, ", ")
@@ -74,9 +74,9 @@ func (b *builder) add(values []string, row Row, line int) error {
 	if len(b.rows) == MaxRows && !b.lastWins {
 		return fmt.Errorf("the table has more than %d rows", MaxRows)
 	}
-	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isUsed} //nolint:gosec // a unit is small
+	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), flags: isUsed} //nolint:gosec // a unit is small
 	if row.Unlimited {
-		s.is |= isUnlimited
+		s.flags |= isUnlimited
 	}
 	if row.Name != "" {
 		i := b.names[row.Name]
@@ -147,19 +147,19 @@ func (b *builder) fill(r *Rows) (full bool) {
 		next[at]++
 	}
 	for at := range r.shards {
-		mine := order[starts[at]:starts[at+1]]
-		if len(mine) == 0 {
+		indexes := order[starts[at]:starts[at+1]]
+		if len(indexes) == 0 {
 			continue
 		}
 		s := &shard{keys: make([]byte, 0, bytes[at])}
 		if b.lastWins {
-			mine = b.newest(mine)
+			indexes = b.newest(indexes)
 		}
-		for _, i := range mine {
+		for _, i := range indexes {
 			if s.n == maxShardRows {
 				return true
 			}
-			if row := &b.rows[i]; s.insert(row.slot, b.keyOf(int(i))) != nil && b.reportDuplicate(mine, row) {
+			if row := &b.rows[i]; s.insert(row.slot, b.keyOf(int(i))) != nil && b.reportDuplicate(indexes, row) {
 				return false
 			}
 		}
@@ -170,12 +170,12 @@ func (b *builder) fill(r *Rows) (full bool) {
 }
 
 // newest returns the last row of each key, without deleted keys.
-func (b *builder) newest(mine []uint32) []uint32 {
-	seen := make(map[identity.ID]bool, len(mine))
+func (b *builder) newest(indexes []uint32) []uint32 {
+	seen := make(map[identity.ID]bool, len(indexes))
 	var last []uint32
-	for _, i := range slices.Backward(mine) {
+	for _, i := range slices.Backward(indexes) {
 		if s := &b.rows[i].slot; !seen[s.id] {
-			if seen[s.id] = true; s.is&isDeleted == 0 {
+			if seen[s.id] = true; s.flags&isDeleted == 0 {
 				last = append(last, i)
 			}
 		}
@@ -193,7 +193,7 @@ func (b *builder) keyOf(i int) []byte {
 
 // reportDuplicate reports a row whose key an earlier row in the shard has. It returns true if no
 // more errors are reported.
-func (b *builder) reportDuplicate(mine []uint32, row *pending) (last bool) {
-	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[mine[i]].line))
+func (b *builder) reportDuplicate(indexes []uint32, row *pending) (last bool) {
+	i := slices.IndexFunc(indexes, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
+	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[indexes[i]].line))
 }

@@ -18,7 +18,7 @@ import (
 // last row. [Table.Replace] activates the rows.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
-	end := &ending{in: from}
+	end := &endReader{in: from}
 	in := bufio.NewReaderSize(end, 1<<16)
 	switch start, _ := in.Peek(3); {
 	case string(start) == "\ufeff":
@@ -45,15 +45,15 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	return rows, b.found
 }
 
-// ending records the last byte and the error of reading. A truncated HTTP body returns its error
-// once, and [io.EOF] afterwards.
-type ending struct {
+// endReader records the last byte that it read, and the error that ended reading. A truncated HTTP
+// body returns its error once, and [io.EOF] afterwards.
+type endReader struct {
 	in   io.Reader
 	last byte
 	err  error
 }
 
-func (r *ending) Read(p []byte) (n int, err error) {
+func (r *endReader) Read(p []byte) (n int, err error) {
 	if r.err != nil {
 		return 0, r.err
 	}
@@ -137,7 +137,7 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 	n, err = r.in.Read(p[:min(len(p), r.left)])
 	r.left -= n
 	for rest := p[:n]; ; {
-		part, behind, quote := bytes.Cut(rest, []byte(`"`))
+		part, after, quote := bytes.Cut(rest, []byte(`"`))
 		newlines := bytes.Count(part, []byte("\n"))
 		if r.quoted {
 			r.lines += newlines
@@ -148,7 +148,7 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 		if !quote {
 			return n, err
 		}
-		r.quoted, rest = !r.quoted, behind
+		r.quoted, rest = !r.quoted, after
 	}
 }
 

@@ -65,8 +65,8 @@ var (
 )
 
 const (
-	// journalEnds is the file name extension of journals.
-	journalEnds = ".table"
+	// journalExt is the file name extension of journals.
+	journalExt = ".table"
 	// maxJournalBytes is the size of a journal from which it rejects new rows.
 	maxJournalBytes = 1 << 30
 	// compactFrom is the minimum size of a journal that is compacted.
@@ -215,7 +215,7 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 	if rows.Len()+others+added > j.table.maxRows {
 		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.maxRows)
 	}
-	// The second only if compaction fails.
+	// The size reaches the second bound only if compaction fails.
 	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes {
 		return 0, fmt.Errorf("%w: its rows take %d MiB, and at most %d", ErrFull, j.size>>20, maxJournalBytes>>20)
 	}

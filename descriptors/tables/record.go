@@ -101,7 +101,7 @@ type payloadReader struct {
 	bad bool
 }
 
-func (r *payloadReader) number() uint64 {
+func (r *payloadReader) readNumber() uint64 {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 {
 		r.bad, r.b = true, nil
@@ -111,7 +111,7 @@ func (r *payloadReader) number() uint64 {
 	return n
 }
 
-func (r *payloadReader) byte() byte {
+func (r *payloadReader) readByte() byte {
 	if len(r.b) == 0 {
 		r.bad = true
 		return 0
@@ -121,8 +121,8 @@ func (r *payloadReader) byte() byte {
 	return c
 }
 
-func (r *payloadReader) bytes() []byte {
-	n := r.number()
+func (r *payloadReader) readBytes() []byte {
+	n := r.readNumber()
 	if n > uint64(len(r.b)) {
 		r.bad, r.b = true, nil
 		return nil
@@ -132,29 +132,29 @@ func (r *payloadReader) bytes() []byte {
 	return b
 }
 
-// values appends the values of a key.
-func (r *payloadReader) values(dst []string) []string {
+// readValues appends the values of a key.
+func (r *payloadReader) readValues(dst []string) []string {
 	for len(r.b) > 0 {
-		dst = append(dst, string(r.bytes()))
+		dst = append(dst, string(r.readBytes()))
 	}
 	return dst
 }
 
-// change reads a change, whose values it appends to the given ones.
-func (r *payloadReader) change(values []string) (c Change, ok bool) {
-	op := r.byte()
-	key := payloadReader{b: r.bytes()}
-	c.Values, c.Delete = key.values(values), op == changeDelete
+// readChange reads a change, whose values it appends to the given ones.
+func (r *payloadReader) readChange(values []string) (c Change, ok bool) {
+	op := r.readByte()
+	key := payloadReader{b: r.readBytes()}
+	c.Values, c.Delete = key.readValues(values), op == changeDelete
 	if r.bad || key.bad || op != changePut && op != changeDelete {
 		return c, false
 	}
 	if c.Delete {
 		return c, true
 	}
-	number, burst := r.number(), r.number()
-	c.Row = Row{RequestsPerUnit: uint32(number), Burst: uint32(burst), Unit: rules.Unit(r.byte())} //nolint:gosec // checked below
-	c.Row.Unlimited = r.byte()&flagUnlimited != 0
-	c.Row.Name = string(r.bytes())
+	number, burst := r.readNumber(), r.readNumber()
+	c.Row = Row{RequestsPerUnit: uint32(number), Burst: uint32(burst), Unit: rules.Unit(r.readByte())} //nolint:gosec // checked below
+	c.Row.Unlimited = r.readByte()&flagUnlimited != 0
+	c.Row.Name = string(r.readBytes())
 	ok = !r.bad && number>>32 == 0 && burst>>32 == 0 && c.Row.Unit <= rules.Week && len(c.Row.Name) <= maxNameBytes
 	return c, ok
 }

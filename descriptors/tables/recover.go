@@ -48,7 +48,7 @@ func ReadJournal(t *Table, dir string) error {
 	return err
 }
 
-func journalPath(t *Table, dir string) string { return filepath.Join(dir, t.name+journalEnds) }
+func journalPath(t *Table, dir string) string { return filepath.Join(dir, t.name+journalExt) }
 
 // recovered is the content of a journal.
 type recovered struct {
@@ -89,16 +89,16 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 		}
 		r := payloadReader{b: payload}
 		if b.columns == nil {
-			if b.columns = r.values(nil); r.bad || CheckColumns(b.columns) != nil {
+			if b.columns = r.readValues(nil); r.bad || CheckColumns(b.columns) != nil {
 				return nil, fmt.Errorf("%w: the record at byte %d does not contain columns", ErrDamaged, found.size)
 			}
 		}
 		for len(r.b) > 0 {
-			c, ok := r.change(values[:0])
+			c, ok := r.readChange(values[:0])
 			if !ok || len(c.Values) != len(b.columns) {
 				return nil, fmt.Errorf("%w: the record at byte %d does not contain valid changes", ErrDamaged, found.size)
 			}
-			if err := b.change(&c); err != nil {
+			if err := b.addChange(&c); err != nil {
 				return nil, err
 			}
 			found.changes++
@@ -131,13 +131,13 @@ func checkTorn(rest []byte) error {
 	return nil
 }
 
-// change adds a change of a journal.
-func (b *builder) change(c *Change) error {
+// addChange adds a change of a journal.
+func (b *builder) addChange(c *Change) error {
 	if err := b.add(c.Values, c.Row, 0); err != nil {
 		return err
 	}
 	if c.Delete {
-		b.rows[len(b.rows)-1].slot.is |= isDeleted
+		b.rows[len(b.rows)-1].slot.flags |= isDeleted
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func checkValues(values []string) error {
 		case strings.IndexByte(v, 0) >= 0:
 			return fmt.Errorf("value %q contains a NUL byte", rules.Shorten(v))
 		case strings.IndexByte(v, '\r') >= 0:
-			// Readers of CSV take it away before a newline, so that a list would name another row.
+			// CSV readers remove it before a newline, so an exported row would have another key.
 			return fmt.Errorf("value %q contains a carriage return", rules.Shorten(v))
 		}
 	}

@@ -39,8 +39,8 @@ const (
 	// pointers, so that no memory is wasted: see TestShardsFitTheAllocator.
 	perShard = 382
 	// meanRows is the mean number of rows in a shard when a table is built, growRows the mean at
-	// which it gets more shards, and maxShardRows bounds one shard. Hashes are random: of shards
-	// with meanRows, one in 2^30 has maxShardRows.
+	// which it gets more shards, and maxShardRows bounds one shard. Hashes are random: if shards
+	// have meanRows on average, one in 2^30 reaches maxShardRows.
 	meanRows, growRows, maxShardRows = 230, 290, 350
 )
 
@@ -51,7 +51,7 @@ type slot struct {
 	key           uint32 // offset in keys
 	name          uint16
 	unit          uint8
-	is            uint8
+	flags         uint8
 }
 
 const (
@@ -83,7 +83,7 @@ func (r *Rows) Find(id identity.ID) (Hit, bool) {
 	if s == nil {
 		return Hit{}, false
 	}
-	return Hit{s.number, s.burst, rules.Unit(s.unit), s.is&isUnlimited != 0, s.name}, true
+	return Hit{s.number, s.burst, rules.Unit(s.unit), s.flags&isUnlimited != 0, s.name}, true
 }
 
 // NameOf returns the name of a row, or "".
@@ -122,7 +122,7 @@ func (r *Rows) All() iter.Seq2[[]string, Row] {
 		for i := range r.shards {
 			s := r.shards[i].Load()
 			for j := range s.slots {
-				if t := &s.slots[j]; t.is&isUsed != 0 && !yield(s.values(t), r.rowOf(t)) {
+				if t := &s.slots[j]; t.flags&isUsed != 0 && !yield(s.values(t), r.rowOf(t)) {
 					return
 				}
 			}
@@ -131,7 +131,7 @@ func (r *Rows) All() iter.Seq2[[]string, Row] {
 }
 
 func (r *Rows) rowOf(t *slot) Row {
-	return r.Row(Hit{t.number, t.burst, rules.Unit(t.unit), t.is&isUnlimited != 0, t.name})
+	return r.Row(Hit{t.number, t.burst, rules.Unit(t.unit), t.flags&isUnlimited != 0, t.name})
 }
 
 // shardOf returns the index of the shard of a hash.
@@ -152,9 +152,9 @@ func (s *shard) find(id identity.ID) *slot {
 		for ; i < perShard; i++ {
 			t := &s.slots[i]
 			switch {
-			case t.id == id && t.is&isUsed != 0:
+			case t.id == id && t.flags&isUsed != 0:
 				return t
-			case t.is&isUsed == 0:
+			case t.flags&isUsed == 0:
 				return nil
 			}
 		}
@@ -190,7 +190,7 @@ func appendKey(dst []byte, values []string) []byte {
 // insert returns it and adds nothing.
 func (s *shard) insert(t slot, key []byte) *slot {
 	i := homeIndex(t.id)
-	for ; s.slots[i].is&isUsed != 0; i = (i + 1) % perShard {
+	for ; s.slots[i].flags&isUsed != 0; i = (i + 1) % perShard {
 		if s.slots[i].id == t.id {
 			return &s.slots[i]
 		}
@@ -212,11 +212,11 @@ func (s *shard) with(t slot, key []byte) *shard {
 	return &next
 }
 
-// without returns a copy of the shard without the rows for which some returns true.
-func (s *shard) without(some func(*slot) bool) *shard {
+// without returns a copy of the shard without the rows for which remove returns true.
+func (s *shard) without(remove func(*slot) bool) *shard {
 	next := &shard{keys: make([]byte, 0, len(s.keys))}
 	for i := range s.slots {
-		if t := &s.slots[i]; t.is&isUsed != 0 && !some(t) {
+		if t := &s.slots[i]; t.flags&isUsed != 0 && !remove(t) {
 			next.insert(*t, s.keyOf(t))
 		}
 	}
@@ -245,7 +245,7 @@ func (r *Rows) grown() *Rows {
 	for i := range r.shards {
 		s := r.shards[i].Load()
 		for j := range s.slots {
-			if t := &s.slots[j]; t.is&isUsed != 0 {
+			if t := &s.slots[j]; t.flags&isUsed != 0 {
 				all[next.shardOf(t.id)].insert(*t, s.keyOf(t))
 			}
 		}

@@ -102,8 +102,8 @@ func (r *Rows) WriteCSV(to io.Writer) error {
 	return out.Error()
 }
 
-// Parts yields all rows as files of about the given size, each with its number of rows.
-func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
+// Parts yields all rows as CSV files of about size bytes, each with its number of rows.
+func (r *Rows) Parts(size int) iter.Seq2[[]byte, int] {
 	return func(yield func([]byte, int) bool) {
 		var b bytes.Buffer
 		out := csv.NewWriter(&b)
@@ -112,7 +112,7 @@ func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
 		_ = out.Write(header) // writes to memory cannot fail
 		for values, row := range r.All() {
 			_ = out.Write(append(values, row.fields()...)) // see above
-			if n++; b.Len() < most {
+			if n++; b.Len() < size {
 				continue
 			}
 			if out.Flush(); !yield(b.Bytes(), n) {

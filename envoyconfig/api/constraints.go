@@ -43,7 +43,8 @@ var constraints = map[string]struct {
 	"well_known_regex": {isHeaderText, "that can be a header"},
 }
 
-// firstUnmet returns the first rule that a value violates. Of several "in" rules one must be met.
+// firstUnmet returns the first rule that a value violates. If there are several "in" rules, the value must meet one of
+// them.
 func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 	has := func(name, value string) bool { return slices.Contains(all, rule{name, value}) }
 	if isEmpty(n) && has("ignore_empty", "true") {

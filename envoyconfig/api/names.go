@@ -14,7 +14,8 @@ const (
 	VirtualHost       = "envoy.config.route.v3.VirtualHost"
 	Route             = "envoy.config.route.v3.Route"
 
-	// LocalRateLimit is the filter that limits without a service. NetworkRateLimit asks once per connection.
+	// LocalRateLimit is the filter that limits without a service. NetworkRateLimit calls the service once per
+	// connection.
 	LocalRateLimit   = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 	NetworkRateLimit = "envoy.extensions.filters.network.ratelimit.v3.RateLimit"
 	FilterConfig     = "envoy.config.route.v3.FilterConfig"
@@ -32,7 +33,7 @@ const (
 	AddressInput = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
 	DirectInput  = "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput"
 
-	// Discovery is the response of a management server. Dump is the answer of /config_dump; the message names of its
+	// Discovery is the response of a management server. Dump is the output of /config_dump; the message names of its
 	// parts begin with DumpPart.
 	Discovery = "envoy.service.discovery.v3.DiscoveryResponse"
 	Dump      = "envoy.admin.v3.ConfigDump"
@@ -49,8 +50,8 @@ const (
 // httpFilter is an element of http_filters.
 const httpFilter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
 
-// containers are the messages around those of Envoy's API, in the format of schema.txt. They may have other fields.
-// Structs in them are validated separately.
+// containers are messages that contain those of Envoy's API, in the format of schema.txt. They may have further fields.
+// The Structs in them are validated separately.
 const containers = `
 ` + Discovery + ` ...
 resources []Struct

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
-	// The imports of Envoy's API for which no sources are read.
+	// Dependencies of Envoy's API that are not in sources.
 	_ "google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	_ "google.golang.org/protobuf/types/known/emptypb"
@@ -34,7 +34,7 @@ import (
 
 var update = flag.Bool("update", false, "write schema.txt")
 
-// sources are the modules with the generated code of Envoy's API and of the messages that it uses.
+// sources are the modules with the generated code of Envoy's API and of its dependencies.
 var sources = []string{
 	"github.com/envoyproxy/go-control-plane/envoy", "github.com/cncf/xds/go", "cel.dev/expr", "google.golang.org/genproto/googleapis/api",
 	"google.golang.org/genproto/googleapis/rpc", "go.opentelemetry.io/proto/otlp", "github.com/prometheus/client_model", "github.com/envoyproxy/protoc-gen-validate",
@@ -71,7 +71,7 @@ func descriptors(t *testing.T) *protoregistry.Files {
 	for modules := json.NewDecoder(strings.NewReader(string(out))); modules.More(); {
 		var m struct{ Path, Dir string }
 		if err := modules.Decode(&m); err != nil || m.Dir == "" {
-			t.Fatalf("the source of %s is not there: run go mod download: %v", m.Path, err)
+			t.Fatalf("the source of %s is missing: run go mod download: %v", m.Path, err)
 		}
 		err := filepath.WalkDir(m.Dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".pb.go") || strings.HasSuffix(path, "_vtproto.pb.go") {
@@ -91,7 +91,7 @@ func descriptors(t *testing.T) *protoregistry.Files {
 			t.Fatal(err)
 		}
 	}
-	// Of those that are linked here only the ones of protobuf itself are not in the sources.
+	// Only protobuf's own descriptors are not in the sources.
 	protoregistry.GlobalFiles.RangeFilesByPackage("google.protobuf", func(file protoreflect.FileDescriptor) bool {
 		set.File = append(set.GetFile(), protodesc.ToFileDescriptorProto(file))
 		return true
@@ -184,9 +184,9 @@ type describer struct {
 	texts map[protoreflect.FullName]string
 }
 
-// message describes a message, and all that it uses.
+// message describes a message and all messages and enums that it uses.
 func (w *describer) message(d protoreflect.MessageDescriptor) {
-	if _, there := w.texts[d.FullName()]; there || d.IsMapEntry() || wellKnown(d) != "" {
+	if _, ok := w.texts[d.FullName()]; ok || d.IsMapEntry() || wellKnown(d) != "" {
 		return
 	}
 	w.texts[d.FullName()] = ""
@@ -223,7 +223,7 @@ func isTrue(d protoreflect.Descriptor, option protoreflect.ExtensionType) bool {
 	return proto.GetExtension(d.Options(), option) == true
 }
 
-// typeOf names the type of a field, and describes it.
+// typeOf returns the name of a field's type, and describes the type.
 func (w *describer) typeOf(f protoreflect.FieldDescriptor) string {
 	switch {
 	case f.IsMap():
@@ -267,7 +267,7 @@ func wellKnown(d protoreflect.MessageDescriptor) string {
 
 // enum describes an enum.
 func (w *describer) enum(d protoreflect.EnumDescriptor) {
-	if _, there := w.texts[d.FullName()]; there {
+	if _, ok := w.texts[d.FullName()]; ok {
 		return
 	}
 	var text strings.Builder

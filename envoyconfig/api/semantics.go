@@ -73,8 +73,8 @@ var semantics = map[string]func(val *Validator, n *tree.Node){
 // combine returns a rule that applies each of the given rules.
 func combine(each ...func(val *Validator, n *tree.Node)) func(val *Validator, n *tree.Node) {
 	return func(val *Validator, n *tree.Node) {
-		for _, judge := range each {
-			judge(val, n)
+		for _, validate := range each {
+			validate(val, n)
 		}
 	}
 }
@@ -104,12 +104,12 @@ func (val *Validator) presentFields(n *tree.Node, fields []string) []string {
 	})
 }
 
-// rejectDuplicates rejects elements of a list that have the same text in a field after normal is applied.
-func (val *Validator) rejectDuplicates(list *tree.Node, normal func(string) string, field string) {
+// rejectDuplicates rejects elements of a list whose texts in a field are equal after normalize is applied.
+func (val *Validator) rejectDuplicates(list *tree.Node, normalize func(string) string, field string) {
 	seen := map[string]bool{}
 	for n := range list.Elements() {
 		at := n.Field(field)
-		if text := normal(at.Text); at.Exists() && seen[text] {
+		if text := normalize(at.Text); at.Exists() && seen[text] {
 			val.Reject(at, "%s: %s appears twice, and Envoy rejects that: remove one", at.Name, at.Describe())
 		} else {
 			seen[text] = true

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// ValidationError is a part of a configuration that Envoy rejects or that its API does not have.
+// ValidationError is an error for a part of a configuration that Envoy rejects or that its API does not have.
 type ValidationError struct {
 	Pos     rules.Pos
 	Message string
@@ -19,7 +19,7 @@ type ValidationError struct {
 // Error formats the error as file:line:column: message.
 func (f *ValidationError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
 
-// Validator collects what Envoy would reject. Its zero value is ready to use.
+// Validator collects errors for configuration that Envoy would reject. Its zero value is ready to use.
 type Validator struct {
 	// Errors are the problems for which Envoy rejects the configuration. They are complete after Finish.
 	Errors []error
@@ -51,8 +51,8 @@ func (val *Validator) ValidatePart(n *tree.Node, message string) {
 
 // Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
 // dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
-// outside of rate limits is an error only if the configuration is complete, because excerpts leave such fields out.
-func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
+// outside of rate limits is an error only if complete is true, because excerpts leave such fields out.
+func (val *Validator) Finish(dump Release, allowsDeprecated, complete bool) {
 	if dump == 0 || dump == schemaRelease {
 		val.addErrors(val.unknown)
 	} else {
@@ -61,13 +61,13 @@ func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
 	if dump == 0 && !allowsDeprecated {
 		val.addErrors(val.deprecated)
 	}
-	if whole {
+	if complete {
 		val.addErrors(val.missing)
 	}
 }
 
-func (val *Validator) addErrors(faults []*ValidationError) {
-	for _, f := range faults {
+func (val *Validator) addErrors(errs []*ValidationError) {
+	for _, f := range errs {
 		val.Errors = append(val.Errors, f)
 	}
 }
@@ -113,12 +113,12 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 		return
 	}
 	set := map[*field]*tree.Node{}
-	strangers := false
+	hasUnknown := false
 	for child := range n.Fields() {
 		f := m.byName[child.Name]
 		switch {
 		case f == nil && !m.open && child.Name != "@type":
-			strangers = true
+			hasUnknown = true
 			val.reportUnknownField(child, m)
 		case f != nil:
 			if child.Kind != tree.Null {
@@ -127,7 +127,7 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 			val.validateField(child, f)
 		}
 	}
-	val.validateOneofs(n, m, set, label, strangers)
+	val.validateOneofs(n, m, set, label, hasUnknown)
 	for _, f := range m.fields {
 		if at := set[f]; f.required && isEmpty(at) && (at != nil || f.oneof == "") {
 			val.reportMissingField(n, m, f, label)
@@ -140,7 +140,7 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 }
 
 // validateOneofs checks that at most one field of each oneof is set, and one of each required oneof.
-func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
+func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, hasUnknown bool) {
 	members := map[string][]string{}
 	for _, f := range m.fields {
 		if f.oneof != "" && set[f] != nil {
@@ -153,7 +153,7 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 	}
 	for _, oneof := range m.oneofs {
-		if len(members[oneof]) > 0 || val.partial || strangers {
+		if len(members[oneof]) > 0 || val.partial || hasUnknown {
 			continue
 		}
 		var names []string

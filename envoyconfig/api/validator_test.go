@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// TestOneForm checks that values which Envoy accepts in several forms are normalized.
-func TestOneForm(t *testing.T) {
+// TestNormalizedForms checks that values which Envoy accepts in several forms are normalized.
+func TestNormalizedForms(t *testing.T) {
 	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
 		x := valueOf(t, text)
 		if good := kinds["BoolValue"].accepts(x) || kinds["UInt32Value"].accepts(x); !good || x.Text != want || x.Name != "x" {
@@ -43,8 +43,8 @@ func valueOf(t *testing.T, text string) *tree.Node {
 	return roots[0].Field("x")
 }
 
-// TestFieldsAreEnvoys finds each name of a field in envoyconfig's code among those of the schema.
-func TestFieldsAreEnvoys(t *testing.T) {
+// TestFieldNamesExist checks that each field name in envoyconfig's code is in the schema.
+func TestFieldNamesExist(t *testing.T) {
 	known := map[string]bool{"@type": true}
 	for name, text := range paragraphs() {
 		if !strings.HasPrefix(text, "enum ") && name != "#" {
@@ -53,7 +53,7 @@ func TestFieldsAreEnvoys(t *testing.T) {
 			}
 		}
 	}
-	// Of other formats, and of parts of these.
+	// Field names of other formats.
 	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers`) {
 		known[name] = true
 	}

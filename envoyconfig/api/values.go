@@ -78,7 +78,7 @@ func (v enumValue) matches(n *tree.Node) bool {
 	return strings.EqualFold(n.Text, v.name) || n.Text == v.number
 }
 
-// isEmpty reports whether a field is missing, or equal to a missing one. An empty object is not empty.
+// isEmpty reports whether a field is missing, an empty text or an empty list. An object is never empty.
 func isEmpty(n *tree.Node) bool {
 	return n == nil || n.Kind == tree.Text && n.Text == "" || n.Kind == tree.List && len(n.Nodes) == 0
 }
@@ -128,10 +128,10 @@ func isInteger(n *tree.Node, least, most float64) bool {
 }
 
 // wrapped accepts a wrapper message such as StringValue in place of its value.
-func wrapped(takes func(*tree.Node) bool) func(*tree.Node) bool {
+func wrapped(accepts func(*tree.Node) bool) func(*tree.Node) bool {
 	return func(n *tree.Node) bool {
 		unwrapValue(n)
-		return takes(n)
+		return accepts(n)
 	}
 }
 

@@ -10,44 +10,44 @@ import (
 type Chain []*Patch
 
 // Chains returns the distinct chains that result from the EnvoyFilters, by scope and context. Two EnvoyFilters with
-// different labels may select the same proxies or different ones: they share a chain only if their patches find no
-// complement otherwise.
+// different labels may select the same proxies or different ones: they share a chain only if one of their
+// patches has no complement in another chain.
 func Chains(all []*EnvoyFilter) (chains []Chain) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank))
 	})
-	limits, sends := false, false
+	hasFilter, hasPolicies := false, false
 	for _, f := range all {
-		limits = limits || slices.ContainsFunc(f.Patches, addsFilter)
-		sends = sends || slices.ContainsFunc(f.Patches, addsPolicies)
+		hasFilter = hasFilter || slices.ContainsFunc(f.Patches, addsFilter)
+		hasPolicies = hasPolicies || slices.ContainsFunc(f.Patches, addsPolicies)
 	}
 	seen := map[string]bool{}
 	completed := map[*Patch]bool{}
-	take := func(s scope) {
+	addChains := func(s scope) {
 		if seen[s.key()] {
 			return
 		}
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			limits, sends := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
+			hasFilter, hasPolicies := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
 			for _, p := range chain {
-				completed[p] = completed[p] || p.AddsFilter && sends || p.AddsPolicies && limits
+				completed[p] = completed[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
 			}
 		}
 	}
 	for _, f := range all {
-		take(f.scope)
+		addChains(f.scope)
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if completed[p] || (!p.AddsFilter || !sends) && (!p.AddsPolicies || !limits) {
+			if completed[p] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
 				continue
 			}
 			for _, o := range all {
 				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.MayShareListener(other) }) {
-					take(f.scope.intersect(o.scope))
+					addChains(f.scope.intersect(o.scope))
 				}
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// object returns an EnvoyFilter as text, with patches that are as patch returns them.
+// object returns an EnvoyFilter as text, with patches as returned by patch.
 func object(meta, spec string, patches ...string) string {
 	return fmt.Sprintf("{ kind: EnvoyFilter, metadata: { %s }, spec: { %s configPatches: [%s] } }", meta, spec, strings.Join(patches, ", "))
 }
@@ -41,7 +41,7 @@ func read(t *testing.T, texts ...string) (all []*EnvoyFilter) {
 	return all
 }
 
-// added returns the filters that patches add to each chain, and the router.
+// added returns, for each chain, the names of the filters that patches add and of the router.
 func added(chains []Chain) (all []string) {
 	for _, c := range chains {
 		var names []string
@@ -55,13 +55,14 @@ func added(chains []Chain) (all []string) {
 	return all
 }
 
-// TestOrder applies patches in the order of istiod: by priority, those of the root namespace first, and as they stand.
-func TestOrder(t *testing.T) {
+// TestPatchOrder checks that patches are applied in istiod's order: by priority, root namespace first, then in the order
+// of the files.
+func TestPatchOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		objects []string
 		want    string
 	}{
-		"as they stand":         {[]string{object("", "", patch("ANY", "INSERT_BEFORE", Router, "name: a"), patch("ANY", "INSERT_BEFORE", Router, "name: b"))}, "a b router"},
+		"in file order":         {[]string{object("", "", patch("ANY", "INSERT_BEFORE", Router, "name: a"), patch("ANY", "INSERT_BEFORE", Router, "name: b"))}, "a b router"},
 		"the first place":       {[]string{object("", "", patch("ANY", "INSERT_BEFORE", Router, "name: a"), patch("ANY", "INSERT_FIRST", Router, "name: b"))}, "b a router"},
 		"before all":            {[]string{object("", "", patch("ANY", "INSERT_BEFORE", Router, "name: a"), patch("ANY", "INSERT_BEFORE", "", "name: b"))}, "b a router"},
 		"behind another":        {[]string{object("", "", patch("ANY", "INSERT_BEFORE", Router, "name: a"), patch("ANY", "INSERT_FIRST", "", "name: b"), patch("ANY", "INSERT_AFTER", "b", "name: c"))}, "b c a router"},
@@ -82,7 +83,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestScopes has EnvoyFilters for proxies of several selectors, namespaces and contexts.
+// TestScopes covers EnvoyFilters with several selectors, namespaces and contexts.
 func TestScopes(t *testing.T) {
 	filter := func(name, context string) string { return patch(context, "INSERT_BEFORE", Router, "name: "+name) }
 	labels := func(labels string) string { return "workloadSelector: { labels: { " + labels + " } }," }
@@ -97,7 +98,7 @@ func TestScopes(t *testing.T) {
 		"other namespaces":          {[]string{object("namespace: x", "", filter("a", "ANY")), object("namespace: y", "", filter("b", "ANY"))}, true, []string{"a router", "b router"}},
 		"contexts":                  {[]string{object("", "", filter("a", "GATEWAY"), filter("b", "SIDECAR_INBOUND"), filter("c", "ANY"))}, false, []string{"a c router", "b c router"}},
 		"labels of other names":     {[]string{object("", labels("app: a"), filter("a", "ANY")), object("", labels("istio: b"), filter("b", "ANY"))}, false, []string{"a router", "b router"}},
-		"which need each other":     {[]string{object("", labels("app: a"), filter("a", "ANY")), object("", labels("istio: b"), filter("b", "ANY"))}, true, []string{"a router", "b router", "a b router"}},
+		"complements":               {[]string{object("", labels("app: a"), filter("a", "ANY")), object("", labels("istio: b"), filter("b", "ANY"))}, true, []string{"a router", "b router", "a b router"}},
 		"a target":                  {[]string{object("", "targetRefs: [{ kind: Gateway, name: g }],", filter("a", "ANY")), object("", "targetRefs: [{ kind: Gateway, name: h }],", filter("b", "ANY"))}, true, []string{"a router", "b router"}},
 		"a namespace of a variable": {[]string{object("namespace: '{{ x }}'", "", filter("a", "ANY")), object("namespace: y", "", filter("b", "ANY"))}, false, []string{"a b router", "a b router"}},
 	} {

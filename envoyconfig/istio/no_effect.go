@@ -14,7 +14,7 @@ import (
 type NoEffect struct {
 	At  *tree.Node
 	Why string
-	// Severity is a warning if something in none of the files may give the patch an effect.
+	// Severity is a warning if a resource outside the files may give the patch an effect.
 	Severity rules.Severity
 }
 

@@ -82,7 +82,7 @@ type EnvoyFilter struct {
 	scope    scope
 	priority int64
 	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod then compares
-	// creation times, which files do not have.
+	// creation times, which files do not contain.
 	rank int
 }
 
@@ -98,7 +98,7 @@ type Patch struct {
 	match  *tree.Node
 }
 
-// Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for each part that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
 	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")

@@ -66,7 +66,7 @@ func (s scope) intersect(other scope) scope {
 func (s scope) key() string { return fmt.Sprint(s.namespace, s.labels) }
 
 // DisjointReason returns why no listener of a proxy gets both patches, and the position in the first patch; empty if
-// one may.
+// a listener may get both.
 func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
 		return fmt.Sprintf("this patch is for context %s, the other one for %s", p.Context, other.Context), p.match.Field("context").Pos()
@@ -89,9 +89,9 @@ func (p *Patch) MayShareListener(other *Patch) bool {
 	return why == ""
 }
 
-// MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the
-// position: it has the same selector in a namespace of its own, while gateways usually run in istio-system. It is
-// empty otherwise.
+// MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the position;
+// empty if it may. Gateways usually run in istio-system, so a patch with the same selector in another namespace does
+// not reach them.
 func (p *Patch) MissedGatewayReason(other *Patch) (why string, at rules.Pos) {
 	s, o := p.parent.scope, other.parent.scope
 	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {

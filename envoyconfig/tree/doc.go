@@ -1,5 +1,5 @@
 // Package tree reads YAML and JSON as trees of fields with positions in their files.
 //
-// Fields are found by their protobuf names, also if they are written in camelCase. The package does not
-// know any message; see package api.
+// Fields are found by their protobuf names, even if they are written in camelCase. The package does not
+// know Envoy's messages; see package api.
 package tree

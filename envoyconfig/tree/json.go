@@ -14,8 +14,8 @@ const maxDepth = 500
 // errNotJSON is returned for a text that may be YAML, whose parser gives better errors.
 var errNotJSON = errors.New("not JSON")
 
-// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, since dumps of large meshes have
-// many megabytes.
+// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, which matters for the dumps of large
+// meshes.
 type jsonReader struct {
 	jsonview.Scanner
 

@@ -47,8 +47,8 @@ type Node struct {
 // Missing is the node of every missing field.
 var Missing Node
 
-// Field returns the field of an object by its protobuf name, such as rate_limits, also if it is written as
-// rateLimits. The last of several wins.
+// Field returns the field of an object by its protobuf name, such as rate_limits, even if it is written as
+// rateLimits. If the object has the field several times, the last one wins.
 func (n *Node) Field(name string) *Node {
 	if n.Kind != Object {
 		return &Missing
@@ -145,18 +145,18 @@ func Map[T any](list *Node, read func(*Node) T) (all []T) {
 // Texts returns the texts of a list's elements.
 func Texts(list *Node) []string { return Map(list, func(n *Node) string { return n.Text }) }
 
-// Bool returns a boolean, or otherwise if the field is not set.
-func (n *Node) Bool(otherwise bool) bool {
+// Bool returns a boolean, or the given default if the field is not set.
+func (n *Node) Bool(byDefault bool) bool {
 	switch n.Kind {
 	case Boolean, Text:
 		return n.Text == "true"
 	default:
-		return otherwise
+		return byDefault
 	}
 }
 
-// Uint returns a number, or otherwise if the field is not set.
-func (n *Node) Uint(otherwise uint64) uint64 {
+// Uint returns a number, or the given default if the field is not set or not a whole number.
+func (n *Node) Uint(byDefault uint64) uint64 {
 	if v, err := strconv.ParseUint(n.Text, 10, 64); err == nil {
 		return v
 	}
@@ -164,7 +164,7 @@ func (n *Node) Uint(otherwise uint64) uint64 {
 	if v, err := strconv.ParseFloat(n.Text, 64); err == nil && v >= 0 && v < 1<<63 && v == float64(uint64(v)) {
 		return uint64(v)
 	}
-	return otherwise
+	return byDefault
 }
 
 // Enum returns the name of an enum's value, which may be written as a number. The first name is the default.

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestJSONIsReadAsYAML compares the JSON reader with the YAML library, which reads JSON, too: values and positions
+// TestJSONEqualsYAML compares the JSON reader with the YAML library, which reads JSON, too: values and positions
 // must be equal.
-func TestJSONIsReadAsYAML(t *testing.T) {
+func TestJSONEqualsYAML(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `[]`, ` { "a" : [ 1 , -2.5e3, true,false , null, "x\ny\"\u00e9/" ] } `, "{\n\t\"a\": {\"b\": [],\r\n \"c\": \"ü\"}}", `[[[{"a":""}]]]`, `{"a":1,"a":2}`,
 	} {

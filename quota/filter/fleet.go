@@ -23,9 +23,10 @@ type Fleet struct {
 	envoys  []envoy
 	// allowUnassigned is the decision about requests without a valid assignment.
 	allowUnassigned bool
-	now, due        quota.Time
-	// ticks counts the reports of all Envoys, which report round robin.
-	ticks             int64
+	now             quota.Time
+	due             quota.Time // when the divider's Tick is due
+	// reports counts the reports of all Envoys, which report round robin.
+	reports           int64
 	inTransit         []message // in order of arrival
 	ready             []quota.StreamID
 	buckets           int
@@ -47,8 +48,8 @@ type bucket struct {
 }
 
 type message struct {
-	at      quota.Time
-	to      int
+	at      quota.Time // arrival
+	envoy   int        // index of the recipient
 	seq     uint64
 	actions []quota.Action
 }
@@ -102,21 +103,21 @@ func (f *Fleet) Buckets() int { return f.buckets }
 // advance processes all events up to the time now.
 func (f *Fleet) advance(now quota.Time) {
 	for {
-		arrives, reports := never, never
+		arrival, report := never, never
 		if len(f.inTransit) > 0 {
-			arrives = f.inTransit[0].at
+			arrival = f.inTransit[0].at
 		}
 		if f.buckets > 0 {
-			reports = f.nextReportAt()
+			report = f.nextReportAt()
 		}
-		at := min(arrives, reports, f.due)
+		at := min(arrival, report, f.due)
 		if at > now {
 			break
 		}
 		f.now = max(f.now, at)
-		if arrives <= f.now {
+		if arrival <= f.now {
 			f.deliver()
-		} else if reports <= f.now {
+		} else if report <= f.now {
 			f.reportAll()
 		}
 		f.divide()
@@ -127,23 +128,23 @@ func (f *Fleet) advance(now quota.Time) {
 // nextReportAt returns the time of the next report.
 func (f *Fleet) nextReportAt() quota.Time {
 	n := int64(len(f.envoys))
-	return ReportInterval*quota.Time(f.ticks/n) + ReportInterval*quota.Time(f.ticks%n)/quota.Time(n)
+	return ReportInterval*quota.Time(f.reports/n) + ReportInterval*quota.Time(f.reports%n)/quota.Time(n)
 }
 
-// skipIdleReports skips the reports of the time without any bucket.
+// skipIdleReports skips the reports that were due while there was no bucket.
 func (f *Fleet) skipIdleReports() {
 	if f.buckets > 0 {
 		return
 	}
-	f.ticks = int64(f.now/ReportInterval) * int64(len(f.envoys))
+	f.reports = int64(f.now/ReportInterval) * int64(len(f.envoys))
 	for f.nextReportAt() <= f.now {
-		f.ticks++
+		f.reports++
 	}
 }
 
 func (f *Fleet) reportAll() {
-	envoy := int(f.ticks % int64(len(f.envoys)))
-	f.ticks++
+	envoy := int(f.reports % int64(len(f.envoys)))
+	f.reports++
 	for i := range f.envoys[envoy].buckets {
 		f.report(envoy, &f.envoys[envoy].buckets[i])
 	}
@@ -179,7 +180,7 @@ func (f *Fleet) deliver() {
 	if f.inTransit = f.inTransit[1:]; len(f.inTransit) == 0 {
 		f.inTransit = nil
 	}
-	p := &f.envoys[m.to]
+	p := &f.envoys[m.envoy]
 	for i := range m.actions {
 		at, found := p.index[m.actions[i].Bucket]
 		if !found {
@@ -190,7 +191,7 @@ func (f *Fleet) deliver() {
 			f.buckets--
 		}
 	}
-	f.divider.Confirm(f.now, quota.StreamID(m.to+1), m.seq)
+	f.divider.Confirm(f.now, quota.StreamID(m.envoy+1), m.seq)
 }
 
 // remove removes the bucket at index i. The last one moves to that index.

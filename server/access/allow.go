@@ -11,10 +11,10 @@ import (
 )
 
 // AllowList lists the domains that each client may request, by the names in the clients'
-// certificates. A client that is not listed may request none. An AllowList never changes, and its
-// methods may be called concurrently.
+// certificates. A client that is not listed may request no domain. An AllowList never changes, and
+// its methods may be called concurrently.
 type AllowList struct {
-	// exact contains the grants of DNS names and URIs. Only the latter contain a colon.
+	// exact contains the grants of DNS names and URIs. Only URIs contain a colon.
 	exact map[string]*grant
 	// prefixes contains the grants of names that end in /*, by the part before the star.
 	prefixes map[string]*grant
@@ -61,39 +61,39 @@ func (a *AllowList) parse(text string) error {
 			g.domains[domain] = struct{}{}
 		}
 	}
-	to := a.exact
-	stem, below := strings.CutSuffix(name, "/*")
-	if below {
-		to, name = a.prefixes, stem+"/"
+	grants := a.exact
+	stem, isPrefix := strings.CutSuffix(name, "/*")
+	if isPrefix {
+		grants, name = a.prefixes, stem+"/"
 	}
-	name, err := parseName(name, below)
+	name, err := canonicalName(name, isPrefix)
 	if err != nil {
 		return err
 	}
-	if to[name] == nil {
-		to[name] = &grant{domains: map[string]struct{}{}}
+	if grants[name] == nil {
+		grants[name] = &grant{domains: map[string]struct{}{}}
 	}
-	to[name].add(g)
+	grants[name].add(g)
 	return nil
 }
 
-// parseName returns a name in the form that is compared with certificates.
-func parseName(name string, below bool) (string, error) {
+// canonicalName checks a name and returns the form in which [AllowList.Client] looks it up.
+func canonicalName(name string, isPrefix bool) (string, error) {
 	if strings.Contains(name, "*") {
 		return "", errors.New("a * may only be the last segment of a URI, as in spiffe://cluster.local/ns/shop/*")
 	}
 	if !strings.Contains(name, ":") {
-		if below || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+		if isPrefix || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 			return "", fmt.Errorf("%q is neither a DNS name nor a URI, such as envoy.example.com or spiffe://cluster.local/ns/shop/sa/envoy", name)
 		}
 		return strings.ToLower(name), nil
 	}
 	u, err := url.Parse(name)
-	if err != nil || u.Scheme == "" || below && u.Host == "" {
+	if err != nil || u.Scheme == "" || isPrefix && u.Host == "" {
 		return "", fmt.Errorf("%q is not a URI, such as spiffe://cluster.local/ns/shop/sa/envoy", name)
 	}
 	// The last slash belongs to the /*, so no empty segment follows it.
-	if below && (u.RawQuery != "" || u.Fragment != "" || !isPlainPath(strings.TrimSuffix(u.EscapedPath(), "/"))) {
+	if isPrefix && (u.RawQuery != "" || u.Fragment != "" || !isPlainPath(strings.TrimSuffix(u.EscapedPath(), "/"))) {
 		return "", fmt.Errorf("%q has empty, dotted or escaped segments, a query or a fragment: must be segments that end in /*", name)
 	}
 	return canonicalURI(u), nil
@@ -102,7 +102,7 @@ func parseName(name string, below bool) (string, error) {
 // canonicalURI returns a URI with its scheme and host in lower case.
 func canonicalURI(u *url.URL) string {
 	c := *u
-	c.Host = strings.ToLower(c.Host) // url.Parse converts the scheme
+	c.Host = strings.ToLower(c.Host) // url.Parse has converted the scheme
 	return c.String()
 }
 
@@ -139,7 +139,7 @@ func (a *AllowList) Client(cert *x509.Certificate) *Client {
 	for _, u := range cert.URIs {
 		name := canonicalURI(u)
 		names = append(names, name)
-		if u.Scheme == "" { // it could equal a DNS name of the list
+		if u.Scheme == "" { // the name could equal a DNS name of the list
 			continue
 		}
 		add(a.exact[name])

@@ -73,7 +73,7 @@ func (e *DeniedError) Fields() []zap.Field {
 func Credentials(secure *TLS, allow *AllowList) (credentials.TransportCredentials, error) {
 	switch {
 	case allow != nil && !secure.ChecksClients():
-		return nil, errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
+		return nil, errors.New("an allow list identifies clients by their certificates: it needs TLS with authorities")
 	case allow != nil:
 		return identifyingCredentials{secure, allow}, nil
 	case secure != nil:
@@ -125,7 +125,7 @@ func ClientFromContext(ctx context.Context) *Client {
 	return ClientFromAuthInfo(p.AuthInfo)
 }
 
-// truncate bounds the parts of a request or certificate that errors contain.
+// truncate shortens a part of a request or certificate for an error.
 func truncate(s string, maxBytes int) string {
 	if len(s) <= maxBytes {
 		return s

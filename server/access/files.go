@@ -124,8 +124,8 @@ func checkPEM(path string, text []byte) error {
 			certificates++
 		}
 	}
-	if begun := bytes.Count(text, []byte("-----BEGIN ")); begun != blocks {
-		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: the file is damaged or truncated", path, begun, blocks)
+	if started := bytes.Count(text, []byte("-----BEGIN ")); started != blocks {
+		return fmt.Errorf("%s: only %d of %d PEM blocks can be decoded: the file is damaged or truncated", path, blocks, started)
 	}
 	if certificates == 0 {
 		return fmt.Errorf("%s contains no PEM certificate", path)
@@ -135,15 +135,15 @@ func checkPEM(path string, text []byte) error {
 
 // earliestExpiry returns the earliest expiry of the certificates in a chain.
 func earliestExpiry(chain [][]byte) (time.Time, error) {
-	var first time.Time
+	var earliest time.Time
 	for _, der := range chain {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return time.Time{}, err
 		}
-		if first.IsZero() || c.NotAfter.Before(first) {
-			first = c.NotAfter
+		if earliest.IsZero() || c.NotAfter.Before(earliest) {
+			earliest = c.NotAfter
 		}
 	}
-	return first, nil
+	return earliest, nil
 }

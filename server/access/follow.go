@@ -34,12 +34,12 @@ func (f follower[R]) run(ctx context.Context) {
 		if f.tick != nil {
 			f.tick()
 		}
-		now, hash := f.read()
+		reading, hash := f.read()
 		stable := hash == last
 		last = hash
 		if stable && hash != f.current {
 			f.current = hash
-			f.accept(now)
+			f.accept(reading)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// IdentityOf returns a name for the client of a connection, by which bounds are divided among
-// clients: from its certificate if it has one, else its address as [AddressOf] returns it. All
-// clients of a Unix socket have the same name, as do all clients behind one proxy or NAT, and all
-// clients whose certificates have the same names.
+// IdentityOf returns a name for the client of a connection. Resources are divided among clients by
+// this name. It comes from the client's certificate or, without one, from its address (see
+// [AddressOf]). All clients of a Unix socket have the same name. So do all clients behind one proxy
+// or NAT, and all clients whose certificates contain the same names.
 func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 	if cert := certificateOf(info); cert != nil {
 		if len(cert.DNSNames)+len(cert.URIs) > 0 {
@@ -26,13 +26,13 @@ func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 	return "network " + addr.Network()
 }
 
-// AddressOf returns the address by which bounds are divided among clients: an IPv4 address, or the
-// /64 prefix of an IPv6 address, because a client usually has all addresses of its prefix.
+// AddressOf returns the address that identifies a client: an IPv4 address, or the /64 prefix of an
+// IPv6 address, because a client can usually use all addresses of its prefix.
 func AddressOf(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
-		if half, err := ip.Prefix(64); err == nil {
-			return half.Masked().Addr()
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.Masked().Addr()
 		}
 	}
 	return ip

@@ -23,7 +23,7 @@ import (
 
 // TLSOptions configure the TLS connections of a server or client.
 type TLSOptions struct {
-	// Cert is the path of a PEM file with the certificate and its chain, and Key that of the
+	// Cert is the path of a PEM file with the certificate and its chain. Key is the path of the
 	// private key. A server needs both; a client may have neither.
 	Cert, Key string
 	// CA is the path of a PEM file with the authorities that verify the peer's certificate, instead
@@ -173,7 +173,7 @@ func (t *TLS) reportExpiry(k *keyring) {
 	}
 }
 
-// ServerHandshake is for grpc.
+// ServerHandshake implements [credentials.TransportCredentials].
 func (t *TLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := t.current.Load().creds.ServerHandshake(conn)
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe closed the connection without sending data
@@ -182,7 +182,7 @@ func (t *TLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, er
 	return secure, info, err
 }
 
-// ClientHandshake is for grpc.
+// ClientHandshake implements [credentials.TransportCredentials].
 func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := t.current.Load().creds.ClientHandshake(ctx, authority, conn)
 	if err != nil && ctx.Err() == nil {
@@ -198,20 +198,21 @@ func (t *TLS) reportFailure(conn net.Conn, err error) {
 		m.HandshakeErrors.Inc()
 	}
 	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc does not export this error
-		t.rare.Warn("TLS connection closed; more within ten seconds are only counted: the client named no protocol (ALPN), as HTTP/1 does, and this port speaks gRPC over HTTP/2",
+		t.rare.Warn("TLS connection closed because the client offered no ALPN protocol, as with HTTP/1; this port serves gRPC over HTTP/2. More within ten seconds are only counted",
 			zap.Stringer("peer", conn.RemoteAddr()))
 		return
 	}
 	t.options.Logger.Debug("TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
 }
 
-// Info is for grpc.
+// Info implements [credentials.TransportCredentials].
 func (t *TLS) Info() credentials.ProtocolInfo { return t.current.Load().creds.Info() }
 
-// Clone is for grpc. It returns t itself, which callers cannot modify.
+// Clone implements [credentials.TransportCredentials]. It returns t itself, which callers cannot
+// modify.
 func (t *TLS) Clone() credentials.TransportCredentials { return t }
 
-// OverrideServerName is for grpc, which no longer calls it.
+// OverrideServerName implements [credentials.TransportCredentials]. grpc no longer calls it.
 func (*TLS) OverrideServerName(string) error {
 	return errors.New("the server name is fixed: set TLSOptions.PeerName")
 }

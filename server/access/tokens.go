@@ -20,8 +20,8 @@ import (
 // Bounds on a token file and its fields, in bytes.
 const (
 	maxTokenFileBytes = 64 << 10
-	// MinTokenLength and MaxTokenLength bound the length of a token. 32 hexadecimal digits have 128
-	// bits.
+	// MinTokenLength and MaxTokenLength bound the length of a token. 32 hexadecimal digits contain
+	// 128 bits.
 	MinTokenLength     = 32
 	MaxTokenLength     = 512
 	maxTokenNameLength = 64
@@ -223,15 +223,15 @@ func parseToken(line string) (token, error) {
 	words := strings.Fields(line)
 	switch {
 	case len(words) != 3:
-		return token{}, fmt.Errorf("it has %d words: must be RIGHT NAME TOKEN, such as: write alice $(openssl rand -hex 32)", len(words))
+		return token{}, fmt.Errorf("the line has %d words: must be RIGHT NAME TOKEN, such as: write alice $(openssl rand -hex 32)", len(words))
 	case rights[words[0]] == 0:
 		return token{}, errors.New("the first word must be a right (read or write), followed by a name and a token")
 	case len(words[1]) > maxTokenNameLength || strings.Trim(words[1], tokenNameChars) != "":
-		return token{}, fmt.Errorf("the name, its second word, must be letters, digits and any of -._@, %d at most", maxTokenNameLength)
+		return token{}, fmt.Errorf("the name (second word) must consist of at most %d letters, digits and -._@", maxTokenNameLength)
 	case len(words[2]) < MinTokenLength || len(words[2]) > MaxTokenLength:
-		return token{}, fmt.Errorf("the token, its third word, has %d characters: must be %d to %d; openssl rand -hex 32 makes one", len(words[2]), MinTokenLength, MaxTokenLength)
+		return token{}, fmt.Errorf("the token (third word) has %d characters: must be %d to %d; generate one with openssl rand -hex 32", len(words[2]), MinTokenLength, MaxTokenLength)
 	case strings.Trim(words[2], tokenChars) != "":
-		return token{}, errors.New("the token, its third word, must be letters, digits and any of -._~+/=")
+		return token{}, errors.New("the token (third word) must consist of letters, digits and -._~+/=")
 	}
 	return token{sum: sha256.Sum256([]byte(words[2])), name: words[1], right: rights[words[0]]}, nil
 }

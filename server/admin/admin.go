@@ -77,11 +77,11 @@ func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	for path, page := range pages {
 		mux.Handle(path, g.protectPage(g.rejectCrossSite(page)))
 	}
-	all := &tablesHandler{a}
+	tables := &tablesHandler{a}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The mux would redirect paths with an empty value between two slashes.
 		if path := r.URL.EscapedPath(); path == TablesPath || strings.HasPrefix(path, TablesPath+"/") {
-			all.ServeHTTP(w, r)
+			tables.ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)

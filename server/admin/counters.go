@@ -23,10 +23,10 @@ type CounterReport struct {
 	Rule string `json:"rule,omitempty"`
 	// Reason explains why there are no counters, or that an override was ignored.
 	Reason string `json:"reason,omitempty"`
-	// Counters contains an element for each limit of the rule. Limits to which table rows give the
-	// same counter have one.
+	// Counters contains an element for each limit of the rule. Limits that share a counter because
+	// of table rows have a single element.
 	Counters []CounterState `json:"counters"`
-	// Divided is the bucket, if the limit is divided among Envoys.
+	// Divided is the bucket of the descriptor if the limit is divided among Envoys.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`
 }
 
@@ -41,22 +41,22 @@ type CounterState struct {
 	Denied bool `json:"denied,omitempty"`
 	// Shadow is true if the limit is a candidate, which does not deny.
 	Shadow bool `json:"shadow,omitempty"`
-	// Capacity is the number of hits that the limit admits at once, and Used the number of used
-	// hits, which may be more if denied hits count. Remaining is the number of single hits that
-	// would be admitted now, including those that would be delayed.
+	// Capacity is the number of hits that the limit admits at once. Used is the number of used
+	// hits; it may exceed Capacity if denied hits count. Remaining is the number of single hits
+	// that would be admitted now, including those that would be delayed.
 	Used      uint64 `json:"used"`
 	Capacity  uint64 `json:"capacity"`
 	Remaining uint64 `json:"remaining"`
 	// Over is true if the limit is exceeded.
 	Over bool `json:"over"`
-	// ResetsIn is the number of seconds until the counter equals a new one or, if the limit is
-	// exceeded, until it no longer is. For a fixed window it is always the end of the window. It is
-	// 0 if no hit is used. ResetsAt is the corresponding time, in UTC or in the time zone of the
-	// limit's calendar, which Timezone names.
+	// ResetsIn is the number of seconds until no hit is used any more or, if the limit is exceeded,
+	// until it is no longer exceeded. For a fixed window it is always the time until the end of the
+	// window. It is 0 if no hit is used. ResetsAt is the corresponding time, in UTC or in the time
+	// zone of the limit's calendar. Timezone is the name of that time zone.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
-	// Penalty is the current step of a penalty, from 1, and PenaltyFor its remaining time in
-	// seconds. Both are absent without one.
+	// Penalty is the current step of a penalty, from 1, and PenaltyFor the remaining time of the
+	// penalty in seconds. Both are absent if there is no penalty.
 	Penalty    int     `json:"penalty,omitempty"`
 	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
 	Timezone   string  `json:"timezone,omitempty"`
@@ -82,21 +82,21 @@ type HeldState struct {
 }
 
 // Counters reads the counters of a descriptor at the time now. It neither changes nor creates
-// counters, unless reset is set: then it resets them first and reports the used hits before. It
-// returns an error if there are no rules or a store does not respond. Text is the descriptor as
+// counters. But if reset is set, it first resets them and reports how many hits were used before.
+// It returns an error if there are no rules or a store does not respond. text is the descriptor as
 // text.
 func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {
 		return nil, err
 	}
-	walk := rules.Set.Explain(domain, d.Entries)
+	explanation := rules.Set.Explain(domain, d.Entries)
 	report := &CounterReport{
 		Domain: domain, Descriptor: text, ConfigHash: rules.Set.Hash,
-		Explanation: walk.String(), Reason: walk.Reason, Counters: []CounterState{},
+		Explanation: explanation.String(), Reason: explanation.Reason, Counters: []CounterState{},
 	}
-	look := rules.Lookup(domain, d)
-	switch m := &look.Plan.Matches[0]; {
+	lookup := rules.Lookup(domain, d)
+	switch m := &lookup.Plan.Matches[0]; {
 	case m.Override:
 		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
@@ -111,19 +111,19 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
 		}
 	}
-	b := &look.Plan.Batch
+	b := &lookup.Plan.Batch
 	forgotten := make([]uint64, len(b.Charges))
 	for i := 0; reset && i < len(forgotten); i++ {
-		if forgotten[i], err = look.Reset(ctx, now, i); err != nil {
+		if forgotten[i], err = lookup.Reset(ctx, now, i); err != nil {
 			return nil, err
 		}
-		rules.Live[look.Plan.DomainIndex].Forget(b.Charges[i].ID)
+		rules.Live[lookup.Plan.DomainIndex].Forget(b.Charges[i].ID)
 	}
-	if err := look.Decide(now); err != nil {
+	if err := lookup.Decide(now); err != nil {
 		return nil, err
 	}
 	for i := range b.Charges {
-		c := a.counterState(now, rules, look, i)
+		c := a.counterState(now, rules, lookup, i)
 		c.Forgotten = forgotten[i]
 		report.Counters = append(report.Counters, c)
 	}
@@ -131,15 +131,15 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 }
 
 // counterState returns the state of the counter of charge i of a decided lookup.
-func (a *API) counterState(now limiter.Time, rules *answer.Active, look *answer.Lookup, i int) CounterState {
-	b := &look.Plan.Batch
-	charge, limit, d := &b.Charges[i], look.Plan.Limits[i], &b.Decisions[i]
+func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answer.Lookup, i int) CounterState {
+	b := &lookup.Plan.Batch
+	charge, limit, d := &b.Charges[i], lookup.Plan.Limits[i], &b.Decisions[i]
 	c := CounterState{
 		Limit: limit.String(), Name: limit.Name, Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate,
-		Denied: rules.Live[look.Plan.DomainIndex].HasKey(charge.ID),
+		Denied: rules.Live[lookup.Plan.DomainIndex].HasKey(charge.ID),
 		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 	}
-	if held := look.Held(now, i); held != nil {
+	if held := lookup.Held(now, i); held != nil {
 		c.Held = &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 	}
 	if r := limit.Reservation; r != nil {

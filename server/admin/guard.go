@@ -20,13 +20,13 @@ import (
 // A guard authorizes requests to the debug listener, by two rights: read and write.
 //
 // Changes lift limits, and the state contains data of clients. Requests from this machine have both
-// rights: both ends of the connection must be loopback or a Unix socket. `kubectl port-forward`
-// uses loopback, but connections that a sidecar proxy forwards to the pod's address do not. Two
-// checks prevent web pages from using the browser to get around this: the Host must be a loopback
-// name, which excludes DNS rebinding, and changes that a page of another origin requests are
-// rejected.
+// rights: both ends of their connections are loopback addresses or a Unix socket. `kubectl
+// port-forward` uses loopback, but connections that a sidecar proxy forwards to the pod's address
+// do not. Two checks prevent web pages from using a browser on this machine: the Host must be a
+// loopback name, which excludes DNS rebinding, and changes that a page of another origin requests
+// are rejected.
 //
-// Other requests have the right of their token, or else of their certificate.
+// Other requests have the right of their token or, without a token, of their certificate.
 type guard struct {
 	rights  Rights
 	origins *http.CrossOriginProtection
@@ -124,8 +124,8 @@ func (g *guard) protectPage(page http.Handler) http.Handler {
 	})
 }
 
-// rejectCrossSite denies a page to web pages of other sites. With configured rights, those have no
-// credentials.
+// rejectCrossSite rejects requests for a page by web pages of other sites. If rights are
+// configured, this is not necessary, because such requests have no credentials.
 func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
 	if g.rights.Configured() {
 		return page
@@ -133,7 +133,7 @@ func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
 	return checked(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
 }
 
-// checked returns the handler of a page for requests without an error of check.
+// checked returns a handler that calls check, and serves page if there is no error.
 func checked(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := check(w, r); err != nil {
@@ -150,8 +150,8 @@ type endpoint struct {
 	methods map[string]access.Right
 	// methodsText describes the methods in errors, such as "GET to look up or DELETE to reset".
 	methodsText string
-	// answer returns a report or an error, which means status 400 unless it is a requestError. By
-	// is the name of the caller.
+	// answer returns a report or an error. An error that is not a requestError results in status
+	// 400. by is the name of the caller.
 	answer func(r *http.Request, by string) (report any, err error)
 }
 
@@ -181,12 +181,12 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	needs, ok := e.methods[method]
+	required, ok := e.methods[method]
 	switch {
 	case !ok:
 		header.Set("Allow", allowHeader(e.methods))
 		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
-	case from.right < needs:
+	case from.right < required:
 		g.deny(r, g.denied.NotGranted, "the right to write is missing")
 		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", from.name)
 	}
@@ -214,7 +214,7 @@ type requestError struct {
 
 func (e requestError) Error() string { return e.message }
 
-// statusCode returns the status code of a [requestError], or else the given one.
+// statusCode returns the status code of a [requestError], and other for all other errors.
 func statusCode(err error, other int) int {
 	if e, ok := errors.AsType[requestError](err); ok {
 		return e.code

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// maxActive is the number of limits that a page shows with current rates. The others are listed
-// below, as of the load of the page.
+// maxActive is the maximum number of limits that a page shows with current rates. The page lists
+// the others without rates, as of the time when it was loaded.
 const maxActive = 200
 
 //go:embed page.html
@@ -59,7 +59,7 @@ func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("A
 func pagePolicy() string {
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, "page", &pageState{State: &live.State{}}); err != nil {
-		panic(err) //nolint:forbidigo // a test sees it
+		panic(err) //nolint:forbidigo // a bug that tests find
 	}
 	hash := func(element string) string {
 		inner := regexp.MustCompile("(?s)<" + element + ">(.*?)</" + element + ">").FindSubmatch(b.Bytes())
@@ -126,7 +126,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from, err := h.guard.authenticate(http.Header{}, r)
 	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, debugIndex) // a client that went away
+		_, _ = io.WriteString(w, debugIndex) // an error means that the client has disconnected
 		return
 	}
 	part, which := "page", AllRules
@@ -149,7 +149,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
-	_, _ = (&web.PacedWriter{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
+	_, _ = (&web.PacedWriter{ResponseWriter: w}).Write(b.Bytes()) // an error means that the client has disconnected
 }
 
 // drawLine draws the total and denied hits of the last five minutes.
@@ -157,11 +157,11 @@ func drawLine(b *strings.Builder, l *live.Line) {
 	if l == nil || len(l.Hits) == 0 {
 		return
 	}
-	most := max(1, slices.Max(l.Hits))
-	fmt.Fprintf(b, `<svg viewBox="0 0 %d 16" preserveAspectRatio="none" role="img" aria-label="hits in the last five minutes, at most %d in %d seconds">`, 4*len(l.Hits), most, l.Seconds)
+	maxHits := max(1, slices.Max(l.Hits))
+	fmt.Fprintf(b, `<svg viewBox="0 0 %d 16" preserveAspectRatio="none" role="img" aria-label="hits in the last five minutes, at most %d in %d seconds">`, 4*len(l.Hits), maxHits, l.Seconds)
 	bar := func(class string, i int, n uint32) {
 		if n > 0 {
-			height := max(0.5, 16*float64(n)/float64(most))
+			height := max(0.5, 16*float64(n)/float64(maxHits))
 			fmt.Fprintf(b, `<rect%s x="%d" y="%.1f" width="3" height="%.1f"/>`, class, 4*i, 16-height, height)
 		}
 	}
@@ -174,8 +174,8 @@ func drawLine(b *strings.Builder, l *live.Line) {
 
 func rateText(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 
-// listActive returns limits as table rows: up to [maxActive] each second for an open page. A
-// template takes several times longer.
+// listActive returns limits as table rows. It does not use a template, which takes several times
+// longer, because it is called each second for each open page, with up to [maxActive] limits.
 func listActive(all []pageRule) template.HTML {
 	var b strings.Builder
 	for i := range all {
@@ -196,14 +196,15 @@ func listActive(all []pageRule) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // escaped above
 }
 
-// listIdle returns limits in lists of a hundred, so that browsers only lay out visible ones. There
-// may be ten thousand, for which a template takes ten times longer.
+// listIdle returns limits as lists of a hundred, so that browsers only lay out the visible lists.
+// It does not use a template, which takes ten times longer, because there may be ten thousand
+// limits.
 func listIdle(all []pageRule) template.HTML {
 	var b strings.Builder
-	for some := range slices.Chunk(all, 100) {
+	for chunk := range slices.Chunk(all, 100) {
 		b.WriteString("<ul class=\"idle\">\n")
-		for i := range some {
-			r := &some[i]
+		for i := range chunk {
+			r := &chunk[i]
 			b.WriteString("<li>" + html.EscapeString(r.Domain) + ": <code>" + html.EscapeString(r.Rule+" "+r.Limit) +
 				"</code> <span class=\"soft\">" + html.EscapeString(r.At) + "</span></li>\n")
 		}

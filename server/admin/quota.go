@@ -44,22 +44,22 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 		at := now.Add(d).UTC().Truncate(time.Second)
 		return &at
 	}
-	known, hash := a.service.Recorder(), ""
-	if known.Mode() != live.Off {
-		hash = known.Hash(identity.ID{Hi: v.Key[0], Lo: v.Key[1]})
+	recorder, hash := a.service.Recorder(), ""
+	if recorder.Mode() != live.Off {
+		hash = recorder.Hash(identity.ID{Hi: v.Key[0], Lo: v.Key[1]})
 	}
 	b := live.QuotaBucket{
 		Domain: v.Rule.Domain(), Rule: v.Rule.Path(), Limit: v.Rule.Limits[0].String(), Hash: hash,
 		LimitRate: rlqs.PerSecond(v.Rate), Assigned: rlqs.PerSecond(v.AssignedRate), Unconfirmed: rlqs.PerSecond(v.UnconfirmedRate), Lost: rlqs.PerSecond(v.LostRate),
 		LostUntil: after(v.LostFor), LearningUntil: after(v.Learning), Holders: len(v.Shares), Shares: []live.QuotaShare{},
 	}
-	if known.Mode() == live.Clear {
+	if recorder.Mode() == live.Clear {
 		b.Descriptor = live.DescriptorText(v.Entries)
 	}
-	for _, h := range v.Shares {
-		b.DemandRate += h.Demand
+	for _, s := range v.Shares {
+		b.DemandRate += s.Demand
 		b.Shares = append(b.Shares, live.QuotaShare{
-			Address: v.Addresses[h.Stream], Stream: uint64(h.Stream), Share: rlqs.PerSecond(int64(h.Rate)), Demand: h.Demand, Confirmed: h.Confirmed,
+			Address: v.Addresses[s.Stream], Stream: uint64(s.Stream), Share: rlqs.PerSecond(int64(s.Rate)), Demand: s.Demand, Confirmed: s.Confirmed,
 		})
 	}
 	slices.SortStableFunc(b.Shares, func(a, b live.QuotaShare) int { return cmp.Compare(b.Share, a.Share) })
@@ -67,20 +67,20 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	return b
 }
 
-// updateQuotaGauges sets the gauges of the assigned parts of divided limits, 0 if there are no
-// assignments. Limits whose metrics contain values of requests have no gauge.
+// updateQuotaGauges sets the gauges of divided limits to the assigned part of each limit, 0 if
+// there are no assignments. Limits whose metrics contain values of requests have no gauge.
 func (a *API) updateQuotaGauges() {
 	rules, err := a.service.Active()
 	if err != nil || !rules.Set.Divides() {
 		return
 	}
-	parts := a.quotas.AssignedRatios()
+	ratios := a.quotas.AssignedRatios()
 	for i, l := range rules.Set.Limits {
 		if l.Rule.Divided() == nil || l.Rule.RuntimeMetric {
 			continue
 		}
-		if part, ok := parts[l.Rule]; ok {
-			rules.Counters.Get(i).SetAssignedRatio(part)
+		if ratio, ok := ratios[l.Rule]; ok {
+			rules.Counters.Get(i).SetAssignedRatio(ratio)
 		} else if c := rules.Counters.Existing(i); c != nil {
 			c.SetAssignedRatio(0)
 		}

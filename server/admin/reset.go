@@ -9,10 +9,10 @@ import (
 )
 
 // ResetDenied resets the counters of the selected denied keys, or returns a preview if reset is
-// false. Counters of other keys stay, because their limits are unknown. With a store, the selection
-// only contains keys that this process has denied.
+// false. It cannot reset keys that are not denied, because their limits are not recorded. With a
+// store, the selection contains only keys that this process has denied.
 //
-// An error may come with a report of the counters that were reset before it.
+// If an error occurs after counters were reset, ResetDenied returns both the report and the error.
 func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
 	rules, err := a.service.Active()
 	if err != nil {
@@ -32,12 +32,12 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 			report.Left++
 			continue
 		}
-		look := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
+		lookup := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
 		var used uint64
 		if reset {
-			used, err = look.Reset(ctx, now, 0)
-		} else if err = look.Decide(now); err == nil {
-			used = look.Plan.Batch.Decisions[0].Before
+			used, err = lookup.Reset(ctx, now, 0)
+		} else if err = lookup.Decide(now); err == nil {
+			used = lookup.Plan.Batch.Decisions[0].Before
 		}
 		if err != nil {
 			return report, err

@@ -46,21 +46,21 @@ func (a *API) Tick(now time.Time) {
 	a.metrics.Conditions.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.hits.Advance(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
+	a.hits.Advance(now, func(record func(*telemetry.RuleCounters, live.Counts)) {
 		if r, err := a.service.Active(); err == nil {
-			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { seen(c, counts(c)) })
+			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { record(c, counts(c)) })
 		}
 	})
-	a.unknown.Advance(now, func(seen func(string, live.Counts)) {
+	a.unknown.Advance(now, func(record func(string, live.Counts)) {
 		for domain, n := range a.metrics.UnknownDomains.Counts() {
-			seen(domain, live.Counts{Hits: n})
+			record(domain, live.Counts{Hits: n})
 		}
 	})
 }
 
-// eachCounters yields the counters of each limit with hits. A limit has several if its metrics
-// contain values of requests or names of rows. The limit is -1 for counters of these kinds without
-// a hit since the rules were loaded.
+// eachCounters yields the counters of each limit with hits, and the index of the limit. A limit has
+// several counters if its metrics contain values of requests or names of rows. For such counters
+// the index is -1 if there was no hit since the rules were loaded.
 func (a *API) eachCounters(r *answer.Active, yield func(limit int, c *telemetry.RuleCounters)) {
 	a.metrics.Rules.EachRuntime(yield)
 	for i, l := range r.Set.Limits {
@@ -92,10 +92,10 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	a.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, settings := a.service.Recorder(), a.service.Settings()
+	recorder, settings := a.service.Recorder(), a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
-		ShadowMode: settings.ShadowMode, TopKeys: known.Mode(), HashKey: known.HashKey(),
+		ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
 		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}
@@ -110,7 +110,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	}
 	state.Config = live.Config{Hash: r.Set.Hash, Loaded: r.Since, Domains: len(r.Set.Domains()), Limits: len(r.Set.Limits)}
 	for domain, n := range a.metrics.UnknownDomains.Counts() {
-		if _, known := slices.BinarySearch(r.Set.Domains(), domain); known { // it was unknown to earlier rules
+		if _, known := slices.BinarySearch(r.Set.Domains(), domain); known { // earlier rules did not contain it
 			continue
 		}
 		rate, _ := a.unknown.Rate(domain, live.Counts{Hits: n}, now)
@@ -132,7 +132,7 @@ type ruleRow struct {
 	counters []*telemetry.RuleCounters
 	counts   live.Counts
 	exceeded uint64
-	active   bool // there was a hit in the last five minutes
+	active   bool // whether there was a hit in the last five minutes
 }
 
 // addDomainsLocked adds the domains of the rules and their limits.

@@ -33,7 +33,7 @@ func (a *API) stateEndpoint() endpoint {
 // stateRules parses the query of a state.
 func stateRules(query string) (StateRules, error) {
 	which := AllRules
-	values, err := readQuery(query, "rules", "most")
+	values, err := readQuery(query, "rules", "max")
 	if err != nil {
 		return which, err
 	}
@@ -43,10 +43,10 @@ func stateRules(query string) (StateRules, error) {
 	case values.Has("rules") && rules != "all":
 		return which, fmt.Errorf("parameter rules is %.100q: must be all or active", rules)
 	}
-	if values.Has("most") {
-		most := values.Get("most")
-		if which.Max, err = strconv.Atoi(most); err != nil || which.Max < 0 || which.Max > AllRules.Max {
-			return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", most, AllRules.Max)
+	if values.Has("max") {
+		maxText := values.Get("max")
+		if which.Max, err = strconv.Atoi(maxText); err != nil || which.Max < 0 || which.Max > AllRules.Max {
+			return which, fmt.Errorf("parameter max is %.100q: must be 0 to %d", maxText, AllRules.Max)
 		}
 	}
 	return which, nil
@@ -67,5 +67,5 @@ func writeJSON(w http.ResponseWriter, report any, err error) {
 	enc := json.NewEncoder(&web.PacedWriter{ResponseWriter: w})
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(report) // a client that went away
+	_ = enc.Encode(report) // an error means that the client has disconnected
 }

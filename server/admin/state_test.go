@@ -86,8 +86,8 @@ func TestState(t *testing.T) {
 	if got := report.Counters[0].Key; got != d.DeniedKeys[0].Hash {
 		t.Errorf("explain says that the key of user=al is %s, the state %s", got, d.DeniedKeys[0].Hash)
 	}
-	if got := askState(t, addr, "?rules=active&most=2"); len(got.Domains[0].Rules) != 2 || got.Config.Omitted != 2 {
-		t.Errorf("?rules=active&most=2 has %+v, omitted %d", got.Domains[0].Rules, got.Config.Omitted)
+	if got := askState(t, addr, "?rules=active&max=2"); len(got.Domains[0].Rules) != 2 || got.Config.Omitted != 2 {
+		t.Errorf("?rules=active&max=2 has %+v, omitted %d", got.Domains[0].Rules, got.Config.Omitted)
 	}
 	if got := askState(t, addr, "?rules=active"); len(got.Domains[0].Rules) != 3 {
 		t.Errorf("?rules=active has %+v, want three", got.Domains[0].Rules)
@@ -120,12 +120,12 @@ func TestStateHasNoValues(t *testing.T) {
 func TestStateRejectsBadQueries(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
 	for query, want := range map[string]string{
-		"?rule=all":       `unknown parameter \"rule\" (allowed: rules, most)`,
-		"?rules=some":     `parameter rules is \"some\": must be all or active`,
-		"?most=10001":     `parameter most is \"10001\": must be 0 to 10000`,
-		"?most=-1":        "must be 0 to 10000",
-		"?%zz":            "failed to parse the query",
-		"?most=5&most=no": `parameter \"most\" is given 2 times: only one most is allowed`,
+		"?rule=all":     `unknown parameter \"rule\" (allowed: rules, max)`,
+		"?rules=some":   `parameter rules is \"some\": must be all or active`,
+		"?max=10001":    `parameter max is \"10001\": must be 0 to 10000`,
+		"?max=-1":       "must be 0 to 10000",
+		"?%zz":          "failed to parse the query",
+		"?max=5&max=no": `parameter \"max\" is given 2 times: only one max is allowed`,
 	} {
 		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath+query)
 		if (code == 200) != (want == "") || !strings.Contains(body, want) {

@@ -42,12 +42,12 @@ type TablesReport struct {
 type RowReport struct {
 	Table string            `json:"table"`
 	Key   map[string]string `json:"key"`
-	// Row is nil if the row was deleted, Was if there was none.
+	// Row is nil if the row was deleted. Was is nil if there was no previous row.
 	Row *tables.Row `json:"row,omitempty"`
 	Was *tables.Row `json:"was,omitempty"`
 }
 
-// RowsReport is the result of putting several rows.
+// RowsReport is the result of a POST of rows.
 type RowsReport struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
@@ -95,11 +95,11 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // tablePath parses the part of a path after [TablesPath].
 func tablePath(escaped string) (name string, key []string, err error) {
-	below := strings.TrimPrefix(strings.TrimPrefix(escaped, TablesPath), "/")
-	if below == "" {
+	rest := strings.TrimPrefix(strings.TrimPrefix(escaped, TablesPath), "/")
+	if rest == "" {
 		return "", nil, nil
 	}
-	for part := range strings.SplitSeq(below, "/") {
+	for part := range strings.SplitSeq(rest, "/") {
 		value, err := url.PathUnescape(part)
 		if err != nil {
 			return "", nil, err
@@ -107,7 +107,7 @@ func tablePath(escaped string) (name string, key []string, err error) {
 		key = append(key, value)
 	}
 	if key[0] == "" {
-		return "", key[1:], fmt.Errorf("the path names no table: must be %s/NAME/KEY", TablesPath)
+		return "", key[1:], fmt.Errorf("the path contains no table name: must be %s/NAME/KEY", TablesPath)
 	}
 	return key[0], key[1:], nil
 }
@@ -128,7 +128,7 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return h.getRow(e, key)
 	}
 	if e.Path != "" {
-		return nil, newRequestError(http.StatusConflict, "table %s has its rows from the file %s: change the file", name, e.Path)
+		return nil, newRequestError(http.StatusConflict, "table %s is read from the file %s: change the file instead", name, e.Path)
 	}
 	if e.Journal == nil {
 		return nil, newRequestError(http.StatusServiceUnavailable, "table %s is not open", name)
@@ -177,7 +177,7 @@ func (h *tablesHandler) findTable(name string) (*tables.Entry, error) {
 func (h *tablesHandler) listTables() *TablesReport {
 	report := &TablesReport{Tables: []TableReport{}}
 	for _, name := range h.service.Settings().Tables.Names() {
-		e, _ := h.service.Settings().Tables.Table(name) // it has the name
+		e, _ := h.service.Settings().Tables.Table(name) // cannot fail
 		t := TableReport{Name: name, Columns: []string{}, Rows: e.Rows().Len(), Source: e.Path}
 		if c := e.Rows().Columns(); c != nil {
 			t.Columns = *c
@@ -197,7 +197,7 @@ func (h *tablesHandler) writeRows(w http.ResponseWriter, name string) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := e.Rows().WriteCSV(&web.PacedWriter{ResponseWriter: w}); err != nil {
-		h.logger.Debug("write "+TablesPath, zap.Error(err)) // a client that went away
+		h.logger.Debug("write "+TablesPath, zap.Error(err)) // an error means that the client has disconnected
 	}
 	return nil
 }
@@ -237,8 +237,8 @@ func keyText(values []string) string { return fmt.Sprintf("%.100q", strings.Join
 // or the requested ones, or the last entry of the rule that refers to the table.
 func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, values int) ([]string, error) {
 	columns := requested
-	if has := e.Rows().Columns(); has != nil && e.Rows().Len() > 0 {
-		if columns = *has; requested != nil && !slices.Equal(requested, columns) {
+	if current := e.Rows().Columns(); current != nil && e.Rows().Len() > 0 {
+		if columns = *current; requested != nil && !slices.Equal(requested, columns) {
 			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(requested, ", "))
 		}
 	}
@@ -247,13 +247,13 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 		for _, use := range set.TableUses(e.Name()) {
 			last := []string{use.Column()}
 			if columns != nil && !slices.Equal(columns, last) {
-				return nil, fmt.Errorf("table %s has no row, and rules name it below several keys: add ?columns=%s", e.Name(), columns[0])
+				return nil, fmt.Errorf("table %s has no row, and rules with different keys refer to it: add ?columns=KEY, such as ?columns=%s", e.Name(), columns[0])
 			}
 			columns = last
 		}
 	}
 	if columns == nil {
-		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule names it: add ?columns=KEY, the key of the entry that selects rows", e.Name())
+		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule refers to it: add ?columns=KEY, the key of the entry that selects rows", e.Name())
 	}
 	if values != len(columns) {
 		return nil, wrongKey(e.Name(), columns, values)
@@ -261,10 +261,10 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 	return columns, h.checkFit(e, columns)
 }
 
-// checkFit returns an error if a table with these columns does not fit the active rules.
+// checkFit returns an error if a table with the given columns does not fit the active rules.
 func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
 	if set := h.service.Rules(); set != nil {
-		return set.TableFits(e.Name(), columns)
+		return set.CheckTable(e.Name(), columns)
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
 func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
 	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
-	if _, has := e.Rows().Get(c.Values); has || !c.Delete {
+	if _, exists := e.Rows().Get(c.Values); exists || !c.Delete {
 		if err := h.apply(e, columns, changes); err != nil {
 			return nil, err
 		}
@@ -301,8 +301,8 @@ func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, 
 
 // postRows puts the rows of a CSV file.
 func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []string, by string) (*RowsReport, error) {
-	rows, found := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
-	if err := found.Err(); err != nil {
+	rows, diagnostics := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
+	if err := diagnostics.Err(); err != nil {
 		return nil, err
 	}
 	columns := *rows.Columns()
@@ -321,7 +321,7 @@ func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []s
 	}
 	h.service.Settings().TableMetrics[e.Name()].Put.Add(float64(len(changes)))
 	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
-	for _, d := range found {
+	for _, d := range diagnostics {
 		report.Warnings = append(report.Warnings, d.String())
 		h.logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
 	}
@@ -338,7 +338,7 @@ type boundedReader struct {
 func (c *boundedReader) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	if c.left -= n; c.left < 0 {
-		return n, fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
+		return n, fmt.Errorf("the rows are longer than %d MiB: send them in several requests", maxRowsBody>>20)
 	}
 	return n, err
 }

@@ -166,7 +166,7 @@ func TestRejectedRows(t *testing.T) {
 		{"PUT", "/users/al?columns=path", "requests_per_unit=5", "409 Conflict"},
 		{"PUT", "/users/al?column=user", "requests_per_unit=5", "400 Bad Request"},
 		{"PUT", "/users/al/b", "requests_per_unit=5", "400 Bad Request"},
-		{"PUT", "//al", "requests_per_unit=5", "the path names no table"},
+		{"PUT", "//al", "requests_per_unit=5", "the path contains no table name"},
 		{"PUT", "/users/al", "", "requests_per_unit is missing"},
 		{"PUT", "/users/al", "requests=5", `unknown field \"requests\"`},
 		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `duplicate field \"requests_per_unit\"`},
@@ -245,7 +245,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	activate := func(set *descriptors.Set) {
 		all.Lock()
 		defer all.Unlock()
-		if set.TablesFit(func(string) *tables.Columns { return e.ColumnsLocked() }) != nil {
+		if set.CheckTables(func(string) *tables.Columns { return e.ColumnsLocked() }) != nil {
 			return
 		}
 		if err := s.Activate(0, set, nil); err != nil {
@@ -264,7 +264,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 		running.Go(func() { activate(next) })
 		running.Wait()
 		if columns := e.ColumnsLocked(); columns != nil {
-			if err := s.Rules().TableFits("users", *columns); err != nil {
+			if err := s.Rules().CheckTable("users", *columns); err != nil {
 				t.Fatalf("round %d: a row was put that the active rules do not have: %v", i, err)
 			}
 		}

@@ -107,14 +107,14 @@ func statusText(s *rls.RateLimitResponse_DescriptorStatus) string {
 		}
 		return text + ", no limit matches"
 	}
-	of := " at once"
+	window := " at once"
 	if l.GetUnit() != 0 {
-		of = "/" + strings.ToLower(l.GetUnit().String())
+		window = "/" + strings.ToLower(l.GetUnit().String())
 		if n := l.GetUnitMultiplier().GetValue(); n > 1 {
-			of = fmt.Sprintf("/%d%s", n, of[1:])
+			window = fmt.Sprintf("/%d%s", n, window[1:])
 		}
 	}
-	text += fmt.Sprintf(", %d left of %d%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), of)
+	text += fmt.Sprintf(", %d left of %d%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), window)
 	if name := l.GetName(); name != "" {
 		text += " (" + name + ")"
 	}

@@ -31,11 +31,11 @@ type Debug struct {
 	Token string
 }
 
-// State returns the current state with the limits that had hits in the last five minutes, at most
-// the given number.
-func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
+// State returns the current state. It contains at most maxLimits limits, all with hits in the last
+// five minutes.
+func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	var state live.State
-	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
@@ -60,14 +60,14 @@ func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token str
 	return &report, nil
 }
 
-// request sends a request and decodes the JSON response into the value that into points to.
+// request sends a request and decodes the JSON response into the value to which into points.
 func (c *Debug) request(ctx context.Context, method, path string, values url.Values, into any) error {
 	return c.do(ctx, method, path, values, nil, into)
 }
 
-// do is request with a body, which may be nil. The path is escaped. If into is an [io.Writer], the
-// response is copied to it.
-func (c *Debug) do(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
+// do is request with a request body, which may be nil. path must be escaped. If into is an
+// [io.Writer], the response is copied to it.
+func (c *Debug) do(ctx context.Context, method, path string, values url.Values, requestBody io.Reader, into any) error {
 	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
@@ -80,7 +80,7 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.IsLoopbackHost(c.Addr) {
 		return errors.New("tokens are only sent over TLS, so that others on the network cannot read them: use --tls")
 	}
-	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), sent)
+	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), requestBody)
 	if err != nil {
 		return err
 	}

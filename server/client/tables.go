@@ -22,14 +22,14 @@ func (c *Debug) Rows(ctx context.Context, table string, to io.Writer) error {
 	return c.request(ctx, http.MethodGet, rowPath(table, nil), nil, to)
 }
 
-// Row returns or deletes a row, by the method.
+// Row returns a row if method is GET, and deletes it if method is DELETE.
 func (c *Debug) Row(ctx context.Context, method, table string, key []string) (*admin.RowReport, error) {
 	var report admin.RowReport
 	return &report, c.request(ctx, method, rowPath(table, key), nil, &report)
 }
 
-// PutRow puts a row with the given fields. Columns sets the columns of a table without rows; it is
-// usually empty.
+// PutRow puts a row with the given fields. columns sets the columns of a table without rows, and is
+// empty otherwise.
 func (c *Debug) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*admin.RowReport, error) {
 	var report admin.RowReport
 	query := url.Values{}

@@ -7,13 +7,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A Connection is a client's connection, over which it makes calls that acquire and return leases.
+// A Connection is a connection over which a client acquires and returns leases.
 type Connection struct {
 	Addr        net.Addr // address of the client, for errors; optional
 	lessor      *Lessor
 	client      *client
-	number      uint64            // number of the connection among those of its client
-	calls       map[uint32]*lease // granted leases, by the stream of the call
+	number      uint64            // value of client.opened when it was opened
+	calls       map[uint32]*lease // first granted lease of each call, by stream
 	closeReason CloseReason       // set once it is closed
 	closed      bool
 	used        bool // whether calls on it acquired or returned leases
@@ -25,13 +25,14 @@ type CloseReason byte
 const (
 	// Graceful means closed by the server, or after a GOAWAY. The client is alive.
 	Graceful CloseReason = iota
-	// AfterReply means closed by the client right after a reply. An Envoy that makes a limited number of
-	// requests per connection closes connections this way, and sometimes one that is killed does.
+	// AfterReply means closed by the client right after a reply. An Envoy with a limited number of
+	// requests per connection closes connections this way. So does, at times, an Envoy that is
+	// killed.
 	AfterReply
 	// Abrupt means closed by the client without a preceding reply.
 	Abrupt
-	// Unresponsive means closed by the server because the client did not answer a ping. The client is
-	// dead.
+	// Unresponsive means closed by the server because the client did not answer a ping. The client
+	// is dead.
 	Unresponsive
 )
 
@@ -51,20 +52,21 @@ type presence byte
 
 const (
 	connected presence = iota
-	// disconnected: no connection. The leases stay.
+	// disconnected means that the client has no connection. It keeps its leases.
 	disconnected
-	// condemned: no connection, and the client seems dead. Its leases are revoked after the grace
-	// period.
+	// condemned means that the client has no connection and seems dead. Its leases are revoked
+	// after the grace period.
 	condemned
 )
 
 // suspicion records that a client seems dead because of a closed connection.
 type suspicion struct {
 	since  limiter.Time // 0 if the client is trusted
-	opened uint64       // client.opened at that time: calls on later connections are signs of life
+	opened uint64       // client.opened at that time; a call on a later connection clears the suspicion
 }
 
-// maxClients is the number of clients without connections and leases that are remembered.
+// maxClients is the number of clients above which clients without connections and leases are
+// forgotten.
 const maxClients = 1024
 
 // Connect opens a connection of the client with the given name. Connections with the same name
@@ -83,8 +85,8 @@ func (t *Lessor) Connect(name string) *Connection {
 	return &Connection{lessor: t, client: p, number: p.opened}
 }
 
-// RecordCall records a call that acquires or returns leases, on the connection c, which is nil if
-// unknown.
+// RecordCall records a call that acquires or returns leases. c is the connection of the call, nil
+// if unknown.
 func (t *Lessor) RecordCall(c *Connection, now limiter.Time) {
 	for latest := t.latestCall.Load(); int64(now) > latest && !t.latestCall.CompareAndSwap(latest, int64(now)); {
 		latest = t.latestCall.Load()
@@ -101,25 +103,26 @@ func (t *Lessor) RecordCall(c *Connection, now limiter.Time) {
 	}
 }
 
-// Close closes the connection, which has served the given number of calls.
-func (c *Connection) Close(how CloseReason, calls uint32) {
+// Close records that the connection was closed for the given reason after the given number of
+// calls.
+func (c *Connection) Close(reason CloseReason, calls uint32) {
 	t := c.lessor
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := c.client
-	c.closed, c.closeReason = true, how
+	c.closed, c.closeReason = true, reason
 	if p.open--; len(c.calls) > 0 {
 		p.closed[c] = struct{}{}
 	}
 	if c.used {
 		switch {
-		case how == Graceful:
+		case reason == Graceful:
 			p.suspicion.since = 0
-		case how == Unresponsive, t.seemsDeadLocked(p, now, how, calls):
+		case reason == Unresponsive, t.seemsDeadLocked(p, now, reason, calls):
 			p.suspicion = suspicion{since: max(now, 1), opened: p.opened}
 		}
-		p.learnFromCloseLocked(now, how, calls)
+		p.learnFromCloseLocked(now, reason, calls)
 	}
 	if p.open > 0 {
 		return
@@ -136,15 +139,16 @@ func (c *Connection) Close(how CloseReason, calls uint32) {
 	}
 }
 
-// revokeClient revokes the leases of a client that was condemned, unless it has opened a connection
-// since.
+// revokeClient revokes the leases of a condemned client, unless it has opened a connection since
+// then.
 func (t *Lessor) revokeClient(p *client, opened uint64) {
 	defer t.recoverPanic()
 	t.revokeMany(t.endClient(p, opened), clientDead, func() {})
 }
 
-// endClient ends the leases of a condemned client and returns them as a list. It returns nil if the
-// client has opened a connection since opened, the value of client.opened at that time.
+// endClient ends the leases of a condemned client and returns them as a list. opened is the value
+// of client.opened when the client was condemned. If the client has opened a connection since then,
+// endClient returns nil.
 func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,17 +175,17 @@ func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 	return list
 }
 
-// forgetClientLocked removes a client that has neither connections nor leases, unless it has
-// evidence about the client. If p was removed before, another client may have its name now.
+// forgetClientLocked removes a client that has neither connections nor leases, unless its evidence
+// may still be needed. If p was removed before, another client may have its name now.
 func (t *Lessor) forgetClientLocked(p *client) {
 	if t.clients[p.name] == p && p.presence != connected && len(p.closed) == 0 && (!p.dropsConnections && len(p.revoked) == 0 || len(t.clients) > maxClients) {
 		delete(t.clients, p.name)
 	}
 }
 
-// ResetCall revokes the leases of an answered call that the client has reset. It will not return
-// them, and a request for which hits were reserved has not begun. The connection is nil if it has
-// had no call.
+// ResetCall revokes the leases of an answered call that the client has reset. The client will not
+// return them, and a request for which hits were reserved has not begun. c is nil if there was no
+// call on the connection.
 func (c *Connection) ResetCall(stream uint32) {
 	if c == nil {
 		return

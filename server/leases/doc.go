@@ -20,12 +20,12 @@
 //	     +------- clientDead: the grace ----->| revoked |
 //	              limitRemoved: Review        +---------+
 //
-// Each event ends a granted lease. The first four require no further action. The others revoke the
-// lease: a [Decider] releases its hits, as the end call would have. If that takes longer than a
-// second, the lease expires in its counter instead.
+// Each event ends a granted lease. The first four events require no further action. The others
+// revoke the lease: a [Decider] releases its hits, as the end call would have. If the release takes
+// longer than a second, the lease stays in its counter until it expires.
 //
 //	returned      the end call returned the lease, or the request was cancelled while its response was delayed
-//	expired       its counter has released it at its expiry
+//	expired       its counter released it at its expiry
 //	counterReset  an operator has reset its counter
 //	displaced     the same number was granted again, or 65,536 leases were granted and this one expires first
 //	callReset     Envoy has reset the call that acquired it, so there will be no end call
@@ -35,9 +35,9 @@
 // # Clients
 //
 // A client is an Envoy. It can return a lease over any of its connections, so a closed connection
-// means little: an Envoy closes connections by age, by number of calls, and when a cluster changes,
-// while requests continue. Leases are revoked only if a client has lost its last connection, seems
-// dead, and does not connect within the grace period (--lease-grace).
+// does not mean that its leases are lost: an Envoy closes connections by age, by number of calls,
+// and when a cluster changes, while requests continue. Leases are revoked only if a client has lost
+// its last connection, seems dead, and does not connect within the grace period (--lease-grace).
 //
 // The presence of a client:
 //
@@ -50,9 +50,9 @@
 //	                           |  v                                                    | its leases are revoked
 //	                       disconnected <----------------------------------------------+
 //
-// A client that is not connected and has no leases is forgotten, unless its leases were revoked
-// because it seemed dead: then it may turn out to be a client that drops connections (evidence.go).
-// At most 1,024 such clients are remembered.
+// A client that is not connected and has no leases is forgotten, unless leases were revoked because
+// it seemed dead. Such a client may later return a lease and thereby show that its requests outlive
+// its connections (evidence.go). At most 1,024 clients are remembered for this.
 //
 // The trust in a client:
 //
@@ -61,21 +61,22 @@
 //	        <-------------------------------------------------------------------------
 //	         a call over a connection that it opened after that; Close: Graceful
 //
-// Connections without calls that acquire or return leases are ignored. The rules by which a client
-// seems dead are in evidence.go.
+// Connections without calls that acquire or return leases are ignored. File evidence.go contains
+// the rules for when a client seems dead.
 //
 // # Locks
 //
 //   - Lessor.mu protects the leases, the clients and the connections. It is never held while
-//     waiting: leases are ended with it and revoked after it is released. A review releases it
-//     every 64 leases.
+//     waiting for a store: leases are ended while it is held, and revoked after it is released. A
+//     review releases it every 64 leases.
 //   - reviews.mu protects the state of reviews. It is never held together with Lessor.mu.
 //
-// Lessor.slots bounds the leases that are being revoked by the deaths of clients and by reloads.
+// Lessor.slots bounds the number of leases that are being revoked because of dead clients and
+// reloads.
 //
 // # Cost
 //
 // Granting a lease acquires the lock twice and pushes an element to a heap. It does not allocate if
-// the memory of an ended lease can be reused. A lease uses about 300 bytes. Its origin, the names
-// of its limit and request, is extra; all origins use at most 16 MiB.
+// the memory of an ended lease can be reused. A lease uses about 300 bytes, plus its origin: the
+// names of its limit and request. All origins use at most 16 MiB.
 package leases

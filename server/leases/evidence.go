@@ -9,17 +9,17 @@ type evidence struct {
 	closedAt            limiter.Time
 	lastCalls, maxCalls uint32
 
-	busySince, calledAt limiter.Time // first and last call of the current series without a busyGap
+	busySince, calledAt limiter.Time // first and last call of the current series of calls without a gap of more than busyGap
 
 	// afterReply is the value of client.opened when the client last closed a connection after a
-	// reply. If it makes calls on a later connection, it makes a limited number of calls per
-	// connection, and replacesConnections is set.
+	// reply. A call on a later connection shows that the client makes a limited number of calls per
+	// connection, and sets replacesConnections.
 	afterReply          uint64
 	replacesConnections bool
 
 	// revoked contains leases that were revoked because the client seemed dead. dropsConnections is
-	// set if the client returns one of them, or a lease of a connection that it has closed
-	// abruptly: then its requests outlive its connections.
+	// set if the client returns one of these leases, or one of a connection that it has closed
+	// abruptly. It means that the client's requests outlive its connections.
 	revoked          map[Key]struct{}
 	dropsConnections bool
 }
@@ -31,8 +31,8 @@ const maxRevoked = 64
 // busyGap returns the longest time between calls of a busy client.
 func (t *Lessor) busyGap() limiter.Time { return limiter.Time(t.options.Grace / 4) }
 
-func (p *client) learnFromCallLocked(c *Connection, now, pause limiter.Time) {
-	if now-p.calledAt > pause {
+func (p *client) learnFromCallLocked(c *Connection, now, busyGap limiter.Time) {
+	if now-p.calledAt > busyGap {
 		p.busySince = now
 	}
 	p.calledAt = max(p.calledAt, now)
@@ -44,24 +44,24 @@ func (p *client) learnFromCallLocked(c *Connection, now, pause limiter.Time) {
 // learnFromReturnLocked learns from a returned lease. l is nil if it is no longer granted.
 func (p *client) learnFromReturnLocked(k Key, l *lease) {
 	if l == nil {
-		_, was := p.revoked[k]
-		p.dropsConnections = p.dropsConnections || was
+		_, wasRevoked := p.revoked[k]
+		p.dropsConnections = p.dropsConnections || wasRevoked
 	} else if c := l.Connection; c != nil && c.client == p && c.closed && c.closeReason == Abrupt {
 		p.dropsConnections = true
 	}
 }
 
-func (p *client) learnFromCloseLocked(now limiter.Time, how CloseReason, calls uint32) {
-	if how != Graceful {
+func (p *client) learnFromCloseLocked(now limiter.Time, reason CloseReason, calls uint32) {
+	if reason != Graceful {
 		p.closedAt, p.lastCalls, p.maxCalls = now, calls, max(p.maxCalls, calls)
 	}
-	if how == AfterReply {
+	if reason == AfterReply {
 		p.afterReply = p.opened
 	}
 }
 
-// busyLocked reports whether the client called without a busyGap for so long that silence for the
-// grace period means that it is dead.
+// busyLocked reports whether a client that is silent for the grace period must be dead: its calls
+// had no gap of more than busyGap for at least four grace periods, until now.
 func (t *Lessor) busyLocked(p *client, now limiter.Time) bool {
 	return now-p.calledAt <= t.busyGap() && p.calledAt-p.busySince >= limiter.Time(4*t.options.Grace)
 }
@@ -69,7 +69,7 @@ func (t *Lessor) busyLocked(p *client, now limiter.Time) bool {
 // seemsDeadLocked reports whether a client that has closed a connection after the given number of
 // calls seems to be dead. A client that makes a fixed number of calls per connection does not close
 // one earlier, nor two at about the same time after different numbers.
-func (t *Lessor) seemsDeadLocked(p *client, now limiter.Time, how CloseReason, calls uint32) bool {
+func (t *Lessor) seemsDeadLocked(p *client, now limiter.Time, reason CloseReason, calls uint32) bool {
 	switch {
 	case p.dropsConnections:
 		return false
@@ -78,5 +78,5 @@ func (t *Lessor) seemsDeadLocked(p *client, now limiter.Time, how CloseReason, c
 	case p.replacesConnections:
 		return false
 	}
-	return how == Abrupt || t.busyLocked(p, now)
+	return reason == Abrupt || t.busyLocked(p, now)
 }

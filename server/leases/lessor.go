@@ -17,7 +17,7 @@ import (
 type Lessor struct {
 	mu      sync.Mutex // protects the fields up to originBytes, and all leases, clients and connections
 	leases  map[Key]*lease
-	queue   heap.Heap[*lease] // all leases; the first one expires first
+	queue   heap.Heap[*lease] // all leases, ordered by expiry
 	clients map[string]*client
 	spare   []*lease // memory of ended leases, so that calls leave no garbage
 	// originBytes is the total length of all origins.
@@ -42,8 +42,8 @@ type Options struct {
 	// Decider releases the hits of revoked leases.
 	Decider Decider
 	// Plan plans a request by the active rules without changing a counter, and returns the
-	// partition of its domain. It is called with the lessor's lock held, so it is never based on
-	// older rules than the leases under review.
+	// partition of its domain. It is called with the lessor's lock held, so that a lease of newer
+	// rules cannot be reviewed by older ones.
 	Plan func(*descriptors.Plan, *descriptors.Request) *limiter.Partition
 	// Panicked is called with the value of a panic in a goroutine of the lessor.
 	Panicked func(value any)
@@ -51,8 +51,8 @@ type Options struct {
 }
 
 // A Decider decides batches at the time now, as [limiter.Table.Decide] does. If done is false, it
-// calls w.Decided exactly once from another goroutine. Names contains the store's names of the
-// charges.
+// calls w.Decided exactly once from another goroutine. names contains the names of the charges'
+// counters in the store.
 type Decider interface {
 	Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error)
 }
@@ -73,11 +73,11 @@ type Lease struct {
 	Expires   limiter.Time
 	Table     bool // whether a table row may override the limit's numbers
 
-	Connection *Connection // nil if resets of the call and the close of its connection are not reported
-	Stream     uint32
+	Connection *Connection // nil if the transport reports neither resets of the call nor the close of its connection
+	Stream     uint32      // stream of the call
 }
 
-// Origin is the limit and the request that a lease was granted for.
+// Origin is the limit and the request for which a lease was granted.
 type Origin struct {
 	Limit      string
 	Domain     []byte
@@ -88,9 +88,9 @@ type Origin struct {
 type lease struct {
 	Lease
 	policy limiter.Policy // a copy, because the memory of the charge's policy may be reused
-	origin []byte         // see appendOrigin; empty if there was no room for it
+	origin []byte         // see appendOrigin; empty if maxOriginBytes was reached
 
-	sibling *lease // next lease of the same call, or of a list of leases to revoke
+	sibling *lease // next granted lease of the same call, or the next lease of a list to be revoked
 	index   int    // position in the queue
 }
 
@@ -107,7 +107,7 @@ const (
 	returned     event = iota // released by the end call, or by the cancellation of a delayed response
 	expired                   // released by its counter at its expiry
 	counterReset              // released by the reset of its counter
-	displaced                 // no longer tracked, because of the bound on leases
+	displaced                 // not tracked any more: granted again, or maxLeases was reached
 	callReset                 // the client has reset the call that acquired it
 	clientDead                // the client seemed dead for the grace period
 	limitRemoved              // the active rules no longer accept its return
@@ -163,8 +163,8 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	}
 }
 
-// Return ends a lease that its counter has released. The end call came over the connection c, which
-// is nil if unknown. Return reports whether the lease was granted.
+// Return ends a lease that its counter has released. c is the connection of the end call, nil if
+// unknown. Return reports whether the lease was tracked.
 func (t *Lessor) Return(c *Connection, k Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,7 +232,8 @@ func (t *Lessor) endLocked(l *lease, e event) {
 	}
 }
 
-// now returns the time, or without a clock that of the newest call of RecordCall.
+// now returns the time by Options.Now, or the time of the newest call of RecordCall if there is no
+// clock.
 func (t *Lessor) now() limiter.Time {
 	if t.options.Now != nil {
 		return t.options.Now()

@@ -8,16 +8,16 @@ import (
 )
 
 // A reload may remove the limit that granted a lease, change its algorithm, window or name, or
-// remove its table row. Then the end call reaches another counter or none, or Envoy looks for the
-// lease under another name. If the reload is rolled back, the counter would contain the lease until
-// its window is over. So a reload revokes each lease that the new rules no longer accept. A limit
-// that is restored later only counts requests that start from then on, because the number of
-// running requests is unknown. If only other fields of the limit change, or its position in the
-// rules, its leases stay and get the new fields.
+// remove its table row. The end call then reaches another counter or none, or Envoy looks for the
+// lease under another name. If the reload were rolled back, the counter would contain the lease
+// until its window is over. A reload therefore revokes each lease that the new rules no longer
+// accept. If the limit is restored later, it only counts requests that start after that, because
+// the number of running requests is unknown. If a reload changes only other fields of the limit, or
+// its position in the rules, its leases stay and get the new fields.
 
-// Review revokes the leases that the active rules no longer accept: of all limits, or only of those
-// with tables. If this has to wait for a store, it continues in a goroutine, because a reload must
-// not wait.
+// Review revokes the leases that the active rules no longer accept. It reviews the leases of all
+// limits, or only those of limits with tables. If it has to wait for a store, it returns and
+// continues in a goroutine, because a reload must not wait.
 func (t *Lessor) Review(all bool) {
 	q := &t.reviews
 	q.mu.Lock()
@@ -36,7 +36,7 @@ func (t *Lessor) Review(all bool) {
 type reviews struct {
 	mu           sync.Mutex // protects all fields
 	running, due bool
-	all          bool          // the review that is due covers all limits
+	all          bool          // whether the review that is due covers all limits
 	waits        chan struct{} // closed when the running review has to wait for a store, or ends
 }
 
@@ -57,8 +57,8 @@ func (t *Lessor) runReviews(waits func()) {
 	}
 }
 
-// reviewedAtOnce is the number of leases that are reviewed before the lock is released for calls.
-const reviewedAtOnce = 64
+// reviewBatch is the number of leases that are reviewed without releasing the lock.
+const reviewBatch = 64
 
 // reviewAll revokes the leases that the active rules no longer accept. It calls waits before it
 // waits for a store.
@@ -77,7 +77,7 @@ func (t *Lessor) reviewAll(all bool, waits func()) {
 			if all || l.Table {
 				r.checkLocked(l)
 			}
-			if n++; n%reviewedAtOnce == 0 {
+			if n++; n%reviewBatch == 0 {
 				t.withoutLock(revoke)
 			}
 		}
@@ -92,8 +92,8 @@ func (t *Lessor) withoutLock(f func()) {
 	f()
 }
 
-// ReviewCall is [Lessor.Review] for the leases of a call that was planned by rules or rows that are
-// no longer active.
+// ReviewCall is [Lessor.Review] for the leases of a single call. It is needed if the rules or table
+// rows by which the call was planned are not active any more.
 func (t *Lessor) ReviewCall(granted iter.Seq[Key]) {
 	r := review{lessor: t}
 	func() {

@@ -8,16 +8,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// revokeTimeout bounds the time in which a store must release a lease. After that, the lease
-// expires.
+// revokeTimeout is the time limit for the release of a lease in a store. A lease that is not
+// released by then stays in its counter until it expires.
 const revokeTimeout = time.Second
 
-// maxRevoking is the number of leases that revokeMany releases concurrently. Each uses 600 bytes
-// until a store has decided it.
+// maxRevoking is the maximum number of leases that revokeMany releases concurrently. Each uses 600
+// bytes until a store has decided its release.
 const maxRevoking = 1 << 12
 
-// revokeMany is revoke for any number of leases. It calls waits before it waits for a store that is
-// deciding maxRevoking leases.
+// revokeMany is revoke with a bound on the concurrent releases. It calls waits before it waits
+// because maxRevoking releases are running.
 func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 	for list != nil {
 		l := list
@@ -35,7 +35,8 @@ func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 // revoke releases the hits of a list of leases that were ended by an event.
 func (t *Lessor) revoke(list *lease, e event) { t.revokeWith(list, e, nil) }
 
-// revokeWith is revoke. If slots is not nil, it receives an element for each decided lease.
+// revokeWith is revoke. If slots is not nil, an element is received from it for each released
+// lease.
 func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 	now := t.now()
 	for l := list; l != nil; l = l.sibling {
@@ -54,7 +55,7 @@ func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 	}
 }
 
-// revokedBy returns the metric of leases that an event revoked.
+// revokedBy returns the metric that counts the leases revoked by an event.
 func (t *Lessor) revokedBy(e event) prometheus.Counter {
 	switch e {
 	case callReset:

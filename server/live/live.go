@@ -114,15 +114,15 @@ type Denial struct {
 	Domain string
 	// Entries are the entries of the request's descriptor. They are only stored in mode [Clear].
 	Entries []descriptors.Entry
-	// Name is the counter's name in a store. If it ends in a hash, that is stored.
+	// Name is the counter's name in a store. If the name ends in a hash, the hash is recorded.
 	Name []byte
 	// Duplicate is true if another limit has already denied the same descriptor. The domain counts
 	// it once.
 	Duplicate bool
 }
 
-// RecordDenial counts a denial. Of the memory that the denial refers to, it keeps only Limit and
-// Domain.
+// RecordDenial counts a denial. It retains Limit and Domain; the caller may reuse all other memory
+// of the denial.
 func (d *Domain) RecordDenial(denial *Denial) {
 	if d.recorder.mode == Off {
 		return
@@ -145,36 +145,37 @@ func (d *Domain) HasKey(id identity.ID) bool {
 	return ok
 }
 
-// RecordPenalty records the remaining time of a penalty of the counter id, after RecordDenial.
+// RecordPenalty records the remaining time of a penalty of the counter id. It must be called after
+// RecordDenial.
 func (d *Domain) RecordPenalty(id identity.ID, left time.Duration) {
 	if s := d.sketch.Load(); s != nil {
 		s.setPenaltyEnd(id, left)
 	}
 }
 
-// Tick sets the time. It must be called each second, and before a state is read. The time may be
-// slightly before the last one if callers overtake each other. A larger difference means that the
-// clock was set; this also ends the interval.
+// Tick sets the time. It must be called each second, and before a state is read. Concurrent callers
+// may pass times slightly out of order. A time before the start of the interval by an interval or
+// more means that the clock was set back, and also ends the interval.
 func (l *Recorder) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.now.Swap(seconds)
-	if before == seconds {
+	previous := l.now.Swap(seconds)
+	if previous == seconds {
 		return
 	}
 	passed := time.Duration(int32(seconds-l.intervalStart)) * time.Second //nolint:gosec // negative if intervalStart is later
-	ends := passed >= interval || passed <= -interval
-	if ends {
-		if passed < 0 || passed > 2*interval { // the clock was set, or nothing ran
-			passed = time.Duration(int32(before-l.intervalStart)) * time.Second //nolint:gosec // as above
+	intervalEnds := passed >= interval || passed <= -interval
+	if intervalEnds {
+		if passed < 0 || passed > 2*interval { // the clock was set, or the process was suspended
+			passed = time.Duration(int32(previous-l.intervalStart)) * time.Second //nolint:gosec // as above
 		}
 		l.intervalStart, l.lastLength = seconds, uint32(max(time.Second, passed)/time.Second) //nolint:gosec // positive
 	}
 	for d := range l.domainsLocked {
 		u, s := d.unmatched.Load(), d.sketch.Load()
 		u.budget.Store(unmatchedBudget)
-		if !ends {
+		if !intervalEnds {
 			continue
 		}
 		u.rotate(seconds)
@@ -236,6 +237,8 @@ func (l *Recorder) Denials() map[string]*Denials {
 	return all
 }
 
+// addDenialsLocked adds the denials that d has recorded. name is the domain, or "" for the overflow
+// domain.
 func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Domain) {
 	s := d.sketch.Load()
 	if s == nil {
@@ -244,38 +247,39 @@ func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Dom
 	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	over := l.lastLength
+	period := l.lastLength // seconds that the counts cover: the last interval and this one
 	if now > l.intervalStart {
-		over += now - l.intervalStart
+		period += now - l.intervalStart
 	}
-	lasted := func(first uint32, age uint8) uint32 {
+	// secondsSince returns the part of the period after a first denial.
+	secondsSince := func(first uint32, age uint8) uint32 {
 		if age >= oldAge || first > now {
-			return over
+			return period
 		}
-		return max(1, min(over, now-first))
+		return max(1, min(period, now-first))
 	}
-	longest := lasted(cmp.Or(s.since.Load(), now), s.age)
+	longest := secondsSince(cmp.Or(s.since.Load(), now), s.age)
 	for _, d := range found {
-		longest = max(longest, lasted(d.first, d.age))
+		longest = max(longest, secondsSince(d.first, d.age))
 	}
 	for _, d := range found {
-		in := cmp.Or(d.own.domain, name)
+		domain := cmp.Or(d.own.domain, name)
 		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}
 		if d.limit != nil {
-			in = d.limit.Rule.Domain()
+			domain = d.limit.Rule.Domain()
 			k.Rule, k.Limit, k.Name = d.limit.Rule.Path(), d.limit.String(), d.limit.Name
 		}
-		k.PerSecond = float64(d.recent) / float64(lasted(d.first, d.age))
+		k.PerSecond = float64(d.recent) / float64(secondsSince(d.first, d.age))
 		if d.end > 0 {
 			k.PenaltyUntil = new(seconds(d.end))
 		}
 		if sum > 0 {
 			k.Share = float64(d.recent) / float64(sum)
 		}
-		if all[in] == nil {
-			all[in] = &Denials{PerSecond: float64(sum) / float64(longest)}
+		if all[domain] == nil {
+			all[domain] = &Denials{PerSecond: float64(sum) / float64(longest)}
 		}
-		all[in].Keys = append(all[in].Keys, k)
+		all[domain].Keys = append(all[domain].Keys, k)
 	}
 }
 

@@ -25,7 +25,7 @@ type Quota struct {
 
 // QuotaBucket is a limit that is divided among Envoys. Rates are in requests per second.
 type QuotaBucket struct {
-	// Replica is the address of the replica that reported the bucket, if several were asked.
+	// Replica is the address of the replica that reported the bucket. It is set by [Sum].
 	Replica string `json:"replica,omitempty"`
 	Domain  string `json:"domain"`
 	Rule    string `json:"rule"`
@@ -36,9 +36,9 @@ type QuotaBucket struct {
 	// LimitRate is the divided rate, and DemandRate the estimated total demand of all Envoys.
 	LimitRate  float64 `json:"limit_per_second"`
 	DemandRate float64 `json:"demand_per_second"`
-	// Assigned is the rate that Envoys may be using. It includes Unconfirmed, which Envoys have not
-	// yet confirmed to have given up, and Lost, which is assigned to disconnected Envoys until
-	// LostUntil at most.
+	// Assigned is the rate that Envoys may be using. It includes Unconfirmed, the part that Envoys
+	// may use until they confirm lower rates, and Lost, the part that disconnected Envoys may use
+	// until LostUntil.
 	Assigned    float64    `json:"assigned_per_second"`
 	Unconfirmed float64    `json:"unconfirmed_per_second"`
 	Lost        float64    `json:"lost_per_second"`

@@ -31,8 +31,9 @@ func (c Counts) minus(o Counts) Counts {
 	}
 }
 
-// Rates computes rates from counters, which must grow monotonically from 0 when their name K is
-// first seen. It remembers the last five minutes. One goroutine uses it at a time.
+// Rates computes the rates of counters, and records their hits of the last five minutes. K is the
+// name of a counter. Counters start at 0 and never decrease. Rates must be used by one goroutine at
+// a time.
 type Rates[K comparable] struct {
 	series map[K]*series
 	steps  uint64 // number of completed intervals
@@ -45,21 +46,21 @@ type Rates[K comparable] struct {
 type series struct {
 	// marks contains the counts at the ends of the last two intervals, the older one first.
 	marks [2]Counts
-	// seen is the last interval for which counts were read, and last the last one in which they
-	// grew.
+	// seen is the last interval for which counts were read, and last the last interval in which
+	// they grew.
 	seen, last uint64
 	line       *points // nil if the counts did not grow for five minutes
 }
 
-// points contains the points of the last five minutes. A point covers two intervals. The newest one
-// ended with the interval of the even number n, and has the index n/2 % linePoints.
+// points contains the points of the last five minutes. A point covers two intervals. The point that
+// ends with interval n, an even number, has the index n/2 % linePoints.
 type points struct {
 	base Counts // counts at the end of the newest point
 	line [linePoints]struct{ hits, denied uint32 }
 }
 
-// Advance ends the interval at the time now, if it has lasted long enough. Read must call its
-// argument with all current counts. Names without counts are forgotten.
+// Advance ends the interval at the time now if it has lasted for five seconds. read must call its
+// argument with the current counts of each name. A name without counts is forgotten.
 func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
 	passed, called := now.Sub(r.endedAt), r.calledAt
 	r.calledAt = now
@@ -68,7 +69,7 @@ func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
 		return
 	case r.endedAt.IsZero():
 		passed = interval
-	case passed < 0 || passed > 2*interval: // the clock was set, or nothing ran
+	case passed < 0 || passed > 2*interval: // the clock was set, or the process was suspended
 		passed = max(time.Second, called.Sub(r.endedAt))
 	}
 	r.length = passed
@@ -117,18 +118,18 @@ func (r *Rates[K]) record(k K, c Counts) {
 func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
 // Rate returns the rate over the last five to ten seconds for a name with the counts c at the time
-// now. Known is true if the counts grew in the last five minutes, apart from the current interval.
+// now. known is true if the counts grew in the last five minutes before the current interval.
 func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
-	since := Counts{}
+	base := Counts{}
 	if s := r.series[k]; s != nil {
-		since, known = s.marks[0], s.line != nil
+		base, known = s.marks[0], s.line != nil
 	}
-	if c == since {
+	if c == base {
 		return Rate{}, known
 	}
-	per := (max(0, now.Sub(r.endedAt)) + r.length).Seconds()
-	d := c.minus(since)
-	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
+	length := (max(0, now.Sub(r.endedAt)) + r.length).Seconds()
+	d := c.minus(base)
+	return Rate{Hits: float64(d.Hits) / length, Denied: float64(d.Denied) / length, Near: float64(d.Near) / length, Shadow: float64(d.Shadow) / length}, known
 }
 
 // Line returns the sum of the lines of all names, or nil if there were no hits in the last five

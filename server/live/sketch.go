@@ -21,11 +21,12 @@ const (
 const (
 	// interval is the time after which counts restart.
 	interval = 5 * time.Second
-	// forgetAfter is how long a key stays without a denial. It is removed at the end of the
-	// interval in which this time has passed. Intervals are counted because the clock may be set.
+	// forgetAfter is how long a key stays without a denial.
 	forgetAfter = time.Minute
-	idleBound   = uint8(forgetAfter/interval) + 1
-	// oldAge is the number of intervals after which a key has existed for the whole period that
+	// idleBound is the number of intervals without a denial after which a key is removed. Intervals
+	// are counted because the clock may be set.
+	idleBound = uint8(forgetAfter/interval) + 1
+	// oldAge is the number of intervals after which a key has existed for the complete period that
 	// rates cover, even if the clock was set.
 	oldAge = 2
 )
@@ -41,8 +42,8 @@ const (
 // interval, so that a past flood does not hide the current one.
 //
 // A denial of a known key compares up to eight tags and makes one atomic addition. A new key needs
-// the lock of its set. If the lock is taken, the denial is not counted, because requests must not
-// wait here.
+// the lock of its set. If another goroutine holds the lock, the denial is not counted, because
+// requests must not wait here.
 type sketch struct {
 	now   *atomic.Uint32 // Unix seconds of the last Tick
 	sets  [sets]set
@@ -51,14 +52,14 @@ type sketch struct {
 	// is nil without a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
-	// since is the first denial in the current sequence of intervals with denials, in Unix seconds;
-	// 0 for none.
+	// since is the time of the first denial in the current sequence of intervals with denials, in
+	// Unix seconds; 0 for none.
 	since atomic.Uint32
 	// age is the number of completed intervals of this sequence, at most oldAge. It is protected by
 	// [Recorder].mu.
 	age uint8
-	// duplicates is the number of denials in this interval of descriptors that another limit has
-	// denied too. pastDuplicates is that of the last interval, protected by [Recorder].mu.
+	// duplicates is the number of denials in this interval with [Denial].Duplicate. pastDuplicates
+	// is the number in the last interval, protected by [Recorder].mu.
 	duplicates     atomic.Uint64
 	pastDuplicates uint64
 	// ownPolicies contains the policies of counters that do not use their rule's policy. It is nil
@@ -66,8 +67,9 @@ type sketch struct {
 	ownPolicies atomic.Pointer[[sets][ways]ownPolicy]
 }
 
-// ownPolicy is a copy of the policy of a counter whose numbers come from a request or a table row,
-// because that memory is reused. It is protected by the lock of the key's set.
+// ownPolicy is a copy of the policy of a counter whose numbers come from a request or a table row.
+// It is copied because the memory of such a policy is reused. It is protected by the lock of the
+// key's set.
 type ownPolicy struct {
 	policy limiter.Policy // including its Reserve
 	domain string         // of the request; empty if the counter uses its rule's policy
@@ -86,8 +88,8 @@ type set struct {
 	mu   sync.Mutex
 
 	entries [ways]entry
-	// lost is the number of denials in this interval of keys without an entry, and pastLost that of
-	// the last interval.
+	// lost is the number of denials in this interval of keys that no longer have an entry, and
+	// pastLost the number in the last interval.
 	lost, pastLost uint32
 }
 
@@ -100,8 +102,8 @@ type entry struct {
 	inherited uint32
 	// first and last are the times of the first and last denial, in Unix seconds.
 	first, last uint32
-	// idle is the number of intervals since the last denial, and age that since the first one, at
-	// most oldAge.
+	// idle is the number of intervals since the last denial. age is the number of intervals since
+	// the first denial, at most oldAge.
 	idle, age uint8
 }
 
@@ -153,22 +155,22 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 	return at, 0, false
 }
 
-// addLocked adds a key that find did not find. Concurrent denials of the replaced key may be
-// counted for the new one; there are at most as many as processors.
+// addLocked adds a key that find did not find. Denials of the replaced key that other goroutines
+// record at the same time may be counted for the new key, at most one per processor.
 func (s *sketch) addLocked(set *set, denial *Denial) {
-	id, at, least, free := denial.ID, 0, ^uint32(0), false
+	id, at, smallest, free := denial.ID, 0, ^uint32(0), false
 	for i := range set.tags {
 		switch set.tags[i].Load() {
 		case tagOf(id): // another goroutine has added the key
 			set.hits[i].Add(1)
 			return
 		case 0:
-			at, least, free = i, 0, true
+			at, smallest, free = i, 0, true
 		default:
 			// A key without recent denials has weight 0, but is not replaced while there is a free
 			// entry.
-			if weight := set.weight(i); !free && weight < least {
-				at, least = i, weight
+			if weight := set.weight(i); !free && weight < smallest {
+				at, smallest = i, weight
 			}
 		}
 	}
@@ -177,15 +179,15 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 	if s.since.Load() == 0 {
 		s.since.CompareAndSwap(0, now)
 	}
-	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: least, first: now, last: now}
+	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: smallest, first: now, last: now}
 	set.past[at] = 0
-	set.hits[at].Store(least + 1)
+	set.hits[at].Store(smallest + 1)
 	set.ends[at].Store(0)
 	if s.texts != nil {
 		s.texts[id.Hi%sets][at].write(denial.Entries)
 	}
 	if s.names != nil {
-		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero without a hash
+		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero if the name has no hash
 	}
 	s.storeOwnPolicy(id, at, denial)
 	set.tags[at].Store(tagOf(id))
@@ -202,7 +204,7 @@ func (s *set) freeLocked(at int) {
 	s.past[at], s.entries[at].limit = 0, nil
 }
 
-// addLostLocked adds the denials of an entry to those of keys without an entry.
+// addLostLocked adds the denials of an entry that is about to be freed to lost and pastLost.
 func (s *set) addLostLocked(at int) {
 	s.lost += s.certainHits(at)
 	s.pastLost += s.past[at]
@@ -211,15 +213,15 @@ func (s *set) addLostLocked(at int) {
 // storeOwnPolicy stores the policy of the counter of a new key, unless it is the rule's policy.
 func (s *sketch) storeOwnPolicy(id identity.ID, at int, denial *Denial) {
 	hasOwn := denial.Policy != nil && (denial.Limit == nil || denial.Policy != &denial.Limit.Policy)
-	owns := s.ownPolicies.Load()
-	if owns == nil {
+	policies := s.ownPolicies.Load()
+	if policies == nil {
 		if !hasOwn {
 			return
 		}
 		s.ownPolicies.CompareAndSwap(nil, new([sets][ways]ownPolicy))
-		owns = s.ownPolicies.Load()
+		policies = s.ownPolicies.Load()
 	}
-	o := &owns[id.Hi%sets][at]
+	o := &policies[id.Hi%sets][at]
 	if o.domain = ""; hasOwn {
 		o.domain, o.policy = denial.Domain, denial.Policy.Clone(o.policy.Reserve)
 	}
@@ -260,13 +262,13 @@ func (s *sketch) rotate(now uint32) {
 			if set.tags[j].Load() == 0 {
 				continue
 			}
-			own := set.certainPart(j, set.hits[j].Swap(0))
-			denials |= own
-			set.past[j] = own
+			hits := set.certainPart(j, set.hits[j].Swap(0))
+			denials |= hits
+			set.past[j] = hits
 			e.inherited = 0
-			e.total += uint64(own)
+			e.total += uint64(hits)
 			e.age = min(e.age+1, oldAge)
-			if e.idle++; own > 0 {
+			if e.idle++; hits > 0 {
 				e.last, e.idle = now, 0
 			}
 			e.first, e.last = min(e.first, now), min(e.last, now) // the clock may have been set back
@@ -310,10 +312,10 @@ type denied struct {
 	total       uint64
 	first, last uint32
 	age         uint8
-	end         uint32 // end of its penalty, 0 for none
+	end         uint32 // end of the key's penalty, 0 for none
 	text        string
 	name        descriptors.NameSum // zero for none
-	own         ownPolicy           // its domain is empty for none
+	own         ownPolicy           // with an empty domain if the counter uses its rule's policy
 }
 
 // read calls f with each key. It returns the number of denied descriptors in this and the last
@@ -329,13 +331,13 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			if tag == 0 {
 				continue
 			}
-			own := uint64(set.certainHits(j))
+			hits := uint64(set.certainHits(j))
 			d := denied{
 				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
-				recent: own + uint64(set.past[j]), total: e.total + own, first: min(e.first, now), last: min(e.last, now), age: e.age,
+				recent: hits + uint64(set.past[j]), total: e.total + hits, first: min(e.first, now), last: min(e.last, now), age: e.age,
 			}
 			all += d.recent
-			if own > 0 {
+			if hits > 0 {
 				d.last = now
 			}
 			if end := set.ends[j].Load(); end > now {

@@ -38,10 +38,10 @@ type State struct {
 	// Quota is the state of the rate limit quota service, nil if no limit is divided and no Envoy
 	// is connected.
 	Quota *Quota `json:"quota,omitempty"`
-	// UnknownDomains contains the requested domains that no rule has, at most the first hundred
-	// since the start.
+	// UnknownDomains contains the domains of requests that have no rules, at most the first hundred
+	// since the start of the process.
 	UnknownDomains []UnknownDomain `json:"unknown_domains"`
-	// Events contains the last lines of the log from level info on, at most a hundred, the newest
+	// Events contains the last log lines of level info and above, at most a hundred, the newest
 	// first.
 	Events []telemetry.Event `json:"events"`
 }
@@ -63,9 +63,9 @@ type Config struct {
 // DomainState is the state of a domain.
 type DomainState struct {
 	Domain string `json:"domain"`
-	// Rate is the sum of the rates of its limits. A request counts for each of its limits.
+	// Rate is the sum of the rates of the domain's limits. A request counts for each of its limits.
 	Rate
-	// DeniedRequests is the rate of denied descriptors over the same time. A descriptor counts
+	// DeniedRequests is the rate of denied descriptors over the same period. A descriptor counts
 	// once, even if several limits deny it.
 	DeniedRequests float64 `json:"denied_requests_per_second"`
 	// DeniedKeys contains the keys with the highest rates of denials, in descending order, at most
@@ -83,7 +83,7 @@ type DomainState struct {
 type Rate struct {
 	Hits   float64 `json:"hits_per_second"`
 	Denied float64 `json:"denied_per_second"`
-	// Near is the rate of hits within the limit that are above --near-limit-ratio of it.
+	// Near is the rate of hits within the limit, but above --near-limit-ratio of the limit.
 	Near float64 `json:"near_per_second"`
 	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode or
 	// a candidate.
@@ -134,7 +134,7 @@ type Key struct {
 	// Descriptor is the client's descriptor, such as user=alice, cut at 128 bytes. It is only set
 	// with --top-keys=clear.
 	Descriptor string `json:"descriptor,omitempty"`
-	// Rule and Limit identify the limit that denies. Both are empty for a limit in requests.
+	// Rule and Limit identify the limit that denies. Both are empty if requests contain the limit.
 	Rule  string `json:"rule,omitempty"`
 	Limit string `json:"limit,omitempty"`
 	// Name is the limit's name.
@@ -143,8 +143,8 @@ type Key struct {
 	PerSecond float64 `json:"denied_per_second"`
 	// Share is the key's share of the domain's denials in that time.
 	Share float64 `json:"share"`
-	// Denied is the number of denied requests since Since, the time of the first one. Last is the
-	// time of the last one. A key is removed a minute after that.
+	// Denied is the number of denied requests. Since is the time of the first one, Last that of the
+	// last one. A key is removed a minute after Last.
 	Denied uint64    `json:"denied"`
 	Since  time.Time `json:"since"`
 	Last   time.Time `json:"last"`
@@ -153,10 +153,11 @@ type Key struct {
 	PenaltyUntil *time.Time `json:"penalty_until,omitempty"`
 }
 
-// Unmatched describes descriptors that stop matching the rules at the same place.
+// Unmatched describes descriptors that stop matching the rules at the same entry.
 type Unmatched struct {
-	// Key is the key of the first entry that does not match, cut at 64 bytes, and Entry its number,
-	// from 1. Both are empty if all entries match but the reached rule has no limit.
+	// Key is the key of the first entry that does not match, cut at 64 bytes. Entry is the number
+	// of that entry, from 1. Both are empty if all entries match, but the last matching rule has no
+	// limit.
 	Key   string `json:"key,omitempty"`
 	Entry int    `json:"entry,omitempty"`
 	// Below is the path of the last rule that matched.
@@ -164,13 +165,13 @@ type Unmatched struct {
 	// Why is an explanation with the nearest rules, and Meant the key that was probably intended.
 	Why   string `json:"why"`
 	Meant string `json:"meant,omitempty"`
-	// Seen is the number of such descriptors, of the at most 64 per second that are examined.
+	// Seen is the number of such descriptors among those examined, at most 64 per second.
 	Seen  uint64    `json:"seen"`
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 }
 
-// UnknownDomain is a requested domain that no rule has.
+// UnknownDomain is a domain of requests that has no rules.
 type UnknownDomain struct {
 	Domain string `json:"domain"`
 	// Descriptors is the number of descriptors since the start.

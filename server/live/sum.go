@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Sum merges the states of replicas with the given addresses. A single state is returned unchanged.
-// Rates and counts are added up. Keys are equal if their hashes are, which requires the same hash
-// key, or if their descriptors are. If the rules of the replicas differ, the result has a
-// condition.
+// Sum merges the states of the replicas with the given addresses. A single state is returned
+// unchanged. Rates and counts are added up. Denied keys are merged if they have the same
+// descriptor, or the same hash; hashes are only comparable if the replicas have the same hash key.
+// If the rules of the replicas differ, the result contains a condition.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
@@ -23,7 +23,7 @@ func Sum(addrs []string, states []*State) *State {
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
 	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
-	at := map[string]int{}
+	indexes := map[string]int{} // index in sum.Domains by name
 	hashes := map[string]bool{}
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
@@ -44,40 +44,41 @@ func Sum(addrs []string, states []*State) *State {
 			sum.Events = append(sum.Events, e)
 		}
 		sum.Quota = sum.Quota.add(s.Quota, addr)
-		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
+		sum.UnknownDomains = mergeByName(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
 			a.Descriptors = limiter.SaturatingAdd(a.Descriptors, b.Descriptors)
 			a.PerSecond += b.PerSecond
 		})
 		for j := range s.Domains {
 			d := &s.Domains[j]
-			n, ok := at[d.Domain]
+			n, ok := indexes[d.Domain]
 			if !ok {
 				n = len(sum.Domains)
-				at[d.Domain] = n
+				indexes[d.Domain] = n
 				sum.Domains = append(sum.Domains, DomainState{Domain: d.Domain, DeniedKeys: []Key{}, Unmatched: []Unmatched{}, Rules: []RuleState{}})
 			}
 			sum.Domains[n].addDomain(d)
 		}
 	}
 	if len(hashes) > 1 {
-		differ := telemetry.NewCondition(telemetry.RulesDiffer, sum.Time)
+		condition := telemetry.NewCondition(telemetry.RulesDiffer, sum.Time)
 		for i, s := range states {
-			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
+			condition.Lines = append(condition.Lines, addrs[i]+": rules "+s.Config.Hash)
 		}
-		sum.Conditions = append(sum.Conditions, differ)
+		sum.Conditions = append(sum.Conditions, condition)
 	}
 	sum.sort()
 	return &sum
 }
 
-// addAll adds the elements of more to the elements of all with the same name, or appends them.
-func addAll[T any](all, more []T, name func(*T) string, add func(a, b *T)) []T {
-	at := map[string]int{}
+// mergeByName adds each element of more to the element of all with the same name, or appends it if
+// there is none.
+func mergeByName[T any](all, more []T, name func(*T) string, add func(a, b *T)) []T {
+	indexes := map[string]int{}
 	for i := range all {
-		at[name(&all[i])] = i
+		indexes[name(&all[i])] = i
 	}
 	for i := range more {
-		if j, ok := at[name(&more[i])]; ok {
+		if j, ok := indexes[name(&more[i])]; ok {
 			add(&all[j], &more[i])
 		} else {
 			all = append(all, more[i])
@@ -89,7 +90,7 @@ func addAll[T any](all, more []T, name func(*T) string, add func(a, b *T)) []T {
 func (d *DomainState) addDomain(o *DomainState) {
 	d.Add(o.Rate)
 	d.DeniedRequests += o.DeniedRequests
-	d.DeniedKeys = addAll(d.DeniedKeys, o.DeniedKeys, (*Key).identity, func(a, b *Key) {
+	d.DeniedKeys = mergeByName(d.DeniedKeys, o.DeniedKeys, (*Key).identity, func(a, b *Key) {
 		a.PerSecond += b.PerSecond
 		a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
@@ -97,11 +98,11 @@ func (d *DomainState) addDomain(o *DomainState) {
 			a.PenaltyUntil = b.PenaltyUntil
 		}
 	})
-	d.Unmatched = addAll(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
+	d.Unmatched = mergeByName(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
 		a.Seen = limiter.SaturatingAdd(a.Seen, b.Seen)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
 	})
-	d.Rules = addAll(d.Rules, o.Rules, (*RuleState).identity, func(a, b *RuleState) {
+	d.Rules = mergeByName(d.Rules, o.Rules, (*RuleState).identity, func(a, b *RuleState) {
 		a.Add(b.Rate)
 		a.TotalHits = limiter.SaturatingAdd(a.TotalHits, b.TotalHits)
 		a.TotalDenied = limiter.SaturatingAdd(a.TotalDenied, b.TotalDenied)
@@ -110,7 +111,7 @@ func (d *DomainState) addDomain(o *DomainState) {
 	})
 }
 
-// identity identifies a key across replicas.
+// identity returns a string that is the same for the same key at all replicas.
 func (k *Key) identity() string {
 	if k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, ellipsis) { // a cut descriptor is ambiguous
 		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// unmatchedBudget is the number of descriptors of a domain that are examined per second. A
-	// further one costs a comparison.
+	// unmatchedBudget is the number of descriptors of a domain that are examined per second. Each
+	// further descriptor costs one comparison.
 	unmatchedBudget = 64
 	// unmatchedKey is the number of bytes of a key that are stored.
 	unmatchedKey = 64
@@ -26,7 +26,7 @@ type unmatched struct {
 	entries [MaxUnmatched]unmatchedEntry
 }
 
-// unmatchedEntry records the descriptors that stop matching at the same place. It is free while
+// unmatchedEntry records the descriptors that stop matching at the same entry. It is free while
 // seen is 0.
 type unmatchedEntry struct {
 	at          descriptors.Unmatched

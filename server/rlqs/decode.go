@@ -15,8 +15,8 @@ const (
 	maxIDBytes = 1 << 10
 	// maxEntries bounds the entries of a bucket ID.
 	maxEntries = 16
-	// maxFieldBytes bounds the bytes of an incomplete field that are buffered: the largest ID with
-	// its framing, and space for fields that are not known yet.
+	// maxFieldBytes bounds the buffered bytes of an incomplete field. The largest ID with its
+	// framing fits, and leaves space for future fields of the API.
 	maxFieldBytes = 2 << 10
 )
 
@@ -41,7 +41,8 @@ type fault byte
 
 const (
 	faultNone fault = iota
-	// faultInvalidUTF8: the ID is not valid UTF-8. Envoy resets a stream on which it is answered.
+	// faultInvalidUTF8: the ID is not valid UTF-8. Envoy resets a stream on which an action
+	// contains such an ID.
 	faultInvalidUTF8
 	// faultTooLarge: the ID exceeds a bound.
 	faultTooLarge
@@ -55,8 +56,8 @@ type visitor interface {
 }
 
 // decoder decodes reports that arrive in pieces. Strings may contain any bytes: Envoy copies header
-// values unchanged, and protobuf's decoders would reject the complete report for one such byte of
-// one client.
+// values unchanged, and a protobuf library would reject the complete report because of one invalid
+// byte from one client.
 //
 // It accepts and rejects what proto.Unmarshal does, with these exceptions: it does not inspect
 // fields of more than maxFieldBytes bytes; a bucket is visited before the rest of the report is
@@ -122,7 +123,7 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 // returns the rest of p.
 func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
 	n, size, err := fieldSize(d.partial)
-	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // its size is unknown yet
+	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // the field's size is not known yet
 		d.partial = append(d.partial, p[0])
 		n, size, err = fieldSize(d.partial)
 	}
@@ -148,12 +149,12 @@ func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
 	return p[more:], err
 }
 
-// fieldSize returns the size of the field at the start of p, and that of its tag and length. Both
-// are 0 if p is too short.
+// fieldSize returns the size of the field at the start of p; head is the part for its tag and
+// length. Both are 0 if p is too short.
 func fieldSize(p []byte) (head int, size uint64, err error) {
 	tag, n := protowire.ConsumeVarint(p)
 	if n < 0 {
-		return 0, 0, incomplete(p, n)
+		return 0, 0, checkIncomplete(p, n)
 	}
 	if number := tag >> 3; number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
 		return 0, 0, errMalformed
@@ -162,7 +163,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	case protowire.VarintType:
 		_, m := protowire.ConsumeVarint(p[n:])
 		if m < 0 {
-			return 0, 0, incomplete(p[n:], m)
+			return 0, 0, checkIncomplete(p[n:], m)
 		}
 		return n, uint64(n + m), nil
 	case protowire.Fixed32Type:
@@ -173,7 +174,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 		length, m := protowire.ConsumeVarint(p[n:])
 		switch {
 		case m < 0:
-			return 0, 0, incomplete(p[n:], m)
+			return 0, 0, checkIncomplete(p[n:], m)
 		case length >= 1<<32:
 			return 0, 0, errMalformed // a message is smaller than 4 GiB
 		}
@@ -183,9 +184,9 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	}
 }
 
-// incomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it is
-// invalid.
-func incomplete(p []byte, n int) error {
+// checkIncomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it
+// is invalid. n is the error code of protowire.
+func checkIncomplete(p []byte, n int) error {
 	const longest = 10
 	if protowire.ParseError(n) != nil && len(p) < longest {
 		for _, b := range p {
@@ -235,10 +236,10 @@ func (d *decoder) readField(b []byte, v visitor) error {
 	return nil
 }
 
-// nextField decodes the field at the start of b. The value of a field of a type that is not used
-// here is skipped.
+// nextField decodes the field at the start of b, and returns the bytes after it as rest. value is
+// set for varints and body for length-delimited fields; the values of other types are skipped.
 func nextField(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
-	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // the fast path of nearly all fields
+	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // fast path for nearly all fields
 		switch size := int(b[1]); {
 		case b[0]&7 == byte(protowire.VarintType):
 			return protowire.Number(b[0] >> 3), protowire.VarintType, uint64(b[1]), nil, b[2:], true
@@ -295,7 +296,7 @@ func (u *usage) decode(b []byte) bool {
 // maxElapsed bounds the elapsed time of a report.
 const maxElapsed = 24 * time.Hour
 
-// readElapsed decodes a Duration. A negative one counts as maxElapsed.
+// readElapsed decodes a Duration. A negative Duration counts as maxElapsed.
 func (u *usage) readElapsed(b []byte) bool {
 	for len(b) > 0 {
 		number, typ, value, _, rest, ok := nextField(b)

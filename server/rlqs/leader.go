@@ -11,10 +11,11 @@ import (
 
 // Elector elects the replica that divides a domain, such as a store that replicas share.
 type Elector interface {
-	// AcquireLeadership makes candidate the leader of each domain for ttl unless it has another
-	// leader, and renews the leaderships that candidate has. With a ttl of 0 it releases them
-	// instead. report is called with the previous leader of each domain, "" for none; if it is not
-	// called for a domain, the leader is unknown. AcquireLeadership may block forever.
+	// AcquireLeadership makes candidate the leader of each domain for ttl, or renews its
+	// leadership, unless the domain has another leader. If ttl is 0, it releases the leaderships of
+	// candidate instead. It calls report with the index and the previous leader of each domain, ""
+	// for none; if it does not, the leader of the domain is unknown. AcquireLeadership may block
+	// forever.
 	AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
 }
 
@@ -36,10 +37,10 @@ const maxNameBytes = 60
 
 // leadership is the state of the leader election of a domain.
 type leadership struct {
-	until            quota.Time // this service is the leader until then; 0: it is not
-	predecessorUntil quota.Time // see [quota.Limit.PredecessorUntil]
-	leader           string     // name of another leader, "" if unknown
-	notified         leaderChange
+	until            quota.Time   // this service is the leader until this time; 0 if it is not
+	predecessorUntil quota.Time   // see [quota.Limit.PredecessorUntil]
+	leader           string       // name of another leader, "" if unknown
+	notified         leaderChange // last call of Options.LeaderChanged
 }
 
 // leaderChange is a call of [Options.LeaderChanged].
@@ -176,9 +177,9 @@ func (s *Service) handleLeader(requested quota.Time, domain, previous string) {
 		l.until = max(l.until, requested+renewDeadline)
 	case previous == s.candidate || previous == "":
 		// This service becomes the leader, maybe again. If the store lost the key, the previous
-		// leader may still act on its leadership. The same holds for the rates that this service
-		// assigned earlier, since others may have led in between. So the limit counts as in effect
-		// until renewDeadline has passed.
+		// leader may assign rates for another renewDeadline. If this service was the leader before,
+		// another may have been since, so the rates that it assigned then may be outdated.
+		// predecessorUntil covers both cases.
 		l.until, l.predecessorUntil, l.leader = requested+renewDeadline, now+renewDeadline, ""
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		s.clearLimitsLocked()

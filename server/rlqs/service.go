@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	_ "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3" // which reflection describes
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3" // registers the API for reflection
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -26,7 +26,7 @@ const (
 
 // Options configure a service.
 type Options struct {
-	// Elapsed is a monotonic clock.
+	// Elapsed returns the time of a monotonic clock.
 	Elapsed func() time.Duration
 	// Rules returns the active rules, or nil.
 	Rules func() *descriptors.Set
@@ -34,10 +34,11 @@ type Options struct {
 	ShadowMode bool
 	// Allow restricts the domains that a client may use. Nil allows all.
 	Allow *access.AllowList
-	// Count is called with the requests of a bucket that an Envoy reported. set and r are its rule,
-	// and entries those of its descriptor. shadow is the part of allowed that a limit in shadow
-	// mode would have denied.
-	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
+	// Count is called with the numbers of requests that an Envoy reported for a bucket. set and r
+	// are the bucket's rule and the set that contains it; entries are the entries of the bucket's
+	// descriptor. shadowDenied is the number of allowed requests that a limit in shadow mode would
+	// have denied.
+	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, shadowDenied uint64)
 	Metrics *telemetry.Metrics
 	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this
 	// replica in messages.
@@ -65,8 +66,8 @@ type Service struct {
 	slots        slots
 	waits        waits
 	lastID       quota.StreamID
-	set          *descriptors.Set                   // the rules that limits belong to
-	limits       map[*descriptors.Rule]*quota.Limit // of the rules used so far
+	set          *descriptors.Set                   // the rules of limits
+	limits       map[*descriptors.Rule]*quota.Limit // computed when a rule is first used
 	ruleOf       map[*quota.Limit]*descriptors.Rule // inverse of limits
 	ready        []quota.StreamID
 	divideTimer  *time.Timer
@@ -80,14 +81,14 @@ type Service struct {
 	lastSurvey survey
 
 	// The fields below belong to leader election.
-	candidate           string
+	candidate           string                 // unique name of this service for the elector
 	leaderships         map[string]*leadership // by domain
 	toRelease           []string               // domains whose leadership is to be released
 	acquiring, resigned bool
-	acquisitions        sync.WaitGroup // calls of the elector
+	acquisitions        sync.WaitGroup // running calls of the elector
 	electionTimer       *time.Timer
-	pendingWakes        []func()       // of streams that failed
-	leaderChanges       []leaderChange // not reported yet
+	pendingWakes        []func()       // wake functions of failed streams, to be called by notify
+	leaderChanges       []leaderChange // to be reported by notify
 }
 
 // scratch is memory that all streams share; Service.mu guards it.
@@ -109,7 +110,7 @@ func New(o Options) *Service {
 	if o.Elector != nil {
 		s.candidate = o.Name[:min(len(o.Name), maxNameBytes)] + "-" + rand.Text()[:20] // unique
 		s.electionTimer = time.AfterFunc(time.Hour, s.renewLeadership)
-		s.electionTimer.Reset(0) // started here, because renewLeadership uses electionTimer
+		s.electionTimer.Reset(0) // not by AfterFunc, because renewLeadership uses electionTimer
 	}
 	return s
 }
@@ -144,7 +145,7 @@ func (s *Service) divideLocked() {
 		return
 	}
 	now := s.options.Elapsed()
-	next := min(s.divider.Tick(now), s.failLateLocked(now))
+	next := min(s.divider.Tick(now), s.failTimedOutLocked(now))
 	if s.updateGaugesLocked().Buckets > 0 || len(s.streams) > 0 {
 		s.divideTimer.Reset(max(next-now, time.Millisecond))
 	}
@@ -240,8 +241,8 @@ func (s *Service) startReapply() []quota.StreamID {
 	return slices.Collect(maps.Keys(s.streams))
 }
 
-// reapplyRules applies the active rules to the next batch of a stream's buckets; left is that of
-// [quota.Divider.EachBucket].
+// reapplyRules applies the active rules to the next batch of a stream's buckets. left is the
+// argument and the result of [quota.Divider.EachBucket].
 func (s *Service) reapplyRules(streamID quota.StreamID, left int) int {
 	s.mu.Lock()
 	defer s.notify()
@@ -254,7 +255,7 @@ func (s *Service) reapplyRules(streamID quota.StreamID, left int) int {
 	left = s.divider.EachBucket(streamID, left, rulesBatch, func(key quota.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
-		u.readID(s.scratch.id) // appendID wrote it
+		u.readID(s.scratch.id) // cannot fail, because appendID has written the ID
 		var limit *quota.Limit
 		if rule, _ := (*reader)(st).matchRule(set, &u); rule != nil {
 			limit = s.limitLocked(rule)

@@ -9,24 +9,24 @@ import (
 // MaxStreams is the maximum number of open streams. Each Envoy has one for each domain.
 const MaxStreams = 10_000
 
-// slots are the slots of open streams. A client may acquire free slots while it has fewer than are
-// free, so a single client gets at most half of them, and leaves half of the rest to each further
-// client.
+// slots are the slots of open streams. A client may acquire a free slot while it has fewer slots
+// than are free, so a single client gets at most half of all slots, and the next client at most
+// half of the rest.
 //
-// A client that has as many as are free takes a slot from the client with the most streams, if that
-// has more: the slot of its oldest stream without a report; or, if no slot is free, that of its
-// newest stream.
+// Beyond that, the client takes a slot from the client with the most streams if that one has at
+// least two more. It takes the slot of the other client's oldest stream without a report. If there
+// is no such stream and no slot is free, it takes that of the newest stream.
 type slots struct {
 	used      int
 	clients   map[uint64]*client
-	byStreams heap.Heap[*client] // the first one has the most streams
+	byStreams heap.Heap[*client] // the first client has the most streams
 }
 
 // client is a client with slots.
 type client struct {
 	id    uint64
 	index int // index in slots.byStreams
-	// unreported are its streams without a report, and reported the others, the oldest first.
+	// unreported contains its streams without a report, and reported the others, the oldest first.
 	unreported, reported list.List
 }
 
@@ -44,15 +44,15 @@ type slot struct {
 	element *list.Element
 }
 
-// acquire gives a stream of a client a slot. evicted is the stream that loses its slot, nil for
-// none. ok is false if there is no slot.
+// acquire acquires a slot for a stream of the client with the given ID. evicted is the stream that
+// loses its slot, nil for none. ok is false if the client may not have another slot.
 func (s *slots) acquire(st *Stream, id uint64) (evicted *Stream, ok bool) {
-	has := 0
+	streams := 0
 	if c := s.clients[id]; c != nil {
-		has = c.streams()
+		streams = c.streams()
 	}
-	if has >= MaxStreams-s.used {
-		if evicted = s.evictionCandidate(has); evicted == nil {
+	if streams >= MaxStreams-s.used {
+		if evicted = s.evictionCandidate(streams); evicted == nil {
 			return nil, false
 		}
 		s.release(evicted)
@@ -71,8 +71,8 @@ func (s *slots) acquire(st *Stream, id uint64) (evicted *Stream, ok bool) {
 
 // evictionCandidate returns the stream whose slot a client with the given number of streams may
 // take, nil for none.
-func (s *slots) evictionCandidate(has int) *Stream {
-	if len(s.byStreams) == 0 || s.byStreams[0].streams() <= has+1 {
+func (s *slots) evictionCandidate(streams int) *Stream {
+	if len(s.byStreams) == 0 || s.byStreams[0].streams() <= streams+1 {
 		return nil
 	}
 	e := s.byStreams[0].unreported.Front()

@@ -20,7 +20,7 @@ type Peer struct {
 	// Identity names the client: see [access.IdentityOf].
 	Identity string
 	// Address is the address of the client's machine. It is empty if several machines may share it,
-	// as over a socket.
+	// as over a Unix socket.
 	Address string
 }
 
@@ -37,7 +37,7 @@ type Stream struct {
 
 	reported bool // whether the first report is complete
 	periodic bool // whether the current report contains a bucket that was reported before
-	// seq is the number of the newest message, and confirmable its value at the last periodic
+	// seq is the number of the newest message. confirmable is the value of seq at the last periodic
 	// report; see ConfirmByReports.
 	seq, confirmable uint64
 
@@ -121,12 +121,12 @@ func (s *Service) dropPartialLocked(st *Stream) {
 	s.countPartialLocked(st)
 }
 
-// countPartialLocked updates partialBytes with the buffered part of a report. It reports whether
-// that has grown.
+// countPartialLocked updates partialBytes with the size of the stream's buffer. It reports whether
+// the buffer has grown.
 func (s *Service) countPartialLocked(st *Stream) (grown bool) {
-	more := cap(st.decoder.partial) - st.partialCounted
-	s.partialBytes, st.partialCounted = s.partialBytes+more, st.partialCounted+more
-	return more > 0
+	delta := cap(st.decoder.partial) - st.partialCounted
+	s.partialBytes, st.partialCounted = s.partialBytes+delta, st.partialCounted+delta
+	return delta > 0
 }
 
 // failLocked makes the stream fail with err unless it has failed already.
@@ -148,9 +148,9 @@ func (st *Stream) Feed(p []byte, last bool) error {
 		return err
 	}
 	err := st.decoder.feed(p, last, (*reader)(st))
-	if ended := st.Err(); ended != nil { // the rules changed meanwhile
+	if failure := st.Err(); failure != nil { // the visitor applied new rules, which ended the leadership of the domain
 		s.dropPartialLocked(st)
-		return ended
+		return failure
 	}
 	if s.countPartialLocked(st) {
 		s.updateGaugesLocked()
@@ -184,8 +184,8 @@ func (s *Service) finishReportLocked(st *Stream) {
 	}
 }
 
-// Err returns why the stream has failed, nil if it has not. The transport must check it whenever
-// the stream is woken.
+// Err returns the error with which the stream has failed, or nil. The transport must check it
+// whenever wake is called.
 func (st *Stream) Err() error {
 	if err := st.err.Load(); err != nil {
 		return *err
@@ -193,7 +193,7 @@ func (st *Stream) Err() error {
 	return nil
 }
 
-// maxHits bounds the counts of a report. It is more than an Envoy can have in five seconds,
+// maxHits bounds the counts of a report. An Envoy has fewer requests in five seconds. The bound
 // prevents sums from overflowing, and keeps metrics useful after a wrong report.
 const maxHits = 1 << 32
 
@@ -236,7 +236,7 @@ func (r *reader) visitBucket(u *usage) {
 	m := &s.options.Metrics.Quota
 	m.Usages.Inc()
 	switch {
-	case r.domain == nil: // the domain follows the bucket; no Envoy does that
+	case r.domain == nil: // the bucket precedes the domain; no Envoy sends that
 		return
 	case u.fault == faultInvalidUTF8:
 		m.InvalidUTF8.Inc()
@@ -340,9 +340,9 @@ const (
 	maxActions      = maxMessageBytes / (maxIDBytes + maxActionBytes) // fits in maxMessageBytes
 )
 
-// AppendMessage appends the next message to b. Messages must be sent in the order in which they
-// were taken, or the stream must be closed. seq is the number of the message for [Stream.Confirm],
-// 0 if there is none. more reports whether another one is ready.
+// AppendMessage appends the next message to b. The caller must send messages in the order in which
+// it got them, or close the stream. seq is the number of the message for [Stream.Confirm], 0 if
+// there is none. more reports whether another message is ready.
 func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
@@ -350,7 +350,7 @@ func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool
 	if s.streams[st.id] != st || st.Err() != nil || !s.leadsLocked(st.domain) {
 		return b, 0, false
 	}
-	now, begun, actions := s.options.Elapsed(), len(b), s.scratch.actions
+	now, start, actions := s.options.Elapsed(), len(b), s.scratch.actions
 	for {
 		var n uint64
 		actions, n, more = s.divider.TakeActions(now, st.id, actions[:0], maxActions)
@@ -367,7 +367,7 @@ func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool
 		}
 		clear(actions)
 		s.scratch.actions = actions
-		if !more || len(b)-begun >= maxMessageBytes/2 {
+		if !more || len(b)-start >= maxMessageBytes/2 {
 			return b, seq, more
 		}
 	}
@@ -402,8 +402,8 @@ func (st *Stream) Confirm(seq uint64) {
 	s.divideLocked()
 }
 
-// MarkSent records that all messages up to number seq were sent. Transports that cannot know when
-// messages arrive call it.
+// MarkSent records that all messages up to number seq were sent. It is called by transports that do
+// not learn when messages arrive.
 func (st *Stream) MarkSent(seq uint64) {
 	s := st.service
 	s.mu.Lock()
@@ -411,9 +411,9 @@ func (st *Stream) MarkSent(seq uint64) {
 	s.noteDeliveredLocked(st, seq, s.options.Elapsed())
 }
 
-// ConfirmByReports is called after each report by transports that cannot know when messages arrive.
-// Envoy reports all buckets every five seconds, so a message sent before the last such report has
-// arrived when the next one comes.
+// ConfirmByReports is called after each report by transports that do not learn when messages
+// arrive. Envoy reports all buckets every five seconds. A message that was sent before one of these
+// reports has arrived when the next one comes.
 func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
 	seq, periodic := st.confirmable, st.periodic

@@ -30,7 +30,7 @@ type View struct {
 	Addresses map[quota.StreamID]string
 }
 
-// survey is a summary of all buckets, or of many.
+// survey is a summary of the buckets, of all unless visiting them takes longer than surveyTime.
 type survey struct {
 	next     time.Duration // when the next survey may start
 	set      *descriptors.Set
@@ -45,8 +45,9 @@ type rankedBucket struct {
 	domain string
 }
 
-// surveyLocked returns a survey that is at most a second old, or somewhat older if there are many
-// buckets. The caller holds s.surveyMu. s.mu is locked for one batch of buckets at a time.
+// surveyLocked returns a survey that is at most a second old, or up to 20 times as old as the
+// survey took. The caller must hold s.surveyMu. surveyLocked locks s.mu for one batch of buckets at
+// a time.
 func (s *Service) surveyLocked() *survey {
 	begun, set := s.options.Elapsed(), s.options.Rules()
 	if begun < s.lastSurvey.next && set == s.lastSurvey.set {

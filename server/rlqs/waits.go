@@ -13,8 +13,8 @@ import (
 const (
 	// reportTimeout is the time limit for the first report of a stream.
 	reportTimeout = 10 * time.Second
-	// readTimeout is the time limit for the receipt of a message, or of a later one. It is longer
-	// than a TTL, after which a stalled Envoy loses its assignments.
+	// readTimeout is the longest time without the receipt of a message while messages are
+	// unconfirmed. It is longer than a TTL, after which a stalled Envoy loses its assignments.
 	readTimeout = 30 * time.Second
 )
 
@@ -23,13 +23,13 @@ var (
 	errNotDelivered = status.Errorf(codes.DeadlineExceeded, "the client has not received a message within %v", readTimeout)
 )
 
-// waits are the streams that wait for their clients, the longest first: for the first report, or
-// for the receipt of a message.
+// waits contains the streams that wait for their clients, the longest wait first: for a first
+// report, or for the confirmation that a message was received.
 type waits struct{ unreported, unconfirmed list.List }
 
 // wait is the wait of a stream for its client.
 type wait struct {
-	in      *list.List    // a list of waits
+	in      *list.List    // waits.unreported or waits.unconfirmed
 	element *list.Element // nil if it does not wait
 	since   quota.Time
 }
@@ -54,14 +54,14 @@ func (s *Service) noteDeliveredLocked(st *Stream, seq uint64, now quota.Time) {
 	case st.wait.in != &s.waits.unconfirmed:
 	case seq >= st.seq:
 		s.waits.stop(st)
-	default:
+	default: // later messages are unconfirmed
 		s.startWaitLocked(st, &s.waits.unconfirmed, now)
 	}
 }
 
-// failLateLocked fails the streams whose wait exceeds its time limit. It returns when it must be
-// called next.
-func (s *Service) failLateLocked(now quota.Time) (next quota.Time) {
+// failTimedOutLocked fails the streams whose wait exceeds its time limit. It returns when it must
+// be called next.
+func (s *Service) failTimedOutLocked(now quota.Time) (next quota.Time) {
 	next = now + readTimeout
 	for _, w := range []struct {
 		in      *list.List

@@ -20,24 +20,24 @@ import (
 // which are not empty.
 const rulesSource = ""
 
-// versions are versions by the names of their sources.
+// versions contains versions by the names of their sources.
 type versions map[string]*version
 
 // version is the result of reading a source without an error: rules, or the rows of a table.
 type version struct {
 	rules *source.Update // nil for rows
 	rows  *tables.Rows   // nil for rules
-	// failed are the names of sources that changed at the same time as this version, or as an
-	// earlier version of its source that waited, and failed to load. The version waits until each
-	// has been read again.
+	// failed contains the names of sources that changed together with this version and failed to
+	// load. It includes the failed sources of an earlier version of the same source that was still
+	// waiting. This version waits until each of them has been read again.
 	failed map[string]bool
 }
 
 // LoadRules is [Loader.Load] for rules alone.
 func (l *Loader) LoadRules(u source.Update) error { return l.Load(source.Change{Rules: &u}) }
 
-// Load activates a change. It returns an error if the change has rules and these are not active
-// now. It logs the reasons, except for [source.ErrUsed].
+// Load activates a change. It returns an error if the change contains rules and these are not
+// active afterwards. It logs the reasons, except for [source.ErrUsed].
 func (l *Loader) Load(c source.Change) error {
 	l.tables.Lock()
 	waited := l.waiting[rulesSource]
@@ -57,7 +57,7 @@ func (l *Loader) loadLocked(c source.Change) error {
 	read, failed := l.readLocked(c)
 	l.inheritFailedLocked(read, failed)
 	l.dropReplacedLocked(read, failed)
-	if l.service.Rules() == nil { // all requests are errors: nothing waits for a table that fails to load
+	if l.service.Rules() == nil { // without rules all requests fail, so do not wait for tables
 		clear(failed)
 	}
 	err := failedError(failed)
@@ -104,9 +104,9 @@ func (l *Loader) readLocked(c source.Change) (read versions, failed map[string]b
 	return read, failed
 }
 
-// inheritFailedLocked adds to failed the sources that the waiting versions of the read sources wait
-// for, unless they have been read again: they still fail to load. Rules do not wait for a table
-// that they do not name.
+// inheritFailedLocked adds sources to failed that still fail to load: those for which a version
+// waits that is now replaced by a read one, unless they have been read again. Rules do not wait for
+// a table to which they do not refer.
 func (l *Loader) inheritFailedLocked(read versions, failed map[string]bool) {
 	inherited := map[string]bool{}
 	for name, v := range read {
@@ -124,7 +124,7 @@ func (l *Loader) inheritFailedLocked(read versions, failed map[string]bool) {
 }
 
 // dropReplacedLocked removes the waiting versions of sources that have been read again. A version
-// that waited for one of these no longer waits for it, but for the sources that have failed now.
+// that waited for such a source now waits for the sources in failed instead.
 func (l *Loader) dropReplacedLocked(read versions, failed map[string]bool) {
 	names := slices.Collect(maps.Keys(failed))
 	for name := range read {
@@ -160,8 +160,8 @@ func failedError(failed map[string]bool) error {
 	return errors.New("not active, because these changed at the same time and failed to load: " + strings.Join(all, ", "))
 }
 
-// activateLocked activates the read versions, if possible together with waiting ones. It returns
-// why the read ones are not active.
+// activateLocked activates the read versions, if possible together with waiting ones. It returns an
+// error if the read versions are not active.
 func (l *Loader) activateLocked(read versions) error {
 	all := maps.Clone(read)
 	for name, v := range l.waiting {
@@ -187,7 +187,7 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 		set = v.rules.Set
 	}
 	for name, v := range all {
-		if v.rows != nil && (required[name] != nil || set == nil || set.TableFits(name, *v.rows.Columns()) == nil) {
+		if v.rows != nil && (required[name] != nil || set == nil || set.CheckTable(name, *v.rows.Columns()) == nil) {
 			rows[name] = v.rows
 		}
 	}
@@ -219,17 +219,17 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 // tablesFitLocked returns an error if limits of the set do not fit the columns of their tables,
 // with the given rows in place of the active ones.
 func (l *Loader) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.Rows) error {
-	return set.TablesFit(func(name string) *tables.Columns {
+	return set.CheckTables(func(name string) *tables.Columns {
 		if rows[name] != nil {
 			return rows[name].Columns()
 		}
-		e, _ := l.tables.Table(name) // the compiler has found it
+		e, _ := l.tables.Table(name) // cannot fail, because the compiler has found the table
 		return e.ColumnsLocked()
 	})
 }
 
-// postponeLocked makes the read versions wait, since sources that changed at the same time have
-// failed or the versions do not fit, and logs the reasons.
+// postponeLocked makes the read versions wait and logs the reasons: sources in failed changed at
+// the same time, or the versions do not fit each other.
 func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error) {
 	set := l.service.Rules()
 	if v := read[rulesSource]; v != nil {
@@ -244,11 +244,11 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 		}
 		reason := fmt.Errorf("table %q: %w", name, err)
 		if len(failed) == 0 {
-			e, _ := l.tables.Table(name) // the name exists
-			if misfit := set.TableFits(name, *v.rows.Columns()); misfit != nil {
+			e, _ := l.tables.Table(name) // cannot fail
+			if misfit := set.CheckTable(name, *v.rows.Columns()); misfit != nil {
 				reason = fmt.Errorf("%s:1:1: error: %w; the rows wait for rules that they fit", e.Path, misfit)
 			} else {
-				reason = fmt.Errorf("table %q: not active, because other changes of the same time are not", name)
+				reason = fmt.Errorf("table %q: not active, because other files that changed at the same time are not", name)
 			}
 		}
 		l.reportRowsRejected(name, reason)

@@ -119,7 +119,8 @@ func (l *testLoader) active() (rules, a, b string) {
 	return rules, row("a"), row("b")
 }
 
-// TestChangesAreActivatedTogether changes sources, in part to versions that fail to load or do not fit each other.
+// TestChangesAreActivatedTogether changes sources, in part to versions that fail to load or do not
+// fit each other.
 func TestChangesAreActivatedTogether(t *testing.T) {
 	type step struct {
 		rules, a, b string // empty for a source that does not change
@@ -204,8 +205,8 @@ func TestChangesAreActivatedTogether(t *testing.T) {
 	}
 }
 
-// TestRulesWaitForColumnsThatAreBeingSaved loads rules while the first row of a table is being saved,
-// which determines the columns of the table.
+// TestRulesWaitForColumnsThatAreBeingSaved loads rules while the first row of a table is being
+// saved, which determines the columns of the table.
 func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	l := newTestLoader(t)
 	e, err := l.tables.Table("c")
@@ -266,9 +267,9 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	}
 }
 
-// TestRulesReturnAfterOthersThatWaited reverts a source to its first rules after other rules, which it
-// knows only as rejected, became active together with a table. Requests may still read the first set,
-// so nothing may write to it.
+// TestRulesReturnAfterOthersThatWaited reverts a source to its first rules after other rules, which
+// it knows only as rejected, became active together with a table. Requests may still read the first
+// set, so nothing may write to it.
 func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 	l := newTestLoader(t)
 	reload := source.Reload[string]{OnLoad: l.LoadRules}

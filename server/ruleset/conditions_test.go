@@ -29,7 +29,8 @@ func TestConditionsOfRules(t *testing.T) {
 	servertest.ExpectConditions(t, l.opt.Metrics, "the file is reverted", "")
 }
 
-// TestConditionsOfTables uses a table file that fails to load, and a journal that cannot be written.
+// TestConditionsOfTables uses a table file that fails to load, and a journal that cannot be
+// written.
 func TestConditionsOfTables(t *testing.T) {
 	l := newTestLoader(t)
 	load := func(when, a, want string) {

@@ -3,6 +3,6 @@
 //
 // Rules and rows that were read at the same time are activated at the same time, so that a request
 // is decided by all of them or by none. If one of them fails to load, or they do not fit each
-// other, none is activated. The others wait, and are activated with the first later change that
-// makes it possible.
+// other, none is activated. Those that loaded wait until a later change makes it possible to
+// activate them.
 package ruleset

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// RulesError adds the remedy to the error of rules that fail to load: the flag that names a missing
-// file. DefaultsFile is the path of the file of defaults, empty if there is none.
+// RulesError adds a remedy to the error of rules that failed to load: the flag that sets the path
+// of a missing file. defaultsFile is the path of the file of defaults, empty if there is none.
 func RulesError(err error, defaultsFile string) error {
 	if errors.Is(err, source.ErrNoFile) {
 		return fmt.Errorf("%w: set --config to another path, or allow it with --allow-empty", err)
@@ -28,7 +28,7 @@ func RulesError(err error, defaultsFile string) error {
 // load.
 func TableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("table %q: %v: set its file with --table %s=PATH", name, err, name) //nolint:errorlint // not wrapped, since RulesError would take it for missing rules
+		return fmt.Errorf("table %q: %v: set its file with --table %s=PATH", name, err, name) //nolint:errorlint // if it were wrapped, RulesError would report missing rules
 	}
 	if errors.Is(err, source.ErrNoRows) {
 		return fmt.Errorf("failed to load table %q:\n%w: allow it with --allow-empty-tables", name, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// Follow loads files of rules, nil for none, and the files of tables. Until ctx ends it reloads
-// them in group when they change.
+// Follow loads the rule files, which may be nil, and the files of tables. Then it starts a
+// goroutine in group that reloads them when they change, until ctx is done.
 func (l *Loader) Follow(ctx context.Context, group *errgroup.Group, files *source.Files) error {
 	tableFiles := l.tableFiles()
 	if files == nil && len(tableFiles) == 0 {
@@ -46,7 +46,7 @@ func (l *Loader) Follow(ctx context.Context, group *errgroup.Group, files *sourc
 
 func (l *Loader) tableFiles() (files []*source.TableFile) {
 	for _, name := range l.tables.Names() {
-		if e, _ := l.tables.Table(name); e.Path != "" { // the name exists
+		if e, _ := l.tables.Table(name); e.Path != "" { // Table cannot fail
 			files = append(files, source.NewTableFile(source.TableOptions{
 				Table: e.Table, Path: e.Path, AllowEmpty: l.opt.AllowEmptyTables, OnUnwatched: l.WarnUnwatched,
 			}))
@@ -55,7 +55,7 @@ func (l *Loader) tableFiles() (files []*source.TableFile) {
 	return files
 }
 
-// startError returns why the first reading of rules and tables is bad, or nil.
+// startError returns the error to exit with if rules or tables failed to load at the start, or nil.
 func (l *Loader) startError(c source.Change) error {
 	for _, u := range c.Tables {
 		if u.Err != nil {
@@ -68,7 +68,8 @@ func (l *Loader) startError(c source.Change) error {
 	return l.rulesStartError(c.Rules.Err)
 }
 
-// rulesStartError returns the error to exit with if rules fail to load at the start, nil for nil.
+// rulesStartError returns the error to exit with if rules failed to load at the start with err, nil
+// if err is nil.
 func (l *Loader) rulesStartError(err error) error {
 	if err == nil {
 		return nil
@@ -76,9 +77,9 @@ func (l *Loader) rulesStartError(err error) error {
 	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules until they load)", RulesError(err, l.opt.DefaultsFile))
 }
 
-// reportWait logs that the start waits for files that are being written.
+// reportWait logs that the process waits for files that are being written before it listens.
 func (l *Loader) reportWait(w source.Wait) {
-	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Most)}
+	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Limit)}
 	if len(w.Tables) > 0 {
 		fields = append(fields, zap.Strings("tables", w.Tables), zap.Int64s("bytes", w.Bytes))
 	}

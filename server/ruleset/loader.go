@@ -20,8 +20,8 @@ import (
 // Options configures a [Loader].
 type Options struct {
 	Service *answer.Service
-	// Tables are the tables that rules may name. TableMetrics has the metrics of each, from
-	// [NewTableMetrics].
+	// Tables contains the tables to which rules may refer. TableMetrics contains the metrics of
+	// each table, from [NewTableMetrics].
 	Tables       *tables.Registry
 	TableMetrics map[string]*telemetry.Table
 	Metrics      *telemetry.Metrics
@@ -31,17 +31,17 @@ type Options struct {
 
 	// DefaultsFile is the path of the file of defaults, for errors; empty if there is none.
 	DefaultsFile string
-	// AllowEmptyTables accepts that the file of a table that has rows changes to one without rows.
+	// AllowEmptyTables accepts a file without rows for a table that has rows.
 	AllowEmptyTables bool
 	// ExitOnBadStart makes Follow return an error if rules or tables fail to load at the start.
 	ExitOnBadStart bool
 
-	// The following settings are only used for warnings about rules that do not go with them. Allow
-	// is nil if all clients may ask for all domains.
+	// The following settings are only used for warnings about rules that conflict with them. Allow
+	// is nil if all clients may request all domains.
 	Allow        *access.AllowList
 	DrainTimeout time.Duration
 	SharedStore  bool // counters are in Redis or Valkey
-	GRPCGo       bool // grpc-go carries the calls
+	GRPCGo       bool // grpc-go serves the calls
 }
 
 // Loader activates rules and rows of tables. Its methods may be called concurrently.
@@ -51,8 +51,8 @@ type Loader struct {
 	tables  *tables.Registry
 	logger  *zap.Logger
 
-	// waiting are the versions that have loaded and are not active, by source. The lock of tables
-	// protects them.
+	// waiting contains the versions that have loaded and are not active. The lock of tables
+	// protects it.
 	waiting versions
 }
 
@@ -76,20 +76,20 @@ func (l *Loader) LogDiagnostics(found rules.Diagnostics) {
 	}
 }
 
-// WarnUnwatched logs that files are polled because they cannot be watched.
+// WarnUnwatched logs that rule files are polled because they cannot be watched.
 func (l *Loader) WarnUnwatched(err error) {
 	l.logger.Warn("cannot watch rule files; polling them every second", zap.Error(err))
 }
 
-// ReportRejected logs and counts rules that failed to load. Subject is the path of the file of
-// defaults for the rules of a management server, and otherwise empty.
+// ReportRejected logs and counts rules that failed to load. subject is the path of the file of
+// defaults for the rules of a management server, and empty for others.
 func (l *Loader) ReportRejected(subject string, err error) {
 	l.opt.Metrics.ConfigRejected()
 	telemetry.RaiseWithLines(l.logger, rejectedCode(l.service.Rules()), subject, "rules: ", trimmedLines(RulesError(err, l.opt.DefaultsFile)))
 }
 
-// rejectedCode returns the code of the condition that rules fail to load. Active is nil if no rules
-// are active.
+// rejectedCode returns the code of the condition that rules failed to load. active is nil if no
+// rules are active.
 func rejectedCode(active *descriptors.Set) telemetry.Code {
 	if active == nil {
 		return telemetry.RulesMissing
@@ -104,8 +104,8 @@ func trimmedLines(err error) (lines []string) {
 	return lines
 }
 
-// reportActivated logs and counts that rules are active. Before are the rules that they replace,
-// nil for none.
+// reportActivated logs and counts the activation of set. before is the set that it replaces, nil
+// for none.
 func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	if set == before {
 		l.opt.Metrics.ConfigRestored()
@@ -126,7 +126,7 @@ func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	}
 }
 
-// logAdvice logs warnings about rules that do not go with other settings.
+// logAdvice logs warnings about rules that conflict with other settings.
 func (l *Loader) logAdvice(set *descriptors.Set) {
 	for _, limit := range set.Limits {
 		if limit.Policy.MaxWait > l.opt.DrainTimeout && !limit.Candidate {
@@ -145,8 +145,8 @@ func (l *Loader) logAdvice(set *descriptors.Set) {
 	}
 }
 
-// AllowListAdvice returns where an allow-list, which may be nil, and the domains of the rules do
-// not fit together. One of the two may be misspelt.
+// AllowListAdvice returns a warning for each domain that is only in the allow list, or only in the
+// rules. Its name may be misspelt. allow may be nil.
 func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 	if allow == nil {
 		return nil

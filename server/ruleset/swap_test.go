@@ -22,9 +22,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestSwapsUnderLoad replaces a volume with rules and their table, as the kubelet does, while clients
-// send requests that both versions admit. The rules of one version with the rows of the other version
-// would deny every request.
+// TestSwapsUnderLoad replaces a volume with rules and their table, as the kubelet does, while
+// clients send requests that both versions admit. The rules of one version with the rows of the
+// other version would deny every request.
 func TestSwapsUnderLoad(t *testing.T) {
 	const swaps, otherRules, clients = 20, 1000, 2
 	l := newTestLoader(t)

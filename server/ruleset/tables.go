@@ -7,24 +7,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// NewTableMetrics registers the metrics of tables, unless there are none, and returns them by the
-// names of tables.
+// NewTableMetrics registers the metrics of all tables and returns them by the names of the tables,
+// or nil if there are no tables.
 func NewTableMetrics(m *telemetry.Metrics, all *tables.Registry) map[string]*telemetry.Table {
 	names := all.Names()
 	if len(names) == 0 {
 		return nil
 	}
 	return m.Tables(names, func(name string) int {
-		e, _ := all.Table(name) // the name exists
+		e, _ := all.Table(name) // cannot fail
 		return e.Rows().Len()
 	})
 }
 
-// OpenJournals opens the tables of dir, which are those without a file. After an error the caller
-// closes the others, too.
+// OpenJournals opens the journals in dir of all tables without a file. The caller must call
+// CloseJournals, even after an error.
 func (l *Loader) OpenJournals(dir string) error {
 	for _, name := range l.tables.Names() {
-		e, _ := l.tables.Table(name) // the name exists
+		e, _ := l.tables.Table(name) // cannot fail
 		if e.Path != "" {
 			continue
 		}
@@ -48,7 +48,7 @@ func (l *Loader) CloseJournals() {
 	}
 }
 
-// reportJournal logs that the journal of a table cannot be written, or for a nil error that it can
+// reportJournal logs that the journal of a table cannot be written or, if err is nil, that it can
 // be written again.
 func (l *Loader) reportJournal(name string, err error) {
 	field := zap.String("table", name)

@@ -11,7 +11,7 @@ import (
 
 // CheckLocal returns an error unless r comes from this machine and was not forwarded by a proxy.
 func CheckLocal(r *http.Request) error {
-	if own := localAddress(r); !IsLocalAddress(own) || !isUnix(own) && !isLoopback(r.RemoteAddr) {
+	if local := localAddress(r); !IsLocalAddress(local) || !isUnix(local) && !isLoopback(r.RemoteAddr) {
 		return errors.New("only available from this machine: connect to 127.0.0.1 there, or use kubectl port-forward")
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
@@ -22,9 +22,9 @@ func CheckLocal(r *http.Request) error {
 	return checkHost(r)
 }
 
-// CheckCrossSite returns an error if a browser sent r for a web page of another site. The Host
-// reveals a page whose own name resolves to this machine (DNS rebinding). Links from other sites
-// are allowed.
+// CheckCrossSite returns an error if a browser sent r for a web page of another site. It allows
+// links from other sites. It also rejects a Host that reveals DNS rebinding: the page's own name
+// resolves to this machine.
 func CheckCrossSite(r *http.Request) error {
 	header := r.Header
 	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
@@ -44,8 +44,8 @@ func checkHost(r *http.Request) error {
 
 // localAddress returns the local address of the connection of r, or nil.
 func localAddress(r *http.Request) net.Addr {
-	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return own
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local
 }
 
 // IsLocalAddress reports whether addr can only be reached from this machine.

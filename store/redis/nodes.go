@@ -164,10 +164,10 @@ func Describe(r *resp.Reply, i int) string {
 	}
 }
 
-// NodeAt returns the address of a node from the host and port that the server at asked has sent.
-func NodeAt(host, port, asked string) (address string, err error) {
+// NodeAt returns the address of a node from a host and port that the server at sender has sent.
+func NodeAt(host, port, sender string) (address string, err error) {
 	if host == "" { // the server that answered
-		host, _, _ = net.SplitHostPort(asked)
+		host, _, _ = net.SplitHostPort(sender)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '@' }

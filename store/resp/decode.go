@@ -150,7 +150,7 @@ func (d *Decoder) readString(p []byte, r *Reply) (n int, done bool, err error) {
 	}
 	for ; n < len(p) && d.bulk > 0; n++ {
 		if d.bulk--; p[n] != "\n\r"[d.bulk] {
-			return n, false, malformed("%s behind a string of %d bytes, where its line ends", quote(p[n:]), len(r.text)-d.start)
+			return n, false, malformed("%s after a string of %d bytes, want a line end", quote(p[n:]), len(r.text)-d.start)
 		}
 	}
 	if d.bulk > 0 {

@@ -103,9 +103,9 @@ func TestMalformed(t *testing.T) {
 		":9223372036854775808\r\n":                                    "which is not a number",
 		":-9223372036854775809\r\n":                                   "which is not a number",
 		"$x\r\n":                                                      "which is not a number",
-		"$1\r\nab\r\n":                                                "where its line ends",
-		"$1\r\na\n":                                                   "where its line ends",
-		"$0\r\n:1\r\n":                                                "where its line ends",
+		"$1\r\nab\r\n":                                                "want a line end",
+		"$1\r\na\n":                                                   "want a line end",
+		"$0\r\n:1\r\n":                                                "want a line end",
 	} {
 		for _, piece := range []int{1, 7, len(text)} {
 			_, _, err := decode(text, piece, largeLimits)

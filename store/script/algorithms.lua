@@ -230,7 +230,7 @@ function make.b()
     end,
     decide = function(c, x)
       local a, b = c.a, c.b
-      if x.act == 'x' then -- only if it is the newest: later turns have been granted
+      if x.act == 'x' then -- only if it is the newest: otherwise later hits are scheduled behind it
         local ts, tn = plus(s, n, a, b)
         if (a > 0 or b > 0) and ts == x.cs and tn == x.cn then
           c.a, c.b = drain(a, b, x)

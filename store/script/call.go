@@ -198,8 +198,8 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 
 // A form is how counters of an algorithm are stored.
 type form struct {
-	letter string // identifies the algorithm to the scripts
-	starts bool   // the counter's name ends in the start of its window
+	letter      string // identifies the algorithm to the scripts
+	endsInStart bool   // the counter's name ends in the start of its window
 }
 
 var forms = [...]form{
@@ -251,16 +251,16 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 }
 
-// EncodeCancel encodes the undoing of charge i, which is delayed.
+// EncodeCancel encodes the cancellation of charge i, which is delayed.
 func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
-	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().BucketAfter(now, i)
+	k, after := b.Charges[i].Policy.Bucket(), b.Stored().BucketAfter(now, i)
 	c.Reset()
 	key, _ := c.keyIndex(c.text(name))
 	c.Cost = CostOf(b.Charges[i].Policy, 0)
 	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, keyArg: len(c.args) + 1})
 	c.args = append(c.args, "b", "", "x", flag(k.Fine))
 	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
-	c.appendAmount(instant(turn.Time, turn.Sixteenths&15))
+	c.appendAmount(instant(after.Time, after.Sixteenths&15))
 	c.args = append(c.args, "0", "0")
 	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 }
@@ -310,11 +310,11 @@ func (c *Call) SetReset() {
 	}
 }
 
-// keyIndex returns the index of a counter in c.Keys. It adds the counter if it is new, and reports
-// that as first.
-func (c *Call) keyIndex(name string) (place int, first bool) {
-	if place = slices.Index(c.Keys, name); place >= 0 {
-		return place, false
+// keyIndex returns the index of a counter in c.Keys. If the counter is new, keyIndex adds it, and
+// first is true.
+func (c *Call) keyIndex(name string) (index int, first bool) {
+	if index = slices.Index(c.Keys, name); index >= 0 {
+		return index, false
 	}
 	c.Keys = append(c.Keys, name)
 	return len(c.Keys) - 1, true
@@ -345,4 +345,4 @@ func (c *Call) tail(start int) string {
 }
 
 // IsFixed reports whether the names of p's counters end in the start of a window.
-func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].starts }
+func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].endsInStart }

@@ -57,7 +57,7 @@ local function make_penalty()
       foreign, y.level, y.forgotten = id, 0, 0
     end
     x.y, x.lasts, x.steps, x.many = y, tonumber(ARGV[pos + 1]) * 1000, pos + 2, tonumber(ARGV[pos + 2])
-    x.level, x.forgotten, x.serves = y.level, y.forgotten, remembered(x) and y.forgotten - x.lasts > ms
+    x.level, x.forgotten, x.penalised = y.level, y.forgotten, remembered(x) and y.forgotten - x.lasts > ms
     pos = pos + 3 + x.many
   end
 

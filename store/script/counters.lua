@@ -125,7 +125,7 @@ local function ring()
   end
 
   -- start returns when sub-window h begins. w lists windows of a calendar, or is nil. A sub-window
-  -- after them begins never.
+  -- after them never begins.
   local function start(h, k, ls, ln, w)
     if not w then return times(h, tonumber(ls), ln) end
     local i = floor(h / k) - w[1] + 2

@@ -1,13 +1,13 @@
 -- The decision script. KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and
 -- '' for the server's clock; then the requests. A request is one charge; or 'g', the number of
--- charges, '1' if a quota member elsewhere admits, and for each charge its group, its mode and the
--- charge.
+-- charges, '1' if a quota passes that has no charge in the request, and for each charge its group,
+-- its mode and the charge.
 --
 -- A charge is the letter of its algorithm, the number of its counter, its action, and its
 -- arguments. The actions:
 --
 --     t charge    c charge, and count even if denied    k peek
---     u refund    x cancel a turn                       z reset
+--     u refund    x cancel a delayed hit                z reset
 --
 -- and, for a counter with reservations, whose charges have more arguments:
 --
@@ -53,7 +53,7 @@ local function parse_charge()
     penalty = penalty or make_penalty()
     penalty.read(x)
   end
-  x.takes = (x.act == 't' or x.act == 'c' or x.act == 'h') and (x.hits or x.ns + x.nn) > 0
+  x.adds_hits = (x.act == 't' or x.act == 'c' or x.act == 'h') and (x.hits or x.ns + x.nn) > 0
   return x
 end
 
@@ -78,7 +78,7 @@ local function decide(x)
     reset(x.c)
     return true
   end
-  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = decide_reservation(x) else x.room = x.op.decide(x.c, x) end
+  if x.penalised then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = decide_reservation(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 
@@ -92,7 +92,7 @@ local function emit_outcome(x)
   if x.y then
     emit(x.level)
     emit(x.forgotten)
-    if x.takes and not x.room then penalty.begin(x) end
+    if x.adds_hits and not x.room then penalty.begin(x) end
   end
   if x.op == ops.l then
     emit(x.ss)
@@ -125,7 +125,7 @@ end
 local function decide_group(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
-    if xs[i].act == 't' or xs[i].act == 'h' and xs[i].takes then charged[xs[i].c] = true end
+    if xs[i].act == 't' or xs[i].act == 'h' and xs[i].adds_hits then charged[xs[i].c] = true end
   end
   for i = lo, hi do
     local x = xs[i]
@@ -186,7 +186,7 @@ local function finish_groups(xs, groups, unpassed)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do
       local x = xs[i]
-      x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
+      x.kept = x.adds_hits and x.room and not x.done and (not g.denied or x.counts)
       denied_any = denied_any or x.mode == 'e' and not x.room
     end
     if not g.denied and unpassed and g.quota then deny_group(g) end
@@ -207,7 +207,7 @@ local function apply_set_offs(xs, groups, set_offs)
   end
   for _, x in ipairs(set_offs) do
     local of = xs[tonumber(x.group)]
-    if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.denied) then
+    if of.kept or not of.penalised and (of.act == 'c' or not of.adds_hits and of.room and not of.denied) then
       x.ss, x.sn = 0, 0
     else
       decide(x)
@@ -255,8 +255,8 @@ local function decide_request()
   for _, last in ipairs({false, true}) do
     for _, g in ipairs(groups) do
       if (g.last or false) == last then
-        local no = last and deny
-        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = decide_group(xs, g.lo, g.hi, no or early and g.quota) end
+        local denied = last and deny
+        if g.lo == g.hi and not denied then decide(xs[g.lo]) else g.denied = decide_group(xs, g.lo, g.hi, denied or early and g.quota) end
         deny = deny or g.denied
         for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room end
       end
@@ -292,7 +292,7 @@ while pos <= #ARGV do
     local x = parse_charge()
     if not foreign then
       if x.act == 's' then settle(x, {}) end
-      if decide(x) and x.takes then admit(x) end
+      if decide(x) and x.adds_hits then admit(x) end
       emit_outcome(x)
     end
   end

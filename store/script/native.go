@@ -132,11 +132,11 @@ func (c *Call) readReply(command []string, reply *resp.Reply) {
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 }
 
-// EncodeExpire encodes the expiries of of, a native call whose hits are counted.
-func (c *Call) EncodeExpire(of *Call) {
+// EncodeExpire encodes the expiries of a native call whose hits are counted.
+func (c *Call) EncodeExpire(native *Call) {
 	c.Reset()
-	c.Native, c.Cost = true, of.Cost
-	for command := range of.commands() {
+	c.Native, c.Cost = true, native.Cost
+	for command := range native.commands() {
 		if command[0] == "EXPIREAT" {
 			c.args = append(c.args, "EXPIREAT", c.text([]byte(command[1])), c.text([]byte(command[2])))
 		}
@@ -146,8 +146,8 @@ func (c *Call) EncodeExpire(of *Call) {
 // maxNegative is how far a count may be below 0: read_count in counters.lua reads no more digits.
 const maxNegative = 1e17 - 1
 
-// checkSign notes a count that was below 0 before INCRBY made it number. Only another program can
-// make a count negative. It counts as 0, and EncodeRecount corrects it.
+// checkSign records a count that was below 0 before INCRBY, which returned number. Only another
+// program can make a count negative. It counts as 0, and EncodeRecount corrects it.
 func (c *Call) checkSign(key string, at *charge, number int64) {
 	switch at.missing = 0; {
 	case number >= at.hits:
@@ -159,13 +159,13 @@ func (c *Call) checkSign(key string, at *charge, number int64) {
 	}
 }
 
-// EncodeRecount encodes the correction of the counts that of, a native call, found negative: the
-// script sets them to 0 and adds the missing hits.
-func (c *Call) EncodeRecount(of *Call) {
+// EncodeRecount encodes the correction of the counts that a native call found negative: the script
+// sets them to 0 and adds the missing hits.
+func (c *Call) EncodeRecount(native *Call) {
 	c.Reset()
-	for i := range of.charges {
-		if at := of.charges[i]; at.missing > 0 {
-			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+	for i := range native.charges {
+		if at := native.charges[i]; at.missing > 0 {
+			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
 			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0", c.number(int64(at.end+keyMargin)/int64(time.Second)))
 		}
@@ -173,13 +173,13 @@ func (c *Call) EncodeRecount(of *Call) {
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 }
 
-// EncodeRefund encodes a refund of the hits that of, a native call, has counted. It reports false
-// if there are none.
-func (c *Call) EncodeRefund(of *Call) bool {
+// EncodeRefund encodes a refund of the hits that a call counted by native commands. It reports
+// false if there are none.
+func (c *Call) EncodeRefund(native *Call) bool {
 	c.Reset()
-	for i := range of.charges {
-		if at := of.charges[i]; of.Native && at.counted && at.hits > 0 {
-			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+	for i := range native.charges {
+		if at := native.charges[i]; native.Native && at.counted && at.hits > 0 {
+			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
 			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // creates no key, so it needs no expiry
 		}

@@ -51,8 +51,8 @@ func (s *script) Run(c *redis.Conn, all ...*Run) {
 	}
 }
 
-// sendRuns sends the runs that wants reports. It reports whether the server does not know the
-// script.
+// sendRuns sends the runs for which wants returns true. It reports whether the server does not know
+// the script.
 func sendRuns(c *redis.Conn, all []*Run, command, script string, wants func(*Run) bool) (lacks bool) {
 	x := c.Begin()
 	defer c.Free(x)

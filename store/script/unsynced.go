@@ -29,7 +29,8 @@ type Unsynced struct {
 	reserved       bool         // acquired and released are reservations of the counter
 }
 
-// A hitRun is hits of one sub-window; or hits of a log, which count from the last of them on.
+// A hitRun is the hits of one sub-window, or hits of a log, which are charged with the time of the
+// last one.
 type hitRun struct {
 	first, last int64 // numbers of sub-windows, or nanoseconds since 1970
 	hits        uint64
@@ -68,8 +69,8 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 		k := c.Policy.Bucket()
 		d.cost = amountOf(k.Need(hits), k.Fine)
 		if d.tat = instant(now, 0).plus(d.cost); inTable {
-			turn := b.Stored().BucketAfter(now, i)
-			d.tat = instant(turn.Time, turn.Sixteenths)
+			after := b.Stored().BucketAfter(now, i)
+			d.tat = instant(after.Time, after.Sixteenths)
 		}
 	case limiter.SlidingWindow:
 		n := c.Policy.Ring().Number(now)
@@ -115,8 +116,8 @@ func (d *Unsynced) Add(other *Unsynced) (dropped uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
 	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
 	d.at = max(d.at, other.at)
-	// First d's hits and then other's make max(max(x + d.cost, d.tat) + other.cost, other.tat) of a
-	// TAT x.
+	// d's hits and then other's change a TAT x to max(max(x + d.cost, d.tat) + other.cost,
+	// other.tat).
 	d.cost = d.cost.plus(other.cost)
 	if d.tat = d.tat.plus(other.cost); d.tat.compare(other.tat) < 0 {
 		d.tat = other.tat

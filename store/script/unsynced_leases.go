@@ -12,7 +12,7 @@ import (
 type heldLease struct {
 	lease uint64
 	hits  uint64 // 1 for a permit
-	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
+	end   int64  // latest expiry, in milliseconds since 1970
 	sent  bool   // the store may know it
 }
 

@@ -97,9 +97,9 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 	}
 }
 
-// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The
-// fields of a replica are `slave name host port @ master host port`.
-func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
+// HandleMessage handles a message of the Sentinel at the address sender: kind, channel and fields.
+// The fields of a replica are `slave name host port @ master host port`.
+func (s *Watch) HandleMessage(sender string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
 	}
@@ -113,7 +113,7 @@ func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	if len(fields) < 6 || fields[4] != "@" || fields[5] != s.options.Server.Master {
 		return
 	}
-	address, err := redis.NodeAt(fields[2], fields[3], asked)
+	address, err := redis.NodeAt(fields[2], fields[3], sender)
 	if err != nil {
 		return
 	}

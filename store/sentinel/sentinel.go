@@ -20,7 +20,7 @@ import (
 type Watch struct {
 	options Options
 	all     []*sentinel
-	asked   sync.WaitGroup
+	queries sync.WaitGroup
 
 	mu             sync.Mutex
 	Candidate      string    // a replica that may become the primary
@@ -118,7 +118,7 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	}
 	answers := make(chan answer, len(s.all))
 	for _, one := range s.all {
-		s.asked.Go(func() {
+		s.queries.Go(func() {
 			a := answer{err: redis.ErrPanicked}
 			s.options.Guard(func() { a.text, a.err = one.query(ctx, s.options.Timeout, question) })
 			answers <- a
@@ -166,7 +166,7 @@ func (s *sentinel) query(ctx context.Context, timeout time.Duration, question fu
 
 // Close closes the connections after all queries have ended.
 func (s *Watch) Close() {
-	s.asked.Wait()
+	s.queries.Wait()
 	for _, one := range s.all {
 		if one.client != nil {
 			one.client.Close()

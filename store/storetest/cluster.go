@@ -10,7 +10,7 @@ import (
 
 // StartCluster starts a cluster with the given number of primaries, followed by a replica of each
 // if replicas is set. It waits until all nodes know each other. No failover happens, however busy
-// the machine is: see [TakeOver].
+// the machine is: see [EnableFailover].
 func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server) {
 	tb.Helper()
 	count := primaries
@@ -52,8 +52,9 @@ func startNode(tb testing.TB) *Server {
 	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
 }
 
-// TakeOver sets the timeout after which the nodes of a cluster fail over to one second.
-func TakeOver(nodes []*Server) {
+// EnableFailover makes the nodes of a cluster fail over when a node has not answered for one
+// second.
+func EnableFailover(nodes []*Server) {
 	for _, n := range nodes {
 		n.Must("CONFIG", "SET", "cluster-node-timeout", "1000")
 	}

@@ -10,17 +10,17 @@ const patience = 3 * time.Minute
 
 // Eventually waits until the condition is true. If it stays false for [patience], the test fails
 // with the given description.
-func Eventually(tb testing.TB, awaited string, yes func() bool) {
+func Eventually(tb testing.TB, description string, condition func() bool) {
 	tb.Helper()
 	end := time.NewTimer(patience)
 	defer end.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for !yes() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			tb.Fatalf("after %v still no: %s", patience, awaited)
+			tb.Fatalf("timed out after %v; not true: %s", patience, description)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fragmentManager returns the connection manager that combines all fragments. It is unknown what they are merged
-// into.
+// fragmentManager returns the connection manager that combines all fragments. The configuration that they
+// are merged into is unknown.
 func (c *Config) fragmentManager(n *tree.Node) *manager {
 	if c.fragments == nil {
 		c.fragments = &manager{node: n, fragments: true, table: &table{node: &tree.Missing}}
@@ -17,9 +17,9 @@ func (c *Config) fragmentManager(n *tree.Node) *manager {
 	return c.fragments
 }
 
-// readPart reads a fragment smaller than a resource: a connection manager, a filter, a virtual host, a route, or
+// readFragment reads a fragment smaller than a resource: a connection manager, a filter, a virtual host, a route, or
 // lists of filters and rate_limits. It reports whether n is one.
-func (c *Config) readPart(n *tree.Node) bool {
+func (c *Config) readFragment(n *tree.Node) bool {
 	typeName, _ := n.Field("typed_config").Typed()
 	filters := n.Field("http_filters").Kind == tree.List
 	switch {
@@ -38,7 +38,7 @@ func (c *Config) readPart(n *tree.Node) bool {
 		c.validator.Validate(n, api.Route)
 		r := newRoute(n)
 		r.fragment = true
-		c.fragmentManager(n).addPart("", &virtualHost{node: &tree.Missing}, r)
+		c.fragmentManager(n).addFragment("", &virtualHost{node: &tree.Missing}, r)
 	case typeName == api.RateLimit, typeName == api.RateLimitQuota:
 		m := c.fragmentManager(n)
 		m.filters = append(m.filters, newFilter(n))
@@ -77,11 +77,11 @@ func (c *Config) readSnippet(n *tree.Node) {
 	m := c.fragmentManager(n)
 	m.filters = append(m.filters, tree.Map(n.Field("http_filters"), newFilter)...)
 	c.readResources(n.Field("clusters"))
-	m.addPart("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
+	m.addFragment("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
 }
 
-// addPart adds a route and policies to the virtual host of the given name.
-func (m *manager) addPart(name string, h *virtualHost, r *route) {
+// addFragment adds a route and policies to the virtual host of the given name.
+func (m *manager) addFragment(name string, h *virtualHost, r *route) {
 	for _, other := range m.table.hosts {
 		if other.name == name {
 			if other.policies = append(other.policies, h.policies...); h.node.Field("typed_per_filter_config").Exists() {
@@ -144,7 +144,7 @@ func (c *Config) readPatchPolicy(n *tree.Node) {
 		value := patch.At("operation", "value")
 		if isPolicies(value) {
 			lists := &virtualHost{node: &tree.Missing, policies: newPolicies(value)}
-			m.addPart("", lists, &route{node: value, action: &tree.Missing, fragment: true})
+			m.addFragment("", lists, &route{node: value, action: &tree.Missing, fragment: true})
 			continue
 		}
 		c.readDocument(value)

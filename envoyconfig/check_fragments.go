@@ -43,11 +43,11 @@ func (k *checker) discoveredFilter() *filter {
 	return nil
 }
 
-// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
-// the rules.
+// checkWithoutFilter checks policies whose filter is not in the files, as if each domain of the rules had a
+// filter.
 func (k *checker) checkWithoutFilter() {
 	sent := false
-	look := func(m *manager, domains []string, policies []*policy) {
+	checkPolicies := func(m *manager, domains []string, policies []*policy) {
 		for _, p := range policies {
 			sent = true
 			k.checkPolicyWithoutFilter(m, domains, p)
@@ -67,22 +67,22 @@ func (k *checker) checkWithoutFilter() {
 				k.checkDomain(at.Text, at)
 				domains = []string{at.Text}
 			}
-			look(m, domains, newPolicies(config.Field("rate_limits")))
+			checkPolicies(m, domains, newPolicies(config.Field("rate_limits")))
 		}
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
-			return // it is behind the router, which is reported already
+			return // the filter is after the router, which is already reported
 		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
 			perRoute(m, h.node)
-			look(m, k.set.Domains(), h.policies)
+			checkPolicies(m, k.set.Domains(), h.policies)
 			for _, r := range h.routes {
 				if r.node != h.node {
 					perRoute(m, r.node)
 				}
-				look(m, k.set.Domains(), r.policies)
+				checkPolicies(m, k.set.Domains(), r.policies)
 			}
 		}
 	}
@@ -109,9 +109,9 @@ func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *poli
 		}
 		reason = cmp.Or(reason, reach.Reason)
 	}
-	of := "any domain"
+	domainText := "any domain"
 	if len(domains) == 1 {
-		of = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
+		domainText = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
 	}
-	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", of, formsText(forms), reason, k.hint(domains[0], p, forms))
+	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", domainText, formsText(forms), reason, k.hint(domains[0], p, forms))
 }

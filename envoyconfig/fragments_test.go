@@ -43,8 +43,8 @@ typed_config:
 	noteApplied   = "note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 )
 
-// TestParts covers partial configurations: missing parts are not errors, mistakes are.
-func TestParts(t *testing.T) {
+// TestFragments covers excerpts of a configuration: mistakes are errors, missing parts are not.
+func TestFragments(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
 			indent(value, "          ") + "\n        operation: " + map[string]string{"HTTP_FILTER": "INSERT_BEFORE", "VIRTUAL_HOST": "MERGE"}[applyTo] + "\n"
@@ -92,7 +92,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestWrappers has a listener and routes as tools print them.
+// TestWrappers covers a listener and routes as tools print them.
 func TestWrappers(t *testing.T) {
 	bare := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1)
 	_, manager, _ := strings.Cut(bare, "HttpConnectionManager\n          ")
@@ -120,7 +120,7 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestEnvoyPatchPolicy has the values of patches looked at.
+// TestEnvoyPatchPolicy checks that the values of patches are checked.
 func TestEnvoyPatchPolicy(t *testing.T) {
 	got := checkTexts(t, patchPolicyText)
 	if want := `0:6:47: error: unmatched: no rule of domain "shop" can match (usr, *)`; len(got) != 3 || !strings.HasPrefix(got[1], want) {
@@ -128,7 +128,7 @@ func TestEnvoyPatchPolicy(t *testing.T) {
 	}
 }
 
-// TestRetired has configurations of the v2 API, and dumps that only name things as it did.
+// TestRetired covers configurations of the v2 API, and dumps that only contain its names.
 func TestRetired(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager } }] }] }] }": "f:1:90: this is Envoy's v2 API (envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager), which Envoy removed in 1.18: " +
@@ -165,8 +165,8 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 	}
 }
 
-// TestConnections has a filter that asks when a connection begins.
-func TestConnections(t *testing.T) {
+// TestCheckNetworkFilter covers a network filter.
+func TestCheckNetworkFilter(t *testing.T) {
 	const text = "filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }, { name: tcp, typed_config: { '@type': x/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: b, cluster: new } }] }]"
 	if got := checkTexts(t, text); len(got) > 0 {
 		t.Errorf("found %q", got)
@@ -175,7 +175,7 @@ func TestConnections(t *testing.T) {
 	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) || !strings.Contains(got[1], "no filter sends a descriptor that user can match: add it to the descriptors of a network filter") {
 		t.Errorf("found %q, want %s", got, want)
 	}
-	// It asks the service as the filter of requests does.
+	// Its timeout and cluster are checked like those of the HTTP filter.
 	const bootstrap = "layered_runtime: { layers: [{ name: a, static_layer: { ratelimit: { tcp_filter_enabled: 0 } } }] }\nstatic_resources:\n  listeners: [{ address: { pipe: { path: a } }, "
 	service := ", failure_mode_deny: true, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: %s } } }, stat_prefix: a"
 	const clusters = " }]\n  clusters: [{ name: old }, { name: new, http2_protocol_options: {} }]\n"
@@ -194,9 +194,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
-func TestOnceForAFile(t *testing.T) {
-	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+// TestWarningsOncePerFile covers two filters and two clusters with the same problems: each is reported once.
+func TestWarningsOncePerFile(t *testing.T) {
+	listener := strings.Replace(completeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
   clusters:
     - { name: a, http2_protocol_options: {} }
@@ -207,7 +207,7 @@ func TestOnceForAFile(t *testing.T) {
 		!strings.HasSuffix(got[1], "; the same applies to another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
-	// The second is reported if the first is acknowledged.
+	// If the first place is acknowledged, the second is reported.
 	got = checkTexts(t, strings.Replace(text, "- { name: a, http2", "# sluice:allow cluster\n    - { name: a, http2", 1))
 	if len(got) != 2 || !strings.Contains(got[1], `cluster "b": it has no gRPC health check`) {
 		t.Errorf("found %q", got)
