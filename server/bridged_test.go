@@ -211,7 +211,7 @@ func TestBridgedRepliesBlock(t *testing.T) {
 	}
 	checkOK(t, conn)
 	if n := len(d.sent); n > 10 {
-		t.Errorf("the handler has sent %d messages of 10 KB more, though nobody has read any", n)
+		t.Errorf("the handler has sent %d more messages of 10 KB, although the client has read none", n)
 	}
 	for range 1000 {
 		if m, err := recvText(s); len(m) != 10_000 || err != nil {
@@ -272,7 +272,7 @@ func TestWatchesAreBounded(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the place of one that has left stays taken")
+	t.Error("the slot of a closed stream is not released")
 }
 
 // TestMethodsHaveSeparateStreamBounds opens the maximum number of streams of one service. Streams
@@ -304,14 +304,14 @@ func TestMethodsHaveSeparateStreamBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := reflection.Recv(); err != nil {
-		t.Errorf("reflection beside %d streams of another service: %v", maxConversations, err)
+		t.Errorf("reflection with %d open streams of another service: %v", maxConversations, err)
 	}
 	health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
 		_, err = health.Recv()
 	}
 	if err != nil {
-		t.Errorf("a watch beside %d streams of another service: %v", maxWatches, err)
+		t.Errorf("a health watch with %d open streams of another service: %v", maxWatches, err)
 	}
 }
 
@@ -325,15 +325,15 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+		reflect := func(request *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
 			answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same encoding
-			if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
+			if err := errors.Join(s.SendMsg(request), s.RecvMsg(answer)); err != nil {
 				t.Fatal(err)
 			}
 			return answer
 		}
 		var names []string
-		for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
+		for _, s := range reflect(&grpc_reflection_v1.ServerReflectionRequest{
 			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
 		}).GetListServicesResponse().GetService() {
 			names = append(names, s.GetName())
@@ -343,14 +343,14 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 			t.Errorf("%s lists %q, want %q", method, names, want)
 		}
 		for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
-			answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+			answer := reflect(&grpc_reflection_v1.ServerReflectionRequest{
 				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
 			})
 			if len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 				t.Errorf("%s does not describe %s: %v", method, symbol, answer)
 			}
 		}
-		if answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+		if answer := reflect(&grpc_reflection_v1.ServerReflectionRequest{
 			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "other"},
 		}); codes.Code(answer.GetErrorResponse().GetErrorCode()) != codes.NotFound {
 			t.Errorf("%s of an unknown symbol: %v, want NOT_FOUND", method, answer)

@@ -180,7 +180,7 @@ func TestConditionOfRejectedConnections(t *testing.T) {
 
 // TestConditionOfDrain stops a server while a store is deciding.
 func TestConditionOfDrain(t *testing.T) {
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{}, func(srv *Server) { srv.logger = s.Metrics().Events.Watch(srv.logger) })
 	result := make(chan error, 1)

@@ -67,26 +67,26 @@ func (p *pool) check(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsDoNotExcludeOthers checks that idle connections of one address, used or
-// unused and however many, neither exclude nor close connections of another address.
+// TestIdleConnectionsDoNotExcludeOthers checks that any number of idle connections of one address,
+// used or unused, neither exclude nor close connections of another address.
 func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
-	const most = 100
+	const maxOpen = 100
 	request := simpleCall(t, 1)
 	for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
 		t.Run(attack, func(t *testing.T) {
 			s := service(t, answer.Settings{}, oneRule)
-			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: most}})
+			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: maxOpen}})
 			honest := &pool{}
 			honest.grow(t, r, 4)
-			for range 3 * most {
+			for range 3 * maxOpen {
 				r.dialFrom(t, "127.0.0.2", begin)
 			}
 			await(t, "the surplus connections are ended", func() bool {
-				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*most+4
+				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*maxOpen+4
 			})
 			honest.check(t)
 			honest.grow(t, r, 4)
-			for range most {
+			for range maxOpen {
 				r.dialFrom(t, "127.0.0.2", begin)
 			}
 			honest.check(t)

@@ -150,7 +150,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 		t.Error(err)
 	}
 	if got := testutil.ToFloat64(rejected); got != 1 {
-		t.Fatalf("%v connections are rejected beside one with a running handler, want 1", got)
+		t.Fatalf("%v connections are rejected while another one has a running handler, want 1", got)
 	}
 	release <- struct{}{}
 	response, err := http.ReadResponse(bufio.NewReader(used), nil)

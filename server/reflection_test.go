@@ -90,22 +90,22 @@ func TestReflectionStreamsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range maxConversations - 1 {
-		ask, _ := reflect()
-		if err := ask(); err != nil {
+		request, _ := reflect()
+		if err := request(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask, _ := reflect()
-	if err := ask(); status.Code(err) != codes.ResourceExhausted {
+	request, _ := reflect()
+	if err := request(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	checkOK(t, r.dial(t))
 	leave()
 	for range 10_000 { // until the server has seen the cancellation
-		ask, _ := reflect()
-		if ask() == nil {
+		request, _ := reflect()
+		if request() == nil {
 			return
 		}
 	}
-	t.Error("the place of one that has left stays taken")
+	t.Error("the slot of a closed stream is not released")
 }

@@ -30,8 +30,8 @@ import (
 // always at noon, so that delays do not depend on the machine.
 type asyncStore struct {
 	table *limiter.Table
-	// held is true while no decision is made.
-	held bool
+	// manual is true if decisions are only made by calls of decide.
+	manual bool
 	// fail is returned instead of a decision, and broken makes Decide panic. With atOnce, the
 	// decision is made before Decide returns.
 	fail           error
@@ -75,7 +75,7 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	if s.breaks {
 		panic("a bug in the store, which has the charges already")
 	}
-	if !s.held {
+	if !s.manual {
 		s.deciding.Go(func() {
 			for range rand.IntN(50) {
 				runtime.Gosched()
@@ -221,7 +221,7 @@ func TestStorePanicsAndDecides(t *testing.T) {
 // arrive. Each reply and its description belong to their own request.
 func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 	const calls = 50
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
@@ -253,7 +253,7 @@ func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		const calls = 6
-		store := &asyncStore{held: true}
+		store := &asyncStore{manual: true}
 		// Delays are ten seconds apart, so no delay ends before the server knows that its call has
 		// ended.
 		s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
@@ -307,7 +307,7 @@ func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bo
 // including those whose replies are delayed afterwards.
 func TestDrainWaitsForStore(t *testing.T) {
 	const calls = 20
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))

@@ -122,7 +122,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 						t.Errorf("the span is %v %s, want that of a server's method", span.GetKind(), span.GetName())
 					}
 					if text := span.String(); strings.Contains(text, "secret") {
-						t.Errorf("the span holds values of the request: %s", text)
+						t.Errorf("the span contains values of the request: %s", text)
 					}
 					got := attributes(span.GetAttributes())
 					for key := range got {
@@ -189,14 +189,14 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 	}
 	for _, span := range spans {
 		if strings.Contains(span.String(), "secret") {
-			t.Errorf("the span holds what a stranger sent: %v", span)
+			t.Errorf("the span contains values of a rejected request: %v", span)
 		}
 		if len(span.GetParentSpanId()) != 0 {
 			t.Errorf("the span has the parent %x, want none", span.GetParentSpanId())
 		}
 	}
-	if about := c.resource(); about["service.name"] != "named" || about["service.instance.id"] != "i" {
-		t.Errorf("the process is described by %v, want what the options say", about)
+	if resource := c.resource(); resource["service.name"] != "named" || resource["service.instance.id"] != "i" {
+		t.Errorf("the resource is %v, want the values of the options", resource)
 	}
 }
 
