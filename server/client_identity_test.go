@@ -52,8 +52,8 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *allowListServ
 	return g
 }
 
-// as returns a connection with a certificate for the given names.
-func (g *allowListServer) as(t *testing.T, names ...string) *grpc.ClientConn {
+// dialAs returns a connection with a certificate for the given names.
+func (g *allowListServer) dialAs(t *testing.T, names ...string) *grpc.ClientConn {
 	t.Helper()
 	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
 	return g.dialTLS(t, clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
@@ -99,11 +99,11 @@ func TestAllowListByDomain(t *testing.T) {
 		{nil, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
 		{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
 	} {
-		conn := g.as(t, tt.names...)
+		conn := g.dialAs(t, tt.names...)
 		for range 2 { // the second call reuses the connection
 			err := requestDomain(t, conn, tt.domain)
 			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
-				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
+				t.Errorf("%q requests %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
 			}
 			if tt.want == codes.PermissionDenied {
 				denied++
@@ -111,7 +111,7 @@ func TestAllowListByDomain(t *testing.T) {
 		}
 		// Each client with a certificate may use health and reflection.
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-			t.Errorf("%q asks for health: %v", tt.names, err)
+			t.Errorf("health check of %q: %v", tt.names, err)
 		}
 		stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 		if err != nil {
@@ -123,7 +123,7 @@ func TestAllowListByDomain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); err != nil {
-			t.Errorf("%q asks for reflection: %v", tt.names, err)
+			t.Errorf("reflection request of %q: %v", tt.names, err)
 		}
 	}
 	if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
@@ -132,10 +132,10 @@ func TestAllowListByDomain(t *testing.T) {
 	// One line names the client and the domain. Further denials are only counted.
 	lines := g.logs.FilterMessageSnippet("request denied").All()
 	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds have passed
-		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
+		t.Fatalf("%d log lines for %d denials, want 1", len(lines), denied)
 	}
 	if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
-		t.Errorf("the line says %v", m)
+		t.Errorf("the log line has the fields %v", m)
 	}
 
 	// A client without a certificate, or with one of another authority, fails in the handshake.
@@ -150,7 +150,7 @@ func TestAllowListByDomain(t *testing.T) {
 			t.Errorf("%s: %v, want no connection", name, err)
 		}
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
-			t.Errorf("%s: health answers %v, want no connection", name, err)
+			t.Errorf("%s: the health check returns %v, want no connection", name, err)
 		}
 	}
 }
@@ -365,7 +365,7 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 			}
 		})
 		if allocs != 0 {
-			t.Errorf("%s an allow-list a request allocates %v times, want 0", name, allocs)
+			t.Errorf("%s an allow list a request allocates %v times, want 0", name, allocs)
 		}
 	}
 }

@@ -144,9 +144,9 @@ func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
 	return cancel
 }
 
-// TestConnectionsBeyondTheLimitAreClosed checks that a connection with an open call is not closed
-// in favour of another one of its address, which is rejected instead, and that it is once the call
-// has ended.
+// TestConnectionsBeyondTheLimitAreClosed checks that a new connection is rejected while all
+// connections of its address have open calls. Once a call has ended, its connection is closed for a
+// new one.
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
@@ -167,8 +167,8 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
 
-// TestEachAddressHasASlot checks that a new address is admitted even if all connections of another
-// one have open calls.
+// TestEachAddressHasASlot checks that a connection of a new address is admitted even if all
+// connections have open calls and belong to another address.
 func TestEachAddressHasASlot(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 4}})
@@ -183,7 +183,7 @@ func TestEachAddressHasASlot(t *testing.T) {
 }
 
 // TestUsedConnectionsAreClosedGracefully checks that a used connection is closed gracefully: its
-// client is notified, and calls that have begun are answered.
+// client receives GOAWAY, and calls that it sends before it reads GOAWAY are answered.
 func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
@@ -193,12 +193,12 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	})
 	conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
 	frames := http2.NewFramer(conn, conn)
-	until := func(what string, is func(f http2.Frame) bool) {
+	readUntil := func(name string, is func(f http2.Frame) bool) {
 		t.Helper()
 		for {
 			f, err := frames.ReadFrame()
 			if err != nil {
-				t.Fatalf("no %s: %v", what, err)
+				t.Fatalf("no %s: %v", name, err)
 			}
 			if is(f) {
 				return
@@ -211,14 +211,14 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 			return ok && h.StreamID == stream && h.StreamEnded()
 		}
 	}
-	until("first answer", endOf(1))
+	readUntil("first answer", endOf(1))
 	r.connect(t, "", time.Minute)
-	until("GOAWAY", func(f http2.Frame) bool {
+	readUntil("GOAWAY", func(f http2.Frame) bool {
 		g, ok := f.(*http2.GoAwayFrame)
 		return ok && g.ErrCode == http2.ErrCodeNo && g.LastStreamID == math.MaxInt32
 	})
 	if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
 		t.Fatal(err)
 	}
-	until("answer to a call that crosses it", endOf(3))
+	readUntil("answer to a call that was sent before GOAWAY was read", endOf(3))
 }

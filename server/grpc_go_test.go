@@ -80,7 +80,7 @@ func TestGRPCGoRepliesAreEqual(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(got[transportBuiltin], got[transportGRPC]); diff != "" {
-		t.Errorf("answers over the built-in transport (-) and over grpc-go (+):\n%s", diff)
+		t.Errorf("replies over the built-in transport (-) and over grpc-go (+):\n%s", diff)
 	}
 }
 
