@@ -97,7 +97,7 @@ var mistakes = []mistake{
 	{"standalone", "components/version/kustomization.yaml", "sluice-ratelimit/sluice", "sluice-ratelimit/slucie", "image"},
 	{"standalone", "base/deployment.yaml", "image: ghcr.io/sluice-ratelimit/sluice", "image: ghcr.io/sluice-ratelimit/slucie", "no container of"},
 	{"sidecar-unix", "components/version/kustomization.yaml", "distroless-v1.40.0", "distroless-v1.4.0", "image"},
-	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # must come after it, to find the container\n", "", "image"},
+	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # must come after the sidecar, to find its container\n", "", "image"},
 
 	// Flags.
 	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memry=64MiB", "counter-memry"},

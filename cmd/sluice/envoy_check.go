@@ -9,7 +9,7 @@ import (
 )
 
 type envoyCheckCmd struct {
-	Envoy     []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the response of /config_dump, or EnvoyFilters of Istio, complete or in parts. Several files form one configuration. - is standard input."`
+	Envoy     []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the output of /config_dump, or EnvoyFilters of Istio, complete or in excerpts. Several files form one configuration. - is standard input."`
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Strict    bool     `help:"Exit with an error if there are warnings."`
 	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
