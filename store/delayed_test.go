@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// If a delayed request is cancelled, its turn becomes free only if it is the newest.
+// A delayed hit of a cancelled request is undone only if it is the newest.
 func TestCancel(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})
@@ -30,7 +30,7 @@ func TestCancel(t *testing.T) {
 		c.Hits = hits
 		var first, held, newest, after caller
 		for _, each := range []*caller{&first, &held, &newest} {
-			if err := each.askWithin(s, time.Minute, c); err != nil || each.b.Denied {
+			if err := each.decideWithin(s, time.Minute, c); err != nil || each.b.Denied {
 				t.Fatal(name, err, each.b.Denied)
 			}
 		}
@@ -38,16 +38,16 @@ func TestCancel(t *testing.T) {
 		wait := newest.b.Wait
 		s.Cancel(now, &held.b, held.names) // the next one waits behind it
 		s.Cancel(now, &newest.b, newest.names)
-		storetest.Eventually(t, name+": the newest turn is free again", func() bool {
+		storetest.Eventually(t, name+": the newest delayed hit is undone", func() bool {
 			peek := c
 			peek.Hits = 0
-			return after.askWithin(s, time.Minute, peek) == nil && after.b.Decisions[0].Reset < wait
+			return after.decideWithin(s, time.Minute, peek) == nil && after.b.Decisions[0].Reset < wait
 		})
-		if err := after.askWithin(s, time.Minute, c); err != nil || after.b.Denied {
+		if err := after.decideWithin(s, time.Minute, c); err != nil || after.b.Denied {
 			t.Fatal(name, err, after.b.Denied)
 		}
 		if got := after.b.Wait; got > wait || got < wait-10*time.Second {
-			t.Errorf("%s: waits %v, want the turn of the one that was cancelled, %v", name, got, wait)
+			t.Errorf("%s: waits %v, want the delay of the cancelled one, %v", name, got, wait)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestReset(t *testing.T) {
 		c.Hits = p.Capacity()
 		var a caller
 		for range 2 {
-			if err := a.askWithin(s, time.Minute, c); err != nil || a.b.Decisions[0].Over || a.b.Decisions[0].Before != 0 {
+			if err := a.decideWithin(s, time.Minute, c); err != nil || a.b.Decisions[0].Over || a.b.Decisions[0].Before != 0 {
 				t.Fatalf("counter %d: decided %+v, %v", n, a.b.Decisions, err)
 			}
 			used, err := reset(s, p, a.names[0])
@@ -86,7 +86,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// Without the store, cancelled turns and the charges of a part that another part denies are
+// Without the store, cancelled delayed hits and the charges of a part that another part denies are
 // subtracted from the unsynced hits, as refunds are.
 func TestRefundsOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
@@ -96,8 +96,8 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	o := &recorder{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, PerSecond: &seconds, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute, PerSecondDialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	turns := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
-	turn, group := oneHit(1, turns), []limiter.Charge{oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
+	delaying := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
+	delayed, group := oneHit(1, delaying), []limiter.Charge{oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
 	slow.pauseReplies(true)
 	var denied, c, gone caller
 	if done, err := denied.start(s, 0, group...); done || err != nil {
@@ -111,12 +111,12 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	})
 	r.cut(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
-	for _, charge := range []limiter.Charge{group[0], turn} {
-		if err := c.askWithin(s, time.Hour, charge); err != nil || c.b.Denied {
+	for _, charge := range []limiter.Charge{group[0], delayed} {
+		if err := c.decideWithin(s, time.Hour, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
 		}
 	}
-	if err := gone.askWithin(s, time.Hour, turn); err != nil || gone.b.Decisions[0].Wait == 0 {
+	if err := gone.decideWithin(s, time.Hour, delayed); err != nil || gone.b.Decisions[0].Wait == 0 {
 		t.Fatal(err, gone.b.Decisions)
 	}
 	s.Cancel(limiter.Time(time.Now().UnixNano()), &gone.b, gone.names)
@@ -126,12 +126,12 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	}
 	r.cut(false)
 	storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
-	for _, charge := range []limiter.Charge{group[0], turn} {
+	for _, charge := range []limiter.Charge{group[0], delayed} {
 		if got := c.usedHits(t, s, charge); got != 1 {
 			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)
 		}
 	}
 	if o.syncedHits() != 1 {
-		t.Errorf("%d hits were charged late, want that of the turn", o.syncedHits())
+		t.Errorf("%d hits were charged late, want that of the delayed request", o.syncedHits())
 	}
 }

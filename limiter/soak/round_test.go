@@ -19,28 +19,28 @@ const workers = 8
 // epoch is the start of simulated time: a boundary of all windows in use.
 const epoch = limiter.Time(1_700_000_040 * time.Second)
 
-// A trial is a kind of stress test, with the totals of all its bouts.
+// A trial is a kind of stress test, with the totals of all its rounds.
 type trial struct {
 	name   string
 	policy limiter.Policy
-	run    func(b *bout)
+	run    func(b *round)
 
-	bouts         int
+	rounds        int
 	ops, admitted int64
 	peak, bound   int64 // the maximum admitted, and the bound
 }
 
-func (t *trial) add(b *bout) {
-	t.bouts++
+func (t *trial) add(b *round) {
+	t.rounds++
 	t.ops += b.ops.Load()
 	t.admitted += b.admitted
-	if t.bouts == 1 || b.bound-b.peak < t.bound-t.peak {
+	if t.rounds == 1 || b.bound-b.peak < t.bound-t.peak {
 		t.peak, t.bound = b.peak, b.bound
 	}
 }
 
-// A bout is one run of a trial and its result.
-type bout struct {
+// A round is one run of a trial and its result.
+type round struct {
 	policy limiter.Policy
 	rand   *rand.Rand
 	small  bool
@@ -52,19 +52,19 @@ type bout struct {
 }
 
 // scale returns n, or less in short tests.
-func (b *bout) scale(n int) int {
+func (b *round) scale(n int) int {
 	if b.small {
 		return n / 50
 	}
 	return n
 }
 
-func (b *bout) faultf(format string, args ...any) {
+func (b *round) faultf(format string, args ...any) {
 	b.faults = append(b.faults, fmt.Sprintf(format, args...))
 }
 
 // within records the admitted peak and its bound.
-func (b *bout) within(what string, peak, bound int64) {
+func (b *round) within(what string, peak, bound int64) {
 	if b.bound == 0 || bound-peak < b.bound-b.peak {
 		b.peak, b.bound = peak, bound
 	}
@@ -73,15 +73,15 @@ func (b *bout) within(what string, peak, bound int64) {
 	}
 }
 
-// judge compares the grants of a counter with the policy's bound.
-func (b *bout) judge(what string, p *limiter.Policy, grants []grant) {
+// checkBound compares the grants of a counter with the policy's bound.
+func (b *round) checkBound(what string, p *limiter.Policy, grants []grant) {
 	b.admitted += sum(grants)
 	got, bound := peak(p, grants)
 	b.within(what, got, bound)
 }
 
 // table returns a new table for the policies.
-func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
+func (b *round) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 	t, err := limiter.New(limiter.Options{Bytes: bytes})
 	if err != nil {
 		panic("soak: " + err.Error()) // sizes are constants
@@ -90,12 +90,12 @@ func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 }
 
 // together runs f on all workers concurrently.
-func (b *bout) together(f func(w *worker)) []*worker {
+func (b *round) together(f func(w *worker)) []*worker {
 	crew := make([]*worker, workers)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for n := range crew {
-		w := &worker{bout: b, number: n, rand: rand.New(rand.NewPCG(b.rand.Uint64(), uint64(n)))}
+		w := &worker{round: b, number: n, rand: rand.New(rand.NewPCG(b.rand.Uint64(), uint64(n)))}
 		crew[n] = w
 		wg.Go(func() {
 			<-start
@@ -110,7 +110,7 @@ func (b *bout) together(f func(w *worker)) []*worker {
 
 // A worker is one of the goroutines.
 type worker struct {
-	bout   *bout
+	round  *round
 	number int
 	rand   *rand.Rand
 	batch  limiter.Batch
@@ -149,18 +149,18 @@ func (w *worker) decide(t *limiter.Table, now limiter.Time, c limiter.Charge) *l
 // charge charges hits to counter n at the clock's time and records them if they are admitted.
 func (w *worker) charge(t *limiter.Table, clock *clock, n int, c limiter.Charge) bool {
 	now := clock.now()
-	return w.takeAt(t, clock, now, n, c)
+	return w.chargeAt(t, clock, now, n, c)
 }
 
-// takeAt is take at a time that may have passed.
-func (w *worker) takeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
+// chargeAt is charge at a time that may have passed.
+func (w *worker) chargeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
 	d := w.decide(t, now, c)
 	if d.Denied {
 		return false
 	}
 	w.grant(n, grant{
 		from: now + limiter.Time(d.Wait), to: max(clock.now(), now+limiter.Time(d.Wait)),
-		end: now + limiter.Time(d.Reset), asked: now, hits: int64(c.Hits),
+		end: now + limiter.Time(d.Reset), requestedAt: now, hits: int64(c.Hits),
 	})
 	return true
 }
