@@ -18,7 +18,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, f := range c.validator.Unknown {
-		k.report(Unknown, rules.Note, f.Pos, "%s, unless another release has it: the dump is of Envoy %v", f.Message, c.release)
+		k.report(Unknown, rules.Note, f.Pos, "%s, unless Envoy %v has it, which wrote the dump", f.Message, c.release)
 	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")

@@ -137,7 +137,7 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
 	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
-		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
+		fail(e.node, "at the end of a stream this element acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
 	}
